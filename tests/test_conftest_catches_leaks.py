@@ -1,0 +1,112 @@
+"""The fixture that watches every test is itself watched."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+linux_only = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads /proc, which only Linux has"
+)
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """Run a test file under this suite's conftest, in a process of its own."""
+    text = Path(__file__).with_name("conftest.py").read_text()
+    pytester.makeconftest(text.replace("_GRACE_S = 5.0", "_GRACE_S = 0.5"))
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+
+    def run_file(source: str) -> pytest.RunResult:
+        pytester.makepyfile(source)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider")
+
+    return run_file
+
+
+def test_a_test_that_leaves_nothing_passes(run):
+    run("def test_clean(): open(__file__).close()").assert_outcomes(passed=1)
+
+
+def test_a_leaked_child_process_is_named(run):
+    result = run(
+        """
+        import subprocess, sys
+        kept = []
+        def test_leak():
+            code = "import sys; sys.stdin.read()"
+            kept.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE))
+        """
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*child process: pid *sys.stdin.read()*"])
+
+
+def test_an_unreaped_child_process_is_a_leak(run):
+    result = run(
+        """
+        import os
+        def test_leak():
+            if os.fork() == 0:
+                os._exit(0)
+        """
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*child process: pid *zombie*"])
+
+
+def test_a_leaked_worker_of_the_fork_server_is_a_leak_but_the_server_is_not(run):
+    source = """
+        import multiprocessing, time
+        context = multiprocessing.get_context("forkserver")
+        kept = []
+        def test_leak():
+            process = context.Process(target=time.sleep, args=(60,), daemon=True)
+            process.start()
+            kept.append(process)
+        def test_clean():
+            process = context.Process(target=time.sleep, args=(0,))
+            process.start()
+            process.join()
+            process.close()
+        """
+    result = run(source)
+    result.assert_outcomes(passed=2, errors=1)
+    assert result.stdout.str().count("child process: pid") == 1
+
+
+@linux_only
+def test_a_leaked_descriptor_is_named(run):
+    result = run("kept = []\ndef test_leak(): kept.append(open(__file__))")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*descriptor: *test_a_leaked_descriptor_is_named.py"])
+
+
+@linux_only
+def test_a_leaked_pipe_is_a_leak(run):
+    result = run("import os\ndef test_leak(): os.pipe()")
+    result.assert_outcomes(passed=1, errors=1)
+    assert result.stdout.str().count("descriptor: pipe") == 2
+
+
+@linux_only
+def test_a_leaked_shared_mapping_is_named(run):
+    result = run("import mmap\nkept = []\ndef test_leak(): kept.append(mmap.mmap(-1, 4096))")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*shared mapping: /dev/zero (deleted)"])
+
+
+@linux_only
+def test_what_garbage_collection_frees_is_no_leak(run):
+    result = run(
+        """
+        import mmap
+        class Cycle:
+            def __init__(self):
+                self.mapping, self.me = mmap.mmap(-1, 4096), self
+        def test_garbage(): Cycle()
+        """
+    )
+    result.assert_outcomes(passed=1)
