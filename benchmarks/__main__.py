@@ -1,0 +1,49 @@
+"""Measure subjects, write results and pictures, and bring the README's table up to date.
+
+python -m benchmarks [SUBJECT ...] [--case NAME ...] [--repetitions N] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import picture, readme_table, results
+from benchmarks.conditions import read_conditions
+from benchmarks.runner import run_subject
+from benchmarks.subjects import SUBJECTS
+
+
+def main() -> None:
+    arguments = _parse_arguments()
+    folder = results.QUICK_RESULTS if arguments.quick else results.RESULTS
+    for subject in arguments.subjects or SUBJECTS:
+        conditions = read_conditions()
+        measured = run_subject(subject, arguments.quick, arguments.case, arguments.repetitions)
+        if not measured:
+            continue
+        path = results.write_results(folder, subject, conditions, measured)
+        picture.draw(list(results.read_cases(folder, subject).values()), path.with_suffix(".png"))
+        print(f"\nwrote {path} and its picture", flush=True)
+    if not arguments.quick:
+        readme_table.main()
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=", ".join(SUBJECTS))
+    parser.add_argument("--case", nargs="+", default=[], help="only these cases of the subjects")
+    parser.add_argument("--repetitions", type=int, help="instead of each case's own number")
+    parser.add_argument(
+        "--quick", action="store_true", help="once, shortly, small; changes no recorded result"
+    )
+    arguments = parser.parse_args()
+    unknown = set(arguments.subjects) - set(SUBJECTS)
+    if unknown:
+        parser.error(
+            f"unknown subject {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}"
+        )
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

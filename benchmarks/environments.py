@@ -1,0 +1,82 @@
+"""The environments that are stepped, one maker each; every contender gets the same maker."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+Maker = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class ImageEnv(gymnasium.Env[npt.NDArray[np.uint8], int]):
+    """Four stacked 84x84 frames that cost nothing to make: what remains is moving them."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = gymnasium.spaces.Discrete(4)
+    episode_steps = 1000
+
+    def __init__(self) -> None:
+        self._frames = np.arange(4 * 84 * 84, dtype=np.uint8).reshape(4, 84, 84)
+        self._steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._frames, {}
+
+    def step(self, action: int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return self._frames, 0.0, False, self._steps >= self.episode_steps, {}
+
+
+class SleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
+    """Waits 5 ms in every step, as a simulator behind a socket would; it uses no processor."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    step_s = 0.005
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(
+        self, action: int
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        time.sleep(self.step_s)
+        return np.zeros(4, np.float32), 0.0, False, False, {}
+
+
+MAKERS: dict[str, Maker] = {
+    "cartpole": functools.partial(gymnasium.make, "CartPole-v1"),
+    "halfcheetah": functools.partial(gymnasium.make, "HalfCheetah-v5"),
+    "image": ImageEnv,
+    "sleep": SleepEnv,
+}
+
+
+def draw_actions(env_name: str, num_envs: int, num_batches: int = 1024) -> npt.NDArray[Any]:
+    """Draw the same random actions for every contender.
+
+    Returns:
+        int64 ``[num_batches, num_envs]``, or float32 ``[num_batches, num_envs, *action]``.
+    """
+    env = MAKERS[env_name]()
+    space = env.action_space
+    env.close()
+    rng = np.random.default_rng(0)
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return rng.integers(space.n, size=(num_batches, num_envs))
+    assert isinstance(space, gymnasium.spaces.Box)
+    size = (num_batches, num_envs, *space.shape)
+    return rng.uniform(space.low, space.high, size).astype(np.float32)

@@ -1,0 +1,106 @@
+"""PPO on CartPole from start to finish, with the same settings everywhere, one run per seed.
+
+Seconds run from before the environments start until the last update; imports and evaluation do not
+count. A run counts as solved if 20 deterministic episodes return at least 475 on average.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.cases import Case, Effort
+
+TOTAL_STEPS = 50_000
+QUICK_STEPS = 2_048
+NUM_EVAL_EPISODES = 20
+SOLVED_RETURN = 475.0
+
+
+def _rookery(case: Case, seed: int, total_steps: int) -> tuple[float, float]:
+    import rookery
+
+    config = rookery.PPOConfig(
+        num_steps=32,
+        minibatch_size=256,
+        num_epochs=20,
+        gamma=0.98,
+        gae_lambda=0.8,
+        learning_rate=1e-3,
+        clip_range=0.2,
+        entropy_coef=0.0,
+    )
+    with tempfile.TemporaryDirectory() as run_dir:
+        result = rookery.train(
+            "CartPole-v1",
+            algo=config,
+            total_steps=total_steps,
+            num_envs=case.num_envs,
+            seed=seed,
+            run_dir=run_dir,
+        )
+    return result.seconds, result.eval_return_mean
+
+
+def _sb3(case: Case, seed: int, total_steps: int, kind: str) -> tuple[float, float]:
+    from stable_baselines3 import PPO
+    from stable_baselines3.common import vec_env
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    start = time.perf_counter()
+    venv = make_vec_env("CartPole-v1", case.num_envs, seed=seed, vec_env_cls=getattr(vec_env, kind))
+    model = PPO(
+        "MlpPolicy",
+        venv,
+        n_steps=32,
+        batch_size=256,
+        n_epochs=20,
+        gamma=0.98,
+        gae_lambda=0.8,
+        learning_rate=lambda remaining: 1e-3 * remaining,
+        clip_range=lambda remaining: 0.2 * remaining,
+        ent_coef=0.0,
+        seed=seed,
+        device="cpu",
+    )
+    model.learn(total_steps)
+    seconds = time.perf_counter() - start
+    venv.close()
+    eval_env = make_vec_env("CartPole-v1", 1, seed=seed + 10_000)
+    mean, _ = evaluate_policy(model, eval_env, NUM_EVAL_EPISODES, deterministic=True)
+    eval_env.close()
+    return seconds, float(mean)
+
+
+TRAINERS: dict[str, Callable[[Case, int, int], tuple[float, float]]] = {
+    "rookery": _rookery,
+    "SB3, Dummy": functools.partial(_sb3, kind="DummyVecEnv"),
+    "SB3, Subproc": functools.partial(_sb3, kind="SubprocVecEnv"),
+}
+
+CASES = (
+    Case(
+        "ppo-cartpole",
+        "PPO, CartPole-v1, 8 envs, 50 000 steps",
+        "cartpole",
+        8,
+        tuple(TRAINERS),
+        metric="seconds",
+    ),
+)
+
+
+def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
+    """Train once; the repetition is the seed."""
+    total_steps = QUICK_STEPS if effort.quick else TOTAL_STEPS
+    seconds, eval_return = TRAINERS[contender](case, repetition, total_steps)
+    return {
+        "seconds": seconds,
+        "eval_return": eval_return,
+        "solved": float(eval_return >= SOLVED_RETURN),
+        "seed": repetition,
+    }

@@ -1,0 +1,106 @@
+"""Measure contenders in turn, A B C A B C, each time in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import Case
+from benchmarks.subjects import cases_of
+
+ROOT = Path(__file__).resolve().parent.parent
+_TIMEOUT_S = 600.0
+
+Sample = dict[str, Any]
+
+
+class ContenderFailed(Exception):
+    """A contender's process printed no measurement."""
+
+
+@dataclass
+class CaseResult:
+    """All samples of one case.
+
+    Attributes:
+        case: What was measured.
+        samples: One list per contender, in order of repetition.
+        failures: Why a contender was given up, by its name.
+    """
+
+    case: Case
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        case = self.case
+        return {
+            "name": case.name,
+            "title": case.title,
+            "metric": case.metric,
+            "num_envs": case.num_envs,
+            "num_workers": case.num_workers,
+            "busy_processes": case.busy_processes,
+            "contenders": self.samples,
+            "failures": self.failures,
+        }
+
+
+def run_subject(
+    subject: str, quick: bool, names: Sequence[str] = (), repetitions: int | None = None
+) -> list[CaseResult]:
+    """Run the cases of a subject, or only those named."""
+    cases = [case for case in cases_of(subject, quick) if not names or case.name in names]
+    return [_run_case(subject, case, quick, repetitions or case.repetitions) for case in cases]
+
+
+def _run_case(subject: str, case: Case, quick: bool, repetitions: int) -> CaseResult:
+    result = CaseResult(case)
+    print(f"\n{case.title}", flush=True)
+    for repetition in range(repetitions):
+        for contender in case.contenders:
+            if contender not in result.failures:
+                _measure_into(result, subject, contender, quick, repetition)
+    return result
+
+
+def _measure_into(
+    result: CaseResult, subject: str, contender: str, quick: bool, repetition: int
+) -> None:
+    case = result.case
+    try:
+        sample = _measure(subject, case, contender, quick, repetition)
+    except ContenderFailed as error:
+        result.failures[contender] = str(error)
+        print(f"  {contender:28} given up: {error}", flush=True)
+        return
+    result.samples.setdefault(contender, []).append(sample)
+    figures = "  ".join(f"{key} {_format(value)}" for key, value in sample.items())
+    print(f"  {contender:28} {figures}", flush=True)
+
+
+def _measure(subject: str, case: Case, contender: str, quick: bool, repetition: int) -> Sample:
+    command = [sys.executable, "-m", "benchmarks.one", subject, case.name, contender]
+    command += ["--repetition", str(repetition), *(["--quick"] if quick else [])]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ContenderFailed(f"no result within {_TIMEOUT_S:.0f} s") from error
+    if done.returncode != 0:
+        last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise ContenderFailed(last_line)
+    sample: Sample = json.loads(done.stdout.strip().splitlines()[-1])
+    return sample
+
+
+def _format(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)

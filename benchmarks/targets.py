@@ -1,0 +1,201 @@
+"""The figures to reach, and what was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks import results
+from benchmarks.results import CaseJson
+
+Figure = Callable[[CaseJson], "float | None"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One figure to reach.
+
+    Attributes:
+        work: What is done.
+        comparison: What is compared.
+        subject: File in the results.
+        case: Case in that file.
+        figure: Computes the figure, or None if it was not measured.
+        bound: What the figure must reach.
+        form: Format of figure and bound.
+        is_ceiling: The figure must stay below the bound instead.
+        note: Why it was missed, if it was.
+    """
+
+    work: str
+    comparison: str
+    subject: str
+    case: str
+    figure: Figure
+    bound: float
+    form: str = "{:.2f}x"
+    is_ceiling: bool = False
+    note: str = ""
+
+    def is_met(self, figure: float) -> bool:
+        """Whether the figure, as precisely as it is shown, reaches the bound."""
+        return figure <= self.bound if self.is_ceiling else figure >= self.bound
+
+    @property
+    def bound_text(self) -> str:
+        """The bound as the table shows it."""
+        return ("at most " if self.is_ceiling else "") + self.form.format(self.bound)
+
+
+def ratio(above: str, below: str, metric: str = "steps_per_second") -> Figure:
+    """Median of ``above / below`` over the repetitions."""
+    return lambda case: results.median_ratio(case, above, below, metric)
+
+
+def median_of(contender: str, metric: str) -> Figure:
+    """Median of a contender's metric."""
+    return lambda case: results.median(case, contender, metric)
+
+
+def total_of(contender: str, metric: str) -> Figure:
+    """Sum of a contender's metric over the repetitions."""
+    return lambda case: sum(results.values(case, contender, metric)) or None
+
+
+_WORKERS = "rookery workers"
+_CALLER = "rookery caller_steps"
+_AUTO = "rookery auto"
+_SYNC = "gymnasium Sync"
+_ASYNC = "gymnasium Async"
+
+_SHARE = "{:.2f}"
+_TIMES = "{:.1f}x"
+
+
+def _cartpole(
+    num_envs: int, workers: float, caller: float, over_async: float, over_sb3: float
+) -> tuple[Target, ...]:
+    work = f"CartPole-v1, {num_envs} envs, random actions"
+    place = ("stepping", f"cartpole-{num_envs}")
+    return (
+        Target(
+            work, "workers, share of the limit", *place, ratio(_WORKERS, "limit"), workers, _SHARE
+        ),
+        Target(
+            work,
+            "`caller_steps=True`, share of the limit",
+            *place,
+            ratio(_CALLER, "limit"),
+            caller,
+            _SHARE,
+        ),
+        Target(
+            work, "workers / AsyncVectorEnv", *place, ratio(_WORKERS, _ASYNC), over_async, _TIMES
+        ),
+        Target(
+            work,
+            "workers / SB3 SubprocVecEnv",
+            *place,
+            ratio(_WORKERS, "SB3 Subproc"),
+            over_sb3,
+            _TIMES,
+        ),
+    )
+
+
+def _auto(work: str, case: str) -> Target:
+    comparison = '`backend="auto"` / SyncVectorEnv'
+    return Target(work, comparison, "stepping", case, ratio(_AUTO, _SYNC), 0.95)
+
+
+def _against_sb3(
+    subject: str, case: str, work: str, comparison: str, figure: Figure, bound: float
+) -> Target:
+    return Target(work, comparison, subject, case, figure, bound, _TIMES)
+
+
+_BUSY = "CartPole-v1, 8 envs, all cores busy with other processes"
+_IMAGE = "84x84x4 uint8 image without compute, 16 envs"
+_START = ("startup", "start-64", "start and reset 64 CartPole-v1")
+_SB3_START = "SB3 Subproc, default start"
+_ROLLOUTS = ("rollouts", "rollouts-16", "rollouts with a 2x64 MLP policy, 16 CartPole-v1")
+_PPO = ("ppo", "ppo-cartpole", "PPO on CartPole-v1, 8 envs, 50 000 steps, wall time")
+_SLEEP = "env that sleeps 5 ms, 8 envs on 8 workers"
+
+TARGETS: tuple[Target, ...] = (
+    *_cartpole(8, 0.62, 0.75, 11, 13),
+    *_cartpole(64, 0.8, 0.86, 18, 25),
+    Target(
+        _BUSY,
+        "workers / AsyncVectorEnv",
+        "stepping",
+        "cartpole-8-busy",
+        ratio(_WORKERS, _ASYNC),
+        4,
+        _TIMES,
+    ),
+    Target(
+        _IMAGE,
+        "workers / AsyncVectorEnv",
+        "stepping",
+        "image-16",
+        ratio(_WORKERS, _ASYNC),
+        11,
+        _TIMES,
+    ),
+    Target(_IMAGE, "workers / SyncVectorEnv", "stepping", "image-16", ratio(_WORKERS, _SYNC), 1.0),
+    _auto("CartPole-v1, 1 env", "auto-cartpole-1"),
+    _auto("CartPole-v1, 8 envs", "auto-cartpole-8"),
+    _auto("84x84x4 uint8 image without compute, 4 envs", "auto-image-4"),
+    _auto("HalfCheetah-v5, 8 envs", "auto-halfcheetah-8"),
+    _against_sb3(
+        *_START,
+        "seconds: SB3 SubprocVecEnv / rookery",
+        ratio(_SB3_START, "rookery default", "seconds"),
+        20,
+    ),
+    _against_sb3(
+        *_START,
+        "memory of the children (PSS): SB3 SubprocVecEnv / rookery",
+        ratio(_SB3_START, "rookery default", "children_pss_mb"),
+        10,
+    ),
+    _against_sb3(*_ROLLOUTS, "rookery / SB3 PPO on DummyVecEnv", ratio(_AUTO, "SB3 PPO, Dummy"), 3),
+    _against_sb3(
+        *_ROLLOUTS, "rookery / SB3 PPO on SubprocVecEnv", ratio(_AUTO, "SB3 PPO, Subproc"), 12
+    ),
+    _against_sb3(
+        *_PPO, "SB3 on DummyVecEnv / rookery", ratio("SB3, Dummy", "rookery", "seconds"), 2
+    ),
+    _against_sb3(
+        *_PPO, "SB3 on SubprocVecEnv / rookery", ratio("SB3, Subproc", "rookery", "seconds"), 2.7
+    ),
+    Target(
+        _PPO[2],
+        "rookery: seeds that reach 475 in evaluation",
+        "ppo",
+        "ppo-cartpole",
+        total_of("rookery", "solved"),
+        5,
+        "{:.0f} of 5",
+    ),
+    Target(
+        _SLEEP,
+        "workers / serial",
+        "waiting",
+        "sleep-8",
+        ratio(_WORKERS, "rookery serial"),
+        7.5,
+        _TIMES,
+    ),
+    Target(
+        _SLEEP,
+        "processor time of caller and workers, share of one core",
+        "waiting",
+        "sleep-8",
+        median_of(_WORKERS, "cores_used"),
+        0.2,
+        "{:.0%}",
+        is_ceiling=True,
+    ),
+)
