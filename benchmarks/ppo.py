@@ -30,7 +30,9 @@ def _rookery(case: Case, seed: int, total_steps: int) -> tuple[float, float]:
         gamma=0.98,
         gae_lambda=0.8,
         learning_rate=1e-3,
+        final_learning_rate=0.0,
         clip_range=0.2,
+        final_clip_range=0.0,
         entropy_coef=0.0,
     )
     with tempfile.TemporaryDirectory() as run_dir:

@@ -28,7 +28,10 @@ def _rookery(case: Case, **options: Any) -> Iterator[Collect]:
     import rookery
     from rookery.policy import make_policy
 
-    venv = rookery.make_vec(MAKERS[case.env], num_envs=case.num_envs, **options)
+    # As in SB3, a reset is part of a step here, so that every counted step is experience.
+    venv = rookery.make_vec(
+        MAKERS[case.env], num_envs=case.num_envs, autoreset_mode="same_step", **options
+    )
     try:
         policy = make_policy(
             venv.single_observation_space, venv.single_action_space, hidden_sizes=HIDDEN_SIZES
