@@ -1,0 +1,99 @@
+"""rookery: many reinforcement-learning environments in parallel, and training on them.
+
+Public names are imported when first used, so that ``import rookery`` needs numpy, gymnasium,
+cloudpickle and psutil only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rookery.env import seeding
+from rookery.errors import (
+    ClosedError,
+    ConfigError,
+    EnvFailed,
+    MissingExtra,
+    NoPendingCallError,
+    PendingCallError,
+    PicklingError,
+    RookeryError,
+    SpaceError,
+    UnknownEnvError,
+    UsageError,
+    WorkerDied,
+    WorkerError,
+    WorkerTimeout,
+)
+
+if TYPE_CHECKING:
+    from rookery.collect.sync import SyncCollector
+    from rookery.env.deferred import Deferred
+    from rookery.learn.ppo import PPOConfig
+    from rookery.policy.base import Policy, PolicyStep
+    from rookery.rollout.rollout import Rollout
+    from rookery.training import evaluate, train
+    from rookery.vector.base import VectorEnv
+    from rookery.vector.make import make_vec
+    from rookery.vector.process import ProcessVectorEnv
+    from rookery.vector.serial import SerialVectorEnv
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Deferred": "rookery.env.deferred",
+    "PPOConfig": "rookery.learn.ppo",
+    "Policy": "rookery.policy.base",
+    "PolicyStep": "rookery.policy.base",
+    "ProcessVectorEnv": "rookery.vector.process",
+    "Rollout": "rookery.rollout.rollout",
+    "SerialVectorEnv": "rookery.vector.serial",
+    "SyncCollector": "rookery.collect.sync",
+    "VectorEnv": "rookery.vector.base",
+    "evaluate": "rookery.training",
+    "make_vec": "rookery.vector.make",
+    "train": "rookery.training",
+}
+
+__all__ = [
+    "ClosedError",
+    "ConfigError",
+    "Deferred",
+    "EnvFailed",
+    "MissingExtra",
+    "NoPendingCallError",
+    "PPOConfig",
+    "PendingCallError",
+    "PicklingError",
+    "Policy",
+    "PolicyStep",
+    "ProcessVectorEnv",
+    "Rollout",
+    "RookeryError",
+    "SerialVectorEnv",
+    "SpaceError",
+    "SyncCollector",
+    "UnknownEnvError",
+    "UsageError",
+    "VectorEnv",
+    "WorkerDied",
+    "WorkerError",
+    "WorkerTimeout",
+    "evaluate",
+    "make_vec",
+    "seeding",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rookery' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOMES))

@@ -1,0 +1,1 @@
+"""What one environment is, and how some of them are stepped together."""

@@ -1,0 +1,218 @@
+"""EnvBatch: steps some envs into given arrays. The only stepping and autoreset code there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arrays import BatchArrays
+from rookery.env.deferred import Workshop
+from rookery.env.failure import env_failed
+from rookery.env.recipe import EnvRecipe
+from rookery.env.spaces import writer
+from rookery.errors import EnvFailed, UsageError
+
+Infos = list[tuple[int, dict[str, Any]]]  # (env id, an info that is not empty), ids ascending
+
+
+class EnvBatch:
+    """Envs ``first_id``, ``first_id + 1``, ... of a vector env.
+
+    Args:
+        recipes: one for each env, in order; they are built here and now.
+        first_id: the index of the first of them in the vector env.
+
+    Attributes:
+        envs: the envs.
+        busy_s: seconds spent stepping so far.
+
+    Raises:
+        EnvFailed: when an env cannot be built.
+    """
+
+    def __init__(self, recipes: Sequence[EnvRecipe], first_id: int) -> None:
+        self.envs: list[gym.Env[Any, Any]] = []
+        self.busy_s = 0.0
+        self._ids = range(first_id, first_id + len(recipes))
+        self._names = [recipe.name for recipe in recipes]
+        self._workshop = Workshop()
+        self._seeds: list[int | None] = [None] * len(recipes)
+        self._ended = [False] * len(recipes)  # the episode is over and its env not yet reset
+        self._steps = 0  # of the whole batch; an episode's steps are a difference of these
+        self._reset_at = [0] * len(recipes)
+        self._latest = 0  # the buffer last written
+        for i, recipe in enumerate(recipes):
+            try:
+                self.envs.append(recipe.build(self._workshop))
+            except (Exception, SystemExit) as error:
+                self.close()
+                raise self._failure(error, i, "make") from error
+
+    def attach(self, arrays: BatchArrays, autoreset_mode: AutoresetMode) -> None:
+        """Say where observations, rewards and flags go, and what happens when an episode ends."""
+        self._arrays = arrays
+        self._mode = autoreset_mode
+        self._env_steps = [env.step for env in self.envs]
+        space = arrays.spaces.observation_space
+        self._write_obs = [
+            [writer(space, iter(columns), env_id, "observation") for env_id in self._ids]
+            for columns in arrays.obs
+        ]
+        # Writing a scalar through a memoryview takes 28 ns, through numpy indexing 65 ns.
+        self._outcomes: list[list[Any]] = [
+            [column.data for column in columns]
+            for columns in zip(arrays.reward, arrays.terminated, arrays.truncated, strict=True)
+        ]
+
+    def step(self, buffer: int) -> Infos:
+        """Step every env with the action noted for it; results go into buffer ``buffer``.
+
+        In the next-step mode an env whose episode has ended is reset instead, its action ignored.
+
+        Raises:
+            EnvFailed: when an env raises; the envs after it were not stepped.
+            UsageError: in the disabled mode, when an episode has ended and was not reset.
+        """
+        started = time.perf_counter()
+        infos: Infos = []
+        ended, same_step = self._ended, self._mode is AutoresetMode.SAME_STEP
+        reward: Any
+        rewards, terminateds, truncateds = self._outcomes[buffer]
+        actions = self._arrays.read_actions(self._ids.start, self._ids.stop)
+        writers = self._write_obs[buffer]
+        self._steps += 1
+        self._latest = buffer
+        for i, env_id in enumerate(self._ids):
+            action = next(actions)
+            try:
+                if ended[i]:
+                    obs, info = self._autoreset(i)
+                    reward, terminated, truncated = 0.0, False, False
+                else:
+                    obs, reward, terminated, truncated, info = self._env_steps[i](action)
+                    if terminated or truncated:
+                        ended[i] = True
+                        if same_step:
+                            infos.append((env_id, {"final_obs": obs, "final_info": info}))
+                            obs, info = self._autoreset(i)
+                writers[i](obs)
+                rewards[env_id] = reward
+                terminateds[env_id] = terminated
+                truncateds[env_id] = truncated
+                if info:
+                    infos.append((env_id, info))
+            except (EnvFailed, UsageError):
+                raise
+            except (Exception, SystemExit) as error:
+                raise self._failure(error, i, "step", action) from error
+        self.busy_s += time.perf_counter() - started
+        return infos
+
+    def reset(
+        self,
+        buffer: int,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        mask: Sequence[bool] | None = None,
+    ) -> Infos:
+        """Reset the envs; results go into buffer ``buffer``.
+
+        Args:
+            buffer: where to write.
+            seeds: one for each env of this batch.
+            options: given to every env's reset.
+            mask: which envs of this batch to reset, None means all. The others keep their state
+                and their last observation.
+
+        Raises:
+            EnvFailed: when an env raises.
+        """
+        infos: Infos = []
+        for i, env_id in enumerate(self._ids):
+            if mask is not None and not mask[i]:
+                self._carry_over(env_id, buffer)
+                continue
+            obs, info = self._start_episode(i, seeds[i], options)
+            try:
+                self._write_obs[buffer][i](obs)
+            except Exception as error:
+                raise self._failure(error, i, "reset") from error
+            if info:
+                infos.append((env_id, info))
+        self._latest = buffer
+        return infos
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Per env, what its method ``name`` returns, or its attribute ``name``.
+
+        The outermost wrapper that has the name answers, as in Gymnasium.
+        """
+        results = []
+        for i, env in enumerate(self.envs):
+            try:
+                attribute = env.get_wrapper_attr(name)
+                results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
+            except Exception as error:
+                raise self._failure(error, i, f"call of {name!r}") from error
+        return results
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set the attribute ``name`` of each env, where ``set_wrapper_attr`` finds it."""
+        for i, (env, value) in enumerate(zip(self.envs, values, strict=True)):
+            try:
+                env.set_wrapper_attr(name, value)
+            except Exception as error:
+                raise self._failure(error, i, f"setting of {name!r}") from error
+
+    def close(self) -> None:
+        """Close all envs, then the deferred arguments; the first error is raised at the end."""
+        errors = []
+        envs, self.envs = self.envs, []
+        for i, env in enumerate(envs):
+            try:
+                env.close()
+            except Exception as error:
+                errors.append(self._failure(error, i, "close"))
+        self._workshop.close()
+        if errors:
+            raise errors[0]
+
+    def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
+        if self._mode is AutoresetMode.DISABLED:
+            raise UsageError(
+                f"Env {self._ids[i]} was stepped after its episode had ended. With "
+                "autoreset_mode='disabled', reset it first: reset(options={'reset_mask': mask})."
+            )
+        return self._start_episode(i, None, None)
+
+    def _start_episode(
+        self, i: int, seed: int | None, options: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._seeds[i] = seed
+        self._ended[i] = False
+        self._reset_at[i] = self._steps
+        try:
+            return self.envs[i].reset(seed=seed, options=options)
+        except (Exception, SystemExit) as error:
+            raise self._failure(error, i, "reset") from error
+
+    def _carry_over(self, env_id: int, buffer: int) -> None:
+        for new, old in zip(self._arrays.obs[buffer], self._arrays.obs[self._latest], strict=True):
+            new[env_id] = old[env_id]
+
+    def _failure(self, error: BaseException, i: int, command: str, action: Any = None) -> EnvFailed:
+        stepped = command in ("step", "reset")
+        return env_failed(
+            error,
+            env_name=self._names[i],
+            env_id=self._ids[i],
+            command=command,
+            seed=self._seeds[i],
+            steps_since_reset=self._steps - self._reset_at[i] if stepped else None,
+            last_action=action,
+        )

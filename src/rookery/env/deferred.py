@@ -1,0 +1,72 @@
+"""Deferred: an argument that is built where the env lives, because it cannot travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, Literal
+
+Scope = Literal["env", "worker"]
+
+
+class Deferred:
+    """A promise of an argument: ``factory(*args, **kwargs)``, called in the env's own process.
+
+    Sockets, file handles, locks and handles of native libraries cannot be sent to another process;
+    what they are built from can. The built object is closed with the worker, through its
+    ``__exit__`` or else its ``close`` method, if it has one.
+
+    Args:
+        factory: what builds the argument.
+        *args: given to the factory.
+        scope: ``"env"`` builds one for each env, ``"worker"`` one for all envs of a process.
+        **kwargs: given to the factory.
+    """
+
+    def __init__(
+        self, factory: Callable[..., Any], *args: Any, scope: Scope = "env", **kwargs: Any
+    ) -> None:
+        if scope not in ("env", "worker"):
+            raise ValueError(f"Deferred scope must be 'env' or 'worker', got {scope!r}")
+        self.factory = factory
+        self.args = args
+        self.kwargs = kwargs
+        self.scope = scope
+
+    def __repr__(self) -> str:
+        name = getattr(self.factory, "__qualname__", repr(self.factory))
+        return f"Deferred({name}, scope={self.scope!r})"
+
+
+class Workshop:
+    """Builds the deferred arguments of one process and closes them again, last built first."""
+
+    def __init__(self) -> None:
+        self._built = ExitStack()
+        self._shared: dict[
+            int, tuple[Deferred, Any]
+        ] = {}  # keeps the Deferred, so its id stays its own
+
+    def resolve(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """``kwargs`` with every Deferred value replaced by what it builds."""
+        return {
+            name: self._build(value) if isinstance(value, Deferred) else value
+            for name, value in kwargs.items()
+        }
+
+    def close(self) -> None:
+        """Close what was built."""
+        self._shared.clear()
+        self._built.close()
+
+    def _build(self, deferred: Deferred) -> Any:
+        if deferred.scope == "worker" and id(deferred) in self._shared:
+            return self._shared[id(deferred)][1]
+        built = deferred.factory(*deferred.args, **deferred.kwargs)
+        if hasattr(type(built), "__exit__"):
+            self._built.push(built)
+        elif callable(getattr(built, "close", None)):
+            self._built.callback(built.close)
+        if deferred.scope == "worker":
+            self._shared[id(deferred)] = (deferred, built)
+        return built

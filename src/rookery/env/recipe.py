@@ -1,0 +1,126 @@
+"""EnvRecipe: everything needed to build one env, wherever it will live."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from rookery.env.deferred import Workshop
+from rookery.errors import ConfigError, UnknownEnvError
+
+EnvSource: TypeAlias = "str | EnvSpec | Callable[..., gym.Env[Any, Any]]"
+Wrapper = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class EnvRecipe:
+    """How to build one env.
+
+    Attributes:
+        source: a Gymnasium id, ``"package.module:Id"``, an EnvSpec or a callable that makes an env.
+        kwargs: arguments of the env; values may be :class:`rookery.Deferred`.
+        wrappers: applied to the env, the first one innermost.
+    """
+
+    source: EnvSource
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[Wrapper, ...] = ()
+
+    def build(self, workshop: Workshop) -> gym.Env[Any, Any]:
+        """Build the env in this process, with deferred arguments from ``workshop``."""
+        kwargs = workshop.resolve(self.kwargs)
+        if isinstance(self.source, (str, EnvSpec)):
+            env: Any = gym.make(self.source, **kwargs)
+        else:
+            env = self.source(**kwargs)
+        for wrapper in self.wrappers:
+            env = wrapper(env)
+        return _checked(env, self.name)
+
+    @property
+    def name(self) -> str:
+        """What to call the env in messages."""
+        if isinstance(self.source, str):
+            return self.source
+        if isinstance(self.source, EnvSpec):
+            return self.source.id
+        return getattr(self.source, "__qualname__", type(self.source).__name__)
+
+    def spec(self) -> EnvSpec | None:
+        """The registered spec, if the source is an id or a spec."""
+        if isinstance(self.source, EnvSpec):
+            return self.source
+        return find_spec(self.source) if isinstance(self.source, str) else None
+
+
+def _checked(env: Any, name: str) -> gym.Env[Any, Any]:
+    if not isinstance(env, gym.Env):
+        raise TypeError(
+            f"{name} built a {type(env).__name__}, not a gymnasium.Env. A factory must return the "
+            "env itself; for a class that only looks like one, derive it from gymnasium.Env."
+        )
+    return env
+
+
+def make_recipes(
+    env: EnvSource | Sequence[Callable[..., Any]],
+    num_envs: int | None,
+    env_kwargs: Mapping[str, Any] | None,
+    wrappers: Sequence[Wrapper],
+) -> list[EnvRecipe]:
+    """One recipe per env; a single source serves all of them.
+
+    Raises:
+        ConfigError: when the number of envs is not positive or contradicts a list of sources.
+        UnknownEnvError: when an id is not registered.
+    """
+    sources: list[Any] = list(env) if isinstance(env, (list, tuple)) else [env] * (num_envs or 1)
+    if num_envs is not None and num_envs < 1:
+        raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
+    if not sources or (num_envs is not None and len(sources) != num_envs):
+        raise ConfigError(f"num_envs is {num_envs}, but {len(sources)} env callables were given")
+    for source in {id(s): s for s in sources}.values():
+        _check_source(source)
+    return [EnvRecipe(source, dict(env_kwargs or {}), tuple(wrappers)) for source in sources]
+
+
+def _check_source(source: Any) -> None:
+    if isinstance(source, str):
+        find_spec(source)
+    elif not isinstance(source, EnvSpec) and not callable(source):
+        raise ConfigError(
+            "An env is a Gymnasium id, an EnvSpec or a callable, "
+            f"not {type(source).__name__}: {source!r}"
+        )
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """The spec registered under ``env_id``.
+
+    Raises:
+        UnknownEnvError: naming the nearest ids.
+    """
+    try:
+        return gym.spec(env_id)
+    except ModuleNotFoundError as error:
+        raise UnknownEnvError(f"Cannot import the module that {env_id!r} names: {error}") from error
+    except gym.error.Error as error:
+        near = nearest_ids(env_id)
+        hint = f" Nearest: {', '.join(near)}." if near else ""
+        raise UnknownEnvError(
+            f"No environment is registered as {env_id!r}.{hint} Import the module that registers "
+            f"it first, or name it as 'module:{env_id.split(':')[-1]}'."
+        ) from error
+
+
+def nearest_ids(env_id: str, count: int = 3) -> list[str]:
+    """The registered ids that look most like ``env_id``, ignoring case."""
+    name = env_id.split(":")[-1].lower()
+    by_lower: dict[str, str] = {registered.lower(): registered for registered in gym.registry}
+    close = difflib.get_close_matches(name, by_lower, count, cutoff=0.6)
+    return [by_lower[lower] for lower in close]

@@ -1,0 +1,48 @@
+"""From one root seed to one seed per env."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rookery.errors import ConfigError
+
+
+def env_seeds(root_seed: int | None, num_envs: int) -> list[int]:
+    """Independent seeds for ``num_envs`` envs.
+
+    They are the first words of the children of a ``numpy.random.SeedSequence``, so that the seeds
+    of runs with neighbouring root seeds do not overlap, as ``root_seed + i`` would.
+
+    Args:
+        root_seed: any non-negative int; None draws one from the system.
+        num_envs: how many.
+
+    Returns:
+        Distinct ints below 2**31.
+    """
+    children = np.random.SeedSequence(root_seed).spawn(num_envs)
+    seeds = [int(child.generate_state(1)[0]) >> 1 for child in children]
+    taken: set[int] = set()
+    for i, seed in enumerate(seeds):
+        while seed in taken:
+            seed = (seed + 1) % 2**31
+        taken.add(seed)
+        seeds[i] = seed
+    return seeds
+
+
+def consecutive_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """Gymnasium's rule for ``reset(seed=)``: an int means ``seed + i`` for env ``i``.
+
+    Raises:
+        ConfigError: when a sequence has another length than ``num_envs``.
+    """
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + i for i in range(num_envs)]
+    if len(seed) != num_envs:
+        raise ConfigError(f"seed has {len(seed)} entries for {num_envs} envs")
+    return list(seed)

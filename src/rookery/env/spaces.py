@@ -1,0 +1,182 @@
+"""Gymnasium spaces as columns of arrays; the one place that knows every space.
+
+A space is a tree; its array-like leaves (Box, Discrete, MultiDiscrete, MultiBinary) become one
+column each, in the order of :func:`leaves`. :func:`batched` puts columns together again in the form
+that Gymnasium batches the space (a dict for Dict, a tuple for Tuple), :func:`writer` copies one
+env's observation into its row of every column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space, spaces
+
+from rookery.errors import SpaceError
+
+Array = npt.NDArray[Any]
+Writer = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An array-like part of a space: where it is in the tree, its shape and its dtype."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@singledispatch
+def leaves(space: Space[Any], path: str) -> list[Leaf]:
+    """The array-like leaves of ``space`` in a fixed order.
+
+    Args:
+        space: any Gymnasium space.
+        path: what to call the root in messages, for instance ``"observation"``.
+
+    Raises:
+        SpaceError: for a space with no array form, naming the path to it.
+    """
+    raise SpaceError(
+        f"{path}: {type(space).__name__} spaces have no fixed array form, and only Box, Discrete, "
+        "MultiDiscrete, MultiBinary, Dict and Tuple spaces are supported. Wrap the env so that "
+        "this part of the space becomes an array (gymnasium.wrappers.TransformObservation)."
+    )
+
+
+@leaves.register(spaces.Box)
+@leaves.register(spaces.Discrete)
+@leaves.register(spaces.MultiDiscrete)
+@leaves.register(spaces.MultiBinary)
+def _leaves_array(space: Space[Any], path: str) -> list[Leaf]:
+    assert space.shape is not None and space.dtype is not None
+    return [Leaf(path, space.shape, np.dtype(space.dtype))]
+
+
+@leaves.register(spaces.Dict)
+def _leaves_dict(space: spaces.Dict, path: str) -> list[Leaf]:
+    return [leaf for key, sub in space.spaces.items() for leaf in leaves(sub, f"{path}[{key!r}]")]
+
+
+@leaves.register(spaces.Tuple)
+def _leaves_tuple(space: spaces.Tuple[Any], path: str) -> list[Leaf]:
+    return [leaf for i, sub in enumerate(space.spaces) for leaf in leaves(sub, f"{path}[{i}]")]
+
+
+def batched(space: Space[Any], columns: Iterator[Array]) -> Any:
+    """Put columns, in the order of :func:`leaves`, together in the batched form of ``space``."""
+    if isinstance(space, spaces.Dict):
+        return {key: batched(sub, columns) for key, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(batched(sub, columns) for sub in space.spaces)
+    return next(columns)
+
+
+def flattened(space: Space[Any], value: Any, path: str) -> list[Any]:
+    """Take a (batched) value of ``space`` apart, in the order of :func:`leaves`.
+
+    Raises:
+        SpaceError: when the value is not built like the space, naming the path.
+    """
+    if isinstance(space, spaces.Dict):
+        parts: list[tuple[Any, str, Space[Any]]] = [
+            (key, f"{path}[{key!r}]", sub) for key, sub in space.spaces.items()
+        ]
+    elif isinstance(space, spaces.Tuple):
+        parts = [(i, f"{path}[{i}]", sub) for i, sub in enumerate(space.spaces)]
+    else:
+        return [value]
+    return [
+        leaf
+        for key, sub_path, sub in parts
+        for leaf in flattened(sub, _item(value, key, sub_path), sub_path)
+    ]
+
+
+def writer(space: Space[Any], columns: Iterator[Array], row: int, path: str) -> Writer:
+    """A function that copies one observation into row ``row`` of the columns of ``space``.
+
+    Args:
+        space: the space of one observation.
+        columns: arrays ``[n, *shape]`` in the order of :func:`leaves`.
+        row: which row to write.
+        path: what to call the root in messages.
+    """
+    if isinstance(space, spaces.Dict):
+        return _fields_writer(
+            [
+                (key, f"{path}[{key!r}]", writer(sub, columns, row, f"{path}[{key!r}]"))
+                for key, sub in space.spaces.items()
+            ]
+        )
+    if isinstance(space, spaces.Tuple):
+        return _fields_writer(
+            [
+                (i, f"{path}[{i}]", writer(sub, columns, row, f"{path}[{i}]"))
+                for i, sub in enumerate(space.spaces)
+            ]
+        )
+    column = next(columns)[row : row + 1]
+    return _array_writer(column, path) if column.ndim > 1 else _scalar_writer(column, path)
+
+
+def _array_writer(target: Array, path: str) -> Writer:
+    row = target[0]
+    shape, dtype = row.shape, row.dtype
+    array_type = np.ndarray
+
+    def write(value: Any) -> None:
+        # The three tests cost 90 ns and spare numpy's silent broadcasting and unsafe casts.
+        if type(value) is array_type and value.dtype is dtype and value.shape == shape:
+            row[...] = value
+        else:
+            row[...] = _conformed(value, shape, dtype, path)
+
+    return write
+
+
+def _scalar_writer(target: Array, path: str) -> Writer:
+    dtype = target.dtype
+    scalar_type, python_type = dtype.type, {"i": int, "f": float}.get(dtype.kind)
+    # Writing through a memoryview takes 28 ns, through numpy 65 ns (and numpy.asarray far more).
+    cell: Any = target.data if dtype.char in "bhilqBHILQfd" else target
+
+    def write(value: Any) -> None:
+        if type(value) is python_type or type(value) is scalar_type:
+            cell[0] = value
+        else:
+            target[0] = _conformed(value, (), dtype, path)
+
+    return write
+
+
+def _fields_writer(fields: Sequence[tuple[Any, str, Writer]]) -> Writer:
+    def write(value: Any) -> None:
+        for key, path, write_field in fields:
+            write_field(_item(value, key, path))
+
+    return write
+
+
+def _item(value: Any, key: Any, path: str) -> Any:
+    try:
+        return value[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise SpaceError(
+            f"{path} is missing; got a {type(value).__name__}: {value!r:.200}"
+        ) from error
+
+
+def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Array:
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise SpaceError(f"{path} has shape {array.shape}, but its space has shape {shape}")
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise SpaceError(f"{path} has dtype {array.dtype}, but its space has dtype {dtype}")
+    return array

@@ -1,0 +1,132 @@
+"""Every exception that rookery raises on purpose.
+
+    RookeryError
+    ├── UsageError                  the caller did something that cannot work
+    │   ├── ClosedError             the vector env was closed      (ClosedEnvironmentError)
+    │   ├── PendingCallError        a call is still under way      (AlreadyPendingCallError)
+    │   ├── NoPendingCallError      nothing was sent               (NoAsyncCallError)
+    │   ├── PicklingError           an argument cannot travel      (pickle.PicklingError)
+    │   ├── SpaceError              a space or a value outside it  (CustomSpaceError)
+    │   ├── UnknownEnvError         no such env id                 (gymnasium NameNotFound)
+    │   └── ConfigError             a setting that cannot be       (ValueError)
+    ├── WorkerError                 the world did: an env or its process failed
+    │   ├── EnvFailed               the env raised; its traceback is the cause
+    │   ├── WorkerDied              the process ended
+    │   └── WorkerTimeout           a deadline passed              (multiprocessing.TimeoutError)
+    └── MissingExtra                an optional library is not installed (ImportError)
+
+The names in brackets are the foreign classes that the error is an instance of too, so that code
+written for them goes on catching it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium.error import (
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
+    CustomSpaceError,
+    NameNotFound,
+    NoAsyncCallError,
+)
+
+
+class RookeryError(Exception):
+    """The root of every error of this library."""
+
+    def __str__(self) -> str:
+        # Types that EnvFailed is combined with may have a __str__ of their own, as KeyError has.
+        return str(self.args[0]) if self.args else ""
+
+
+class UsageError(RookeryError):
+    """The caller asked for something that cannot work; nothing was started or changed."""
+
+
+class ClosedError(UsageError, ClosedEnvironmentError):
+    """The vector env was closed before this call."""
+
+
+class PendingCallError(UsageError, AlreadyPendingCallError):
+    """A call came while an earlier one is still under way."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        AlreadyPendingCallError.__init__(self, message, name)
+
+
+class NoPendingCallError(UsageError, NoAsyncCallError):
+    """A result was asked for that no call had started."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        NoAsyncCallError.__init__(self, message, name)
+
+
+class PicklingError(UsageError, pickle.PicklingError):
+    """An argument cannot be sent to a worker process; the message names the path to it."""
+
+
+class SpaceError(UsageError, CustomSpaceError):
+    """A space is not supported, or a value does not fit its space; the message names the path."""
+
+
+class UnknownEnvError(UsageError, NameNotFound):
+    """No environment is registered under this id; the message lists the nearest ids."""
+
+
+class ConfigError(UsageError, ValueError):
+    """A setting has a value that cannot be."""
+
+
+class WorkerError(RookeryError):
+    """An env, or the process that runs it, failed.
+
+    Attributes:
+        env_ids: indices of the envs concerned.
+        command: what they were doing ("make", "reset", "step", ...).
+        seed: the seed of the env's last seeded reset, if there was one.
+        steps_since_reset: steps that the env had made in its episode, if known.
+        last_action: the action of the failing step, if it was one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        env_ids: Sequence[int] = (),
+        command: str = "",
+        seed: int | None = None,
+        steps_since_reset: int | None = None,
+        last_action: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.env_ids = tuple(int(i) for i in env_ids)
+        self.command = command
+        self.seed = seed
+        self.steps_since_reset = steps_since_reset
+        self.last_action = last_action
+
+
+class EnvFailed(WorkerError):
+    """The env itself raised. Its own exception, with the remote traceback, is the ``__cause__``.
+
+    Attributes:
+        env_name: the id, or the name of the callable, that the env was made from.
+    """
+
+    env_name: str = ""
+
+
+class WorkerDied(WorkerError):
+    """A worker process ended; the message has its exit code or signal in words."""
+
+
+class WorkerTimeout(WorkerError, multiprocessing.TimeoutError):
+    """A deadline passed; the message has the Python stack of the process that hangs."""
+
+
+class MissingExtra(RookeryError, ImportError):
+    """An optional library is not installed; the message has the pip command."""

@@ -1,0 +1,491 @@
+"""What every vector env shares: the public calls and the state machine behind them.
+
+A vector env is a row of shares. A share owns some consecutive envs, in this process or in a worker,
+and knows four things: to begin a step, to begin a call, to finish, to stop. Nothing here depends on
+where a share lives, and no share knows about another.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
+
+from rookery.env.arrays import BatchArrays
+from rookery.env.batch import Infos
+from rookery.env.seeding import consecutive_seeds
+from rookery.env.spaces import batched
+from rookery.errors import (
+    ClosedError,
+    ConfigError,
+    NoPendingCallError,
+    PendingCallError,
+    RookeryError,
+    SpaceError,
+    WorkerTimeout,
+)
+from rookery.vector.statistics import ShareStatistics, Statistics
+from rookery.worker.protocol import Hello
+
+ObservationMode = Any  # "same", "different" or (batched space, single space)
+
+
+class Share(Protocol):
+    """Some consecutive envs of a vector env, wherever they live."""
+
+    @property
+    def env_ids(self) -> range:
+        """The indices of its envs."""
+
+    @property
+    def pid(self) -> int:
+        """The process that steps them."""
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds spent stepping."""
+
+    def begin_step(self, buffer: int) -> None:
+        """Begin to step all envs with the actions noted."""
+
+    def request(self, method: str, *args: Any) -> Any:
+        """Prepare a call of a method of the share's EnvBatch; nothing happens yet."""
+
+    def begin(self, request: Any) -> None:
+        """Begin what was prepared."""
+
+    def finish(self, deadline: float | None = None) -> Any:
+        """Wait for what was begun and return its result."""
+
+    def stop(self, deadline: float) -> None:
+        """Give back everything; the envs are closed already, or cannot be."""
+
+
+class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
+    """Many environments behind one ``gymnasium.vector.VectorEnv``; ``rookery.make_vec`` makes it.
+
+    Attributes:
+        num_envs: how many envs.
+        single_observation_space: of one env; ``observation_space`` is of the batch.
+        single_action_space: of one env; ``action_space`` is of the batch.
+        metadata: of the first env, plus ``"autoreset_mode"``.
+        backend: ``"serial"`` or ``"process"``.
+        num_workers: how many worker processes there are.
+        choice: what ``backend="auto"`` chose, and why; None if it was not asked.
+    """
+
+    backend: str
+    choice: Any = None
+
+    def _adopt(
+        self,
+        shares: Sequence[Share],
+        hellos: Sequence[Hello],
+        autoreset_mode: AutoresetMode,
+        observation_mode: ObservationMode,
+    ) -> None:
+        """Take over shares whose envs are built: check their spaces and be ready for a reset."""
+        self._shares = tuple(shares)
+        self._finish_order = tuple(sorted(shares, key=lambda share: share.pid != os.getpid()))
+        self.num_envs = shares[-1].env_ids.stop
+        self.metadata = {**hellos[0].metadata, "autoreset_mode": autoreset_mode}
+        self.render_mode = hellos[0].render_mode
+        self.spec = hellos[0].spec
+        self._decide_spaces(hellos, observation_mode)
+        self._mode = autoreset_mode
+        self._pending: str | None = None
+        self._unfinished: list[Share] = []
+        self._results: dict[int, Any] = {}
+        self._buffer = 0
+        self._vector_steps = 0
+
+    def _ready(self, arrays: BatchArrays, copy: bool) -> None:
+        """Take over the arrays that the shares write to; from now on the env can be used."""
+        self._arrays = arrays
+        self._copy = copy
+        self._num_buffers = arrays.spaces.num_buffers
+        self._begin_steps = tuple(share.begin_step for share in self._shares)
+        self._finalizer = weakref.finalize(self, _shut_down, os.getpid(), self._shares)
+
+    def _decide_spaces(self, hellos: Sequence[Hello], observation_mode: ObservationMode) -> None:
+        pairs = [pair for hello in hellos for pair in hello.spaces]
+        self.single_observation_space, self.single_action_space = pairs[0]
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        obs_spaces = [obs for obs, _ in pairs]
+        if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
+            self.observation_space, self.single_observation_space = observation_mode
+        elif observation_mode == "same":
+            self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        elif observation_mode == "different":
+            whole = len(obs_spaces) == self.num_envs
+            per_env = obs_spaces if whole else _per_env(self._shares, hellos)
+            self.observation_space = batch_differing_spaces(per_env)
+        else:
+            raise ConfigError(
+                "observation_mode must be 'same', 'different' or a pair of spaces, "
+                f"got {observation_mode!r}"
+            )
+        for obs, action in pairs[1:]:
+            _check_alike(obs, self.single_observation_space, exactly=observation_mode == "same")
+            if action != self.single_action_space:
+                raise SpaceError(
+                    "All envs must have the same action space; "
+                    f"got {self.single_action_space} and {action}"
+                )
+
+    # ---------------------------------------------------------------- reset
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all envs, or those that ``options["reset_mask"]`` selects.
+
+        Args:
+            seed: an int means ``seed + i`` for env ``i``; a sequence holds one, or None, for each.
+            options: given to every env, without ``"reset_mask"`` (bool ``[num_envs]``).
+
+        Returns:
+            Observations, batched, and infos in Gymnasium's vector form.
+
+        Raises:
+            EnvFailed: when an env raises.
+            WorkerDied: when a worker process ends.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """Begin a reset; :meth:`reset_wait` returns its result."""
+        self._require_idle("reset")
+        seeds = consecutive_seeds(seed, self.num_envs)
+        options = dict(options) if options is not None else None
+        mask = _take_mask(options, self.num_envs)
+        buffer = self._next_buffer()
+        self._begin_all(
+            "reset",
+            [
+                (buffer, seeds[ids.start : ids.stop], options, mask and mask[ids.start : ids.stop])
+                for ids in self._ranges()
+            ],
+        )
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Wait for the reset that :meth:`reset_async` began."""
+        results = self._finish("reset", timeout)
+        return self._observations(), self._merge_infos(results)
+
+    # ---------------------------------------------------------------- step
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all envs.
+
+        Args:
+            actions: one for each env, batched as ``action_space`` is.
+
+        Returns:
+            Observations (batched), rewards float64 ``[num_envs]``, terminated bool ``[num_envs]``,
+            truncated bool ``[num_envs]``, infos in Gymnasium's vector form. With ``copy=False`` the
+            arrays are views, valid until the step after the next.
+
+        Raises:
+            EnvFailed: when an env raises.
+            WorkerDied: when a worker process ends.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step; :meth:`step_wait` returns its result."""
+        if self.closed or self._pending is not None:
+            self._require_idle("step")
+        self._arrays.write_actions(actions)
+        buffer = self._next_buffer()
+        self._pending = "step"
+        self._unfinished = list(self._finish_order)
+        for begin_step in self._begin_steps:
+            begin_step(buffer)
+
+    def step_wait(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Wait for the step that :meth:`step_async` began.
+
+        Args:
+            timeout: seconds; when they pass, a :class:`WorkerTimeout` is raised and the step goes
+                on: this method may be called again.
+        """
+        results = self._finish("step", timeout)
+        self._vector_steps += 1
+        arrays, b = self._arrays, self._buffer
+        reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
+        infos = self._merge_infos(results) if results else {}
+        if self._copy:
+            return self._observations(), reward.copy(), terminated.copy(), truncated.copy(), infos
+        return arrays.batched_obs[b], reward, terminated, truncated, infos
+
+    def _next_buffer(self) -> int:
+        self._buffer = (self._buffer + 1) % self._num_buffers
+        return self._buffer
+
+    def _observations(self) -> Any:
+        if not self._copy:
+            return self._arrays.batched_obs[self._buffer]
+        obs = self._arrays.batched_obs[self._buffer]
+        if type(obs) is np.ndarray:
+            return obs.copy()
+        columns = self._arrays.obs[self._buffer]
+        return batched(self.single_observation_space, iter([column.copy() for column in columns]))
+
+    def _merge_infos(self, results: dict[int, Infos]) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        for first_id in sorted(results):
+            for env_id, info in results[first_id]:
+                infos = self._add_info(infos, info, env_id)
+        return infos
+
+    # ---------------------------------------------------------------- calls
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Per env, what its method ``name`` returns, or its attribute ``name``."""
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Begin a call of every env's method; :meth:`call_wait` returns the results."""
+        self._require_idle("call")
+        self._begin_all("call", [(name, args, kwargs)] * len(self._shares))
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for the call that :meth:`call_async` began."""
+        results = self._finish("call", timeout)
+        return tuple(value for first_id in sorted(results) for value in results[first_id])
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The attribute ``name`` of every env."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
+        """Set an attribute of every env: one value for all, or a list or tuple of one for each."""
+        self._require_idle("set_attr")
+        if not isinstance(values, (list, tuple)):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ConfigError(f"set_attr got {len(values)} values for {self.num_envs} envs")
+        self._begin_all(
+            "set_attr", [(name, values[ids.start : ids.stop]) for ids in self._ranges()]
+        )
+        self._finish("set_attr", None)
+
+    def render(self) -> tuple[Any, ...]:
+        """The rendered frame of every env."""
+        return self.call("render")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seed of every env's generator."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """A copy (in this process: the very one) of every env's generator."""
+        return self.get_attr("np_random")
+
+    # ---------------------------------------------------------------- watching
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers."""
+        here = os.getpid()
+        return tuple(share.pid for share in self._shares if share.pid != here)
+
+    @property
+    def num_workers(self) -> int:
+        """How many worker processes there are."""
+        return len(self.pids)
+
+    def statistics(self) -> Statistics:
+        """What was done so far, as a frozen snapshot."""
+        return Statistics(
+            vector_steps=self._vector_steps,
+            env_steps=self._vector_steps * self.num_envs,
+            shares=tuple(
+                ShareStatistics(pid=share.pid, env_ids=share.env_ids, busy_s=share.busy_s)
+                for share in self._shares
+            ),
+        )
+
+    # ---------------------------------------------------------------- the state machine
+
+    def _require_idle(self, call: str) -> None:
+        if self.closed:
+            raise ClosedError(f"{call}: this vector env is closed")
+        if self._pending is not None:
+            raise PendingCallError(
+                f"{call}: a {self._pending} is still under way; {self._pending}_wait() ends it",
+                self._pending,
+            )
+
+    def _ranges(self) -> list[range]:
+        return [share.env_ids for share in self._shares]
+
+    def _begin_all(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:
+        requests = [share.request(method, *a) for share, a in zip(self._shares, args, strict=True)]
+        self._pending = method
+        self._unfinished = list(self._finish_order)
+        for share, request in zip(self._shares, requests, strict=True):
+            share.begin(request)
+
+    def _finish(self, call: str, timeout: float | None) -> dict[int, Any]:
+        """Finish all shares; results that are not empty, by the first env id of their share."""
+        if self.closed:
+            raise ClosedError(f"{call}: this vector env is closed")
+        if self._pending != call:
+            raise NoPendingCallError(f"{call}_wait: no {call} was begun", call)
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        unfinished, results = self._unfinished, self._results
+        while unfinished:
+            share = unfinished[0]
+            try:
+                result = share.finish(deadline)
+            except TimeoutError:
+                raise self._late(call, timeout) from None
+            except RookeryError as error:
+                result = error
+            del unfinished[0]
+            if result is not None and (not isinstance(result, tuple) or result):
+                results[share.env_ids.start] = result
+        self._pending = None
+        if results:
+            self._results = {}
+            for first_id in sorted(results):
+                if isinstance(results[first_id], RookeryError):
+                    raise results[first_id]
+        return results
+
+    def _late(self, call: str, timeout: float | None) -> WorkerTimeout:
+        late = [i for share in self._unfinished for i in share.env_ids]
+        return WorkerTimeout(
+            f"{call}: not finished within {timeout} s by the workers of envs {late}; the call goes "
+            f"on, and {call}_wait() may be called again",
+            env_ids=late,
+            command=call,
+        )
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close the envs and end the workers; called once, by ``close``.
+
+        Args:
+            timeout: seconds to wait for a pending call and for the envs' own closing, 5 by default;
+                what is not done by then is terminated.
+            terminate: do not wait at all.
+        """
+        if not hasattr(self, "_finalizer"):
+            return
+        self._finalizer.detach()
+        grace_s = 0.0 if terminate else _CLOSE_GRACE_S if timeout is None else timeout
+        self.closed = True
+        _shut_down(os.getpid(), self._shares, self._unfinished, grace_s)
+
+    def __enter__(self) -> VectorEnv:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+_CLOSE_GRACE_S = 5.0
+
+
+def _shut_down(
+    owner_pid: int,
+    shares: Sequence[Share],
+    unfinished: Sequence[Share] = (),
+    grace_s: float = _CLOSE_GRACE_S,
+) -> None:
+    """Close the envs and stop the shares; the first error of an env is raised at the end."""
+    if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
+        return
+    deadline = time.perf_counter() + grace_s
+    errors: list[RookeryError] = []
+    closing = []
+    try:
+        for share in shares:
+            settled = share not in unfinished or not isinstance(
+                _outcome(share, deadline), TimeoutError
+            )
+            if settled and _begun_closing(share):
+                closing.append(share)
+        for share in closing:
+            error = _outcome(share, deadline)
+            if isinstance(error, RookeryError):
+                errors.append(error)
+    finally:
+        for share in shares:
+            share.stop(deadline)
+    if errors:
+        raise errors[0]
+
+
+def _outcome(share: Share, deadline: float) -> Exception | None:
+    """What went wrong in what the share was doing; a TimeoutError if it is still at it."""
+    try:
+        share.finish(deadline)
+    except (TimeoutError, RookeryError) as error:
+        return error
+    return None
+
+
+def _begun_closing(share: Share) -> bool:
+    try:
+        share.begin(share.request("close"))
+    except RookeryError:  # it has died already
+        return False
+    return True
+
+
+def _per_env(shares: Sequence[Share], hellos: Sequence[Hello]) -> list[Any]:
+    spaces = []
+    for share, hello in zip(shares, hellos, strict=True):
+        obs = [obs for obs, _ in hello.spaces]
+        spaces += obs if len(obs) == len(share.env_ids) else obs * len(share.env_ids)
+    return spaces
+
+
+def _check_alike(space: Any, first: Any, exactly: bool) -> None:
+    if exactly and space != first:
+        raise SpaceError(
+            f"All envs must have the same observation space; got {first} and {space}. If only "
+            "their bounds differ, use observation_mode='different'."
+        )
+    if not exactly and not is_space_dtype_shape_equiv(space, first):
+        raise SpaceError(
+            f"The envs' observation spaces differ in shape or dtype: {first} and {space}"
+        )
+
+
+def _take_mask(options: dict[str, Any] | None, num_envs: int) -> list[bool] | None:
+    """Remove ``"reset_mask"`` from the options and check it as Gymnasium does."""
+    if options is None or "reset_mask" not in options:
+        return None
+    mask = options.pop("reset_mask")
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise TypeError(f"options['reset_mask'] must be a bool numpy array, got {kind}")
+    if mask.shape != (num_envs,):
+        raise ConfigError(f"options['reset_mask'] must have shape ({num_envs},), got {mask.shape}")
+    if not mask.any():
+        raise ConfigError("options['reset_mask'] selects no env")
+    return list(mask.tolist())

@@ -1,0 +1,52 @@
+"""LocalShare: envs stepped by the calling process itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from rookery.env.batch import EnvBatch
+
+
+class LocalShare:
+    """An EnvBatch as a share; what is begun is done when it is finished.
+
+    Args:
+        batch: the envs.
+        env_ids: their indices in the vector env.
+    """
+
+    def __init__(self, batch: EnvBatch, env_ids: range) -> None:
+        self.env_ids = env_ids
+        self.pid = os.getpid()
+        self._batch = batch
+        self._begun: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds spent stepping."""
+        return self._batch.busy_s
+
+    def begin_step(self, buffer: int) -> None:
+        """Note a step of all envs."""
+        self._begun = (self._batch.step, (buffer,))
+
+    def request(self, method: str, *args: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """A call of a method of the batch."""
+        return getattr(self._batch, method), args
+
+    def begin(self, request: tuple[Callable[..., Any], tuple[Any, ...]]) -> None:
+        """Note what was requested."""
+        self._begun = request
+
+    def finish(self, deadline: float | None = None) -> Any:
+        """Do what was noted; a deadline cannot interrupt it."""
+        if self._begun is None:  # a Ctrl-C cut it short
+            return ()
+        method, args = self._begun
+        self._begun = None
+        return method(*args) or ()
+
+    def stop(self, deadline: float) -> None:
+        """Nothing is left to give back once the batch is closed."""

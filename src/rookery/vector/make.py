@@ -1,0 +1,101 @@
+"""make_vec: from a description of envs to a vector env; carriers are imported on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
+from rookery.errors import ConfigError
+from rookery.vector.modes import parse_autoreset_mode
+from rookery.worker.launch import resolve_start_method
+
+if TYPE_CHECKING:
+    from rookery.vector.base import ObservationMode, VectorEnv
+
+BACKENDS = ("auto", "serial", "process")
+
+
+def make_vec(
+    env: EnvSource | Sequence[Callable[..., Any]],
+    num_envs: int | None = None,
+    backend: str = "auto",
+    num_workers: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Wrapper] = (),
+    autoreset_mode: str | AutoresetMode = "next_step",
+    start_method: str | None = None,
+    isolate: bool = False,
+    caller_steps: bool | None = None,
+    copy: bool = True,
+    threads_per_worker: int | None = 1,
+    observation_mode: ObservationMode = "same",
+) -> VectorEnv:
+    """Make many environments behind one ``gymnasium.vector.VectorEnv``.
+
+    Args:
+        env: a Gymnasium id, ``"package.module:Id"``, an EnvSpec, a callable that returns an env, or
+            a list with one callable per env.
+        num_envs: how many; the length of the list, or 1, by default.
+        backend: ``"serial"`` steps them in this process, ``"process"`` in worker processes,
+            ``"auto"`` measures for at most about 0.2 s and chooses what is fastest here.
+        num_workers: worker processes; None means one per usable CPU, or what ``"auto"`` finds best.
+        env_kwargs: given to every env; values may be :class:`rookery.Deferred`.
+        wrappers: callables ``Env -> Env``, the first one innermost, applied where the env lives.
+        autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
+        start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the platform's best.
+        isolate: one env per worker process, and none ever built in this process.
+        caller_steps: True has this process step a share of the envs; None leaves it to ``"auto"``.
+        copy: False returns arrays that are views, valid until the step after the next.
+        threads_per_worker: cap on BLAS, OpenMP and torch threads in workers; None sets none.
+        observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
+
+    Returns:
+        A vector env. What ``"auto"`` chose and why is in its ``choice``.
+
+    Raises:
+        UsageError: when the arguments cannot work; nothing was started then.
+        WorkerError: when an env could not be built.
+    """
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend must be one of {BACKENDS}, got {backend!r}")
+    resolve_start_method(start_method)
+    mode = parse_autoreset_mode(autoreset_mode)
+    recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
+    plan: dict[str, Any] = {
+        "num_workers": num_workers,
+        "start_method": start_method,
+        "isolate": isolate,
+        "caller_steps": bool(caller_steps),
+        "threads_per_worker": threads_per_worker,
+    }
+    choice = None
+    if isolate and backend == "serial":
+        raise ConfigError("isolate=True needs worker processes; backend='serial' has none")
+    if backend == "auto" and not isolate:
+        from rookery.vector.auto import choose
+
+        choice = choose(recipes, num_workers, caller_steps, start_method, threads_per_worker)
+        backend = choice.backend
+        plan.update(num_workers=choice.num_workers, caller_steps=choice.caller_steps)
+    venv = _carrier(
+        backend, recipes, plan, copy=copy, observation_mode=observation_mode, autoreset_mode=mode
+    )
+    venv.choice = choice
+    if isinstance(env, (list, tuple)) or callable(env):
+        venv.spec = None  # the envs' own spec need not be what made them
+    return venv
+
+
+def _carrier(
+    backend: str, recipes: list[EnvRecipe], plan: dict[str, Any], **options: Any
+) -> VectorEnv:
+    if backend == "serial":
+        from rookery.vector.serial import SerialVectorEnv
+
+        return SerialVectorEnv(recipes, **options)
+    from rookery.vector.process import ProcessVectorEnv
+
+    return ProcessVectorEnv(recipes, **plan, **options)

@@ -1,0 +1,183 @@
+"""ProcessVectorEnv: envs in worker processes, several to a worker."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import cloudpickle
+from gymnasium.vector import AutoresetMode
+
+from rookery.env import registrations
+from rookery.env.arrays import BatchSpaces
+from rookery.env.batch import EnvBatch
+from rookery.env.recipe import EnvRecipe
+from rookery.errors import ConfigError, PicklingError
+from rookery.memory import SharedBlock
+from rookery.vector.base import ObservationMode, Share, VectorEnv
+from rookery.vector.cpus import usable_cpus
+from rookery.vector.local import LocalShare
+from rookery.vector.modes import parse_autoreset_mode
+from rookery.vector.serial import as_recipes
+from rookery.worker.board import Board
+from rookery.worker.child import WorkerProcess
+from rookery.worker.launch import resolve_start_method, thread_variables
+from rookery.worker.protocol import Assignment, Errand, Hello
+
+_START_GRACE_S = 1.0
+
+
+class ProcessVectorEnv(VectorEnv):
+    """A vector env whose envs live in worker processes and whose arrays lie in shared memory.
+
+    Args:
+        env_fns: one callable per env (or ids, EnvSpecs or recipes).
+        shared_memory: accepted for Gymnasium's sake; arrays are always shared.
+        copy: False returns views, valid until the step after the next.
+        context: the start method, under Gymnasium's name.
+        daemon: accepted for Gymnasium's sake; workers end with the caller and may have children.
+        observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
+        autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
+        num_workers: worker processes; None means one per usable CPU (one fewer if the caller
+            steps), and never more than envs.
+        start_method: ``"forkserver"``, ``"spawn"``, ``"fork"``; None means the platform's best.
+        isolate: one env per worker, and none in the calling process.
+        caller_steps: True has the calling process step a share of the envs itself.
+        threads_per_worker: cap on the threads of numerical libraries; None leaves them alone.
+
+    Raises:
+        PicklingError: when an env's recipe cannot travel.
+        EnvFailed: when an env cannot be built.
+        WorkerDied: when a worker ends before its envs are built.
+    """
+
+    backend = "process"
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[..., Any] | EnvRecipe],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        *,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        num_workers: int | None = None,
+        start_method: str | None = None,
+        isolate: bool = False,
+        caller_steps: bool = False,
+        threads_per_worker: int | None = 1,
+    ) -> None:
+        mode = parse_autoreset_mode(autoreset_mode)
+        method = resolve_start_method(start_method or context)
+        recipes = as_recipes(env_fns)
+        num_workers = _count_workers(len(recipes), num_workers, isolate, caller_steps)
+        ranges = split(len(recipes), num_workers + caller_steps)
+        local, remote = (ranges[0], ranges[1:]) if caller_steps else (None, ranges)
+        errands = [_make_errand(recipes, ids, method, threads_per_worker) for ids in remote]
+        workers: list[WorkerProcess] = []
+        try:
+            for ids, errand in zip(remote, errands, strict=True):
+                name = recipes[ids.start].name
+                workers.append(WorkerProcess(method, threads_per_worker, errand, ids, name))
+            batch = EnvBatch(recipes[local.start : local.stop], 0) if local is not None else None
+            self._assemble(batch, workers, mode, observation_mode, copy)
+        except BaseException:
+            deadline = time.perf_counter() + _START_GRACE_S
+            for worker in workers:
+                worker.stop(deadline)
+            raise
+
+    def _assemble(
+        self,
+        batch: EnvBatch | None,
+        workers: list[WorkerProcess],
+        mode: AutoresetMode,
+        observation_mode: ObservationMode,
+        copy: bool,
+    ) -> None:
+        hellos = [worker.hello() for worker in workers]
+        shares: list[Share] = [*workers]
+        if batch is not None:
+            hellos.insert(0, Hello.of(batch.envs))
+            shares.insert(0, LocalShare(batch, range(len(batch.envs))))
+        self._adopt(shares, hellos, mode, observation_mode)
+        spaces = BatchSpaces(
+            self.single_observation_space,
+            self.single_action_space,
+            self.num_envs,
+            num_buffers=1 if copy else 2,
+        )
+        board = Board(spaces, len(workers))
+        block = SharedBlock(board.size_bytes)
+        try:
+            board.map(block.memory)
+            for index, worker in enumerate(workers):
+                worker.assign(Assignment(spaces, mode, len(workers), index), board, block)
+        finally:
+            block.close()
+        if batch is not None:
+            batch.attach(board.arrays, mode)
+        self._ready(board.arrays, copy)
+
+
+def split(num_envs: int, num_parts: int) -> list[range]:
+    """Consecutive ranges that cover ``num_envs`` and differ in length by one at most."""
+    bounds = [num_envs * i // num_parts for i in range(num_parts + 1)]
+    return [range(a, b) for a, b in pairwise(bounds)]
+
+
+def _count_workers(
+    num_envs: int, num_workers: int | None, isolate: bool, caller_steps: bool
+) -> int:
+    if isolate:
+        if caller_steps:
+            raise ConfigError("isolate=True and caller_steps=True contradict each other")
+        if num_workers not in (None, num_envs):
+            raise ConfigError(
+                f"isolate=True needs {num_envs} workers, num_workers={num_workers} was given"
+            )
+        return num_envs
+    if num_workers is None:
+        num_workers = max(usable_cpus() - caller_steps, 1)
+    if num_workers < 1:
+        raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
+    if caller_steps and num_envs < 2:
+        raise ConfigError(
+            "caller_steps=True needs at least 2 envs, one for the caller, one for a worker"
+        )
+    return min(num_workers, num_envs - caller_steps)
+
+
+def _make_errand(
+    recipes: list[EnvRecipe], ids: range, method: str, threads: int | None
+) -> Errand | bytes:
+    registered, _ = registrations.collect()
+    errand = Errand(
+        recipes=recipes[ids.start : ids.stop],
+        first_id=ids.start,
+        registrations=registered,
+        environment={**os.environ, **thread_variables(threads)},
+        working_directory=_working_directory(),
+    )
+    if method == "fork":
+        return errand
+    try:
+        return bytes(cloudpickle.dumps(errand))
+    except Exception as error:
+        raise PicklingError(
+            f"The recipe of env {ids.start} ({recipes[ids.start].name}) cannot be sent to a worker: "
+            f"{error}. Ways out: build the argument in the worker with rookery.Deferred, inherit it "
+            "with start_method='fork', or keep the envs in this process with backend='serial'."
+        ) from error
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

@@ -1,0 +1,62 @@
+"""SerialVectorEnv: all envs in the calling process; the reference that every carrier must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.env.batch import EnvBatch
+from rookery.env.recipe import EnvRecipe, make_recipes
+from rookery.vector.base import ObservationMode, VectorEnv
+from rookery.vector.local import LocalShare
+from rookery.vector.modes import parse_autoreset_mode
+from rookery.worker.protocol import Hello
+
+
+class SerialVectorEnv(VectorEnv):
+    """A vector env that steps its envs one after the other, in the calling process.
+
+    Args:
+        env_fns: one callable per env (or ids, EnvSpecs or recipes).
+        copy: False returns views, valid until the step after the next.
+        observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
+        autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
+
+    Raises:
+        EnvFailed: when an env cannot be built.
+    """
+
+    backend = "serial"
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[..., Any] | EnvRecipe],
+        copy: bool = True,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        mode = parse_autoreset_mode(autoreset_mode)
+        batch = EnvBatch(as_recipes(env_fns), first_id=0)
+        try:
+            share = LocalShare(batch, range(len(env_fns)))
+            self._adopt([share], [Hello.of(batch.envs)], mode, observation_mode)
+            spaces = BatchSpaces(
+                self.single_observation_space,
+                self.single_action_space,
+                self.num_envs,
+                num_buffers=1 if copy else 2,
+            )
+            arrays = BatchArrays.in_memory(spaces)
+            batch.attach(arrays, mode)
+            self._ready(arrays, copy)
+        except BaseException:
+            batch.close()
+            raise
+
+
+def as_recipes(env_fns: Sequence[Any]) -> list[EnvRecipe]:
+    """Recipes of whatever describes envs."""
+    return [fn if isinstance(fn, EnvRecipe) else make_recipes(fn, 1, None, ())[0] for fn in env_fns]

@@ -1,0 +1,1 @@
+"""How a child process that runs envs is started, lives, talks and ends."""

@@ -1,0 +1,111 @@
+"""Failures of a worker in words: exceptions that travel, exit codes and signals."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from rookery.env.failure import context_of, env_failed
+from rookery.errors import EnvFailed, RookeryError, UsageError, WorkerError
+
+
+class RemoteTraceback(Exception):
+    """Shows, as the cause of an exception that came from a worker, the traceback it had there."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A worker's exception on its way to the caller.
+
+    Attributes:
+        exception: the exception, pickled by value; None if it cannot travel.
+        type_name: of its type, for when it cannot travel.
+        message: of the exception, likewise.
+        remote_traceback: as the worker would have printed it.
+        context: where it happened: arguments of ``env_failed``; None if no env was concerned.
+    """
+
+    exception: bytes | None
+    type_name: str
+    message: str
+    remote_traceback: str
+    context: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Pack an exception for the journey."""
+        cause, context = error, None
+        if isinstance(error, EnvFailed) and error.__cause__ is not None:
+            cause, context = error.__cause__, context_of(error)
+            if not _travels(context["last_action"]):
+                context["last_action"] = repr(context["last_action"])
+        return cls(
+            exception=_pickled(cause),
+            type_name=type(cause).__name__,
+            message=str(cause),
+            remote_traceback="".join(traceback.format_exception(cause)),
+            context=context,
+        )
+
+    def error(self) -> RookeryError:
+        """The error to raise in the caller; its cause shows the remote traceback."""
+        cause = self._cause()
+        cause.__cause__ = RemoteTraceback(f"\n\nIn the worker process:\n{self.remote_traceback}")
+        if self.context is not None:
+            return env_failed(cause, **self.context)
+        if isinstance(cause, UsageError):
+            return cause
+        error = WorkerError(f"A worker process failed: {self.type_name}: {self.message}")
+        error.__cause__ = cause
+        return error
+
+    def _cause(self) -> BaseException:
+        if self.exception is not None:
+            try:
+                cause = pickle.loads(self.exception)
+                if isinstance(cause, BaseException):
+                    return cause
+            except Exception as error:  # its class may not exist here, or want other arguments
+                return RuntimeError(
+                    f"{self.type_name}: {self.message} (cannot be rebuilt here: {error})"
+                )
+        return RuntimeError(f"{self.type_name}: {self.message}")
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        return bytes(cloudpickle.dumps(error))
+    except Exception:  # an exception may hold anything; its type name and message go instead
+        return None
+
+
+def _travels(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # an action may be anything
+        return False
+    return True
+
+
+def exit_in_words(exitcode: int | None) -> str:
+    """What an exit code of a process means, as ``multiprocessing`` reports it."""
+    if exitcode is None:
+        return "ended in an unknown way"
+    if exitcode >= 0:
+        return f"ended with exit code {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    hints = {
+        "SIGKILL": ", probably out of memory (or by somebody's kill -9)",
+        "SIGSEGV": ", a crash in native code",
+        "SIGABRT": ", an abort in native code",
+        "SIGBUS": ", a bus error (often a full /dev/shm or a truncated file)",
+    }
+    return f"was killed by {name}{hints.get(name, '')}"

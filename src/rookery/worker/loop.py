@@ -1,0 +1,122 @@
+"""The life of a worker process: build the envs, then serve commands until told to stop."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import connection, parent_process
+from multiprocessing.connection import Connection
+
+from rookery.env import registrations
+from rookery.env.batch import EnvBatch
+from rookery.memory import SharedBlock
+from rookery.worker.board import Board
+from rookery.worker.doorbell import Doorbell
+from rookery.worker.failure import Failure
+from rookery.worker.protocol import (
+    ANSWER,
+    DONE,
+    FAILURE,
+    REQUEST,
+    Assignment,
+    Errand,
+    Hello,
+    encode,
+)
+
+_ORPHAN_CHECK_S = 1.0
+_ORPHAN_EXIT_CODE = 70
+
+
+def run(pipe: Connection, go: Doorbell, done: Doorbell, inherited: Errand | None) -> None:
+    """Be a worker.
+
+    Args:
+        pipe: the caller sends an Errand, then, after our Hello, an Assignment, later requests.
+        go: rung by the caller for each command.
+        done: rung by us for each reply.
+        inherited: the Errand of a forked worker, which need not be pickled.
+    """
+    _leave_signals_to_the_caller()
+    _end_with_the_caller()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller is gone; so are we
+        batch = _build(pipe, inherited)
+        if batch is not None:
+            _serve(pipe, go, done, batch)
+
+
+def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
+    received = pipe.recv_bytes() if inherited is None else b""
+    try:
+        errand: Errand = inherited or pickle.loads(received)
+        _settle(errand)
+        batch = EnvBatch(errand.recipes, errand.first_id)
+    except BaseException as error:  # whatever an env does, the caller hears of it
+        pipe.send_bytes(encode(Failure.of(error)))
+        return None
+    pipe.send_bytes(encode(Hello.of(batch.envs)))
+    return batch
+
+
+def _settle(errand: Errand) -> None:
+    """Make this process like the caller's, as far as envs can tell."""
+    os.environ.clear()
+    os.environ.update(errand.environment)
+    if errand.working_directory is not None:
+        os.chdir(errand.working_directory)
+    registrations.install(errand.registrations)
+
+
+def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> None:
+    assignment: Assignment = pipe.recv()
+    board = Board(assignment.spaces, assignment.num_workers)
+    board.map(SharedBlock.receive(pipe))
+    batch.attach(board.arrays, assignment.autoreset_mode)
+    command_word, reply_word, busy_word = board.words(assignment.index)
+    closing = False
+    while not closing and go.wait(_always):
+        reply, payload = DONE, b""
+        command = command_word[0]
+        request = pipe.recv_bytes() if command == REQUEST else None
+        try:
+            if request is None:
+                answer = batch.step(command)
+            else:
+                method, args = pickle.loads(request)
+                closing = method == "close"
+                answer = getattr(batch, method)(*args)
+            if answer:
+                reply, payload = ANSWER, encode(answer)
+        except BaseException as error:  # whatever an env does, the caller hears of it
+            reply, payload = FAILURE, encode(Failure.of(error))
+        reply_word[0] = reply
+        busy_word[0] = batch.busy_s
+        done.ring()
+        if reply != DONE:
+            pipe.send_bytes(payload)
+
+
+def _always() -> bool:
+    return True  # whether the caller is still there, the watching thread finds out
+
+
+def _leave_signals_to_the_caller() -> None:
+    # A Ctrl-C in a terminal reaches every process of the group; the caller alone deals with it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end_with_the_caller() -> None:
+    threading.Thread(target=_watch, args=(os.getppid(), os._exit), daemon=True).start()
+
+
+def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
+    caller = parent_process()
+    assert caller is not None
+    while not connection.wait([caller.sentinel], _ORPHAN_CHECK_S) and os.getppid() == parent_pid:
+        pass
+    leave(_ORPHAN_EXIT_CODE)
