@@ -46,8 +46,9 @@ def _draw_case(panel: Axes, case: CaseJson) -> None:
     if limit is not None:
         panel.axvline(limit, color=_LIMIT, linewidth=1, linestyle="--")
     panel.set_title(case["title"], fontsize=10, loc="left")
-    panel.set_xlabel(_LABELS[metric], fontsize=8)
-    panel.set_xlim(0, 1.4 * max(heights))
+    suffix = "  (share of the limit)" if limit is not None else ""
+    panel.set_xlabel(_LABELS[metric] + suffix, fontsize=8)
+    panel.set_xlim(0, 1.25 * max(heights))
     panel.tick_params(labelsize=8)
     panel.spines[["top", "right"]].set_visible(False)
 
@@ -59,5 +60,5 @@ def _colour(contender: str) -> str:
 
 
 def _label(height: float, limit: float | None) -> str:
-    share = f"  ({height / limit:.2g} of the limit)" if limit and height != limit else ""
+    share = f"  ({height / limit:.2g})" if limit and height != limit else ""
     return (f"{height:,.0f}" if height >= 100 else f"{height:.3g}") + share

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,17 +89,29 @@ def _measure_into(
 def _measure(subject: str, case: Case, contender: str, quick: bool, repetition: int) -> Sample:
     command = [sys.executable, "-m", "benchmarks.one", subject, case.name, contender]
     command += ["--repetition", str(repetition), *(["--quick"] if quick else [])]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ContenderFailed(f"no result within {_TIMEOUT_S:.0f} s") from error
+    done = _run_elsewhere(command)
     if done.returncode != 0:
         last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise ContenderFailed(last_line)
     sample: Sample = json.loads(done.stdout.strip().splitlines()[-1])
     return sample
+
+
+def _run_elsewhere(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command in an empty folder: some simulators write logs where they are."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return subprocess.run(
+                command,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ContenderFailed(f"no result within {_TIMEOUT_S:.0f} s") from error
 
 
 def _format(value: object) -> str:
