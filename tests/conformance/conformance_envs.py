@@ -1,0 +1,124 @@
+"""Small deterministic envs that between them use every kind of space, info and number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class DictEnv(gym.Env[Any, Any]):
+    """Nested Dict and Tuple observations, a Box action, infos of every kind, int rewards."""
+
+    observation_space = spaces.Dict(
+        {
+            "position": spaces.Box(-10, 10, (3,), np.float64),
+            "inner": spaces.Dict(
+                {
+                    "flags": spaces.MultiBinary(4),
+                    "level": spaces.Discrete(50, start=-3),
+                    "pair": spaces.Tuple(
+                        (spaces.Box(0, 255, (2, 2), np.uint8), spaces.Box(-1, 1, (), np.float32))
+                    ),
+                }
+            ),
+        }
+    )
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._length = int(self.np_random.integers(2, 9))
+        self._steps = 0
+        return self._obs(), {"length": self._length, "options": options}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._steps += 1
+        terminated = np.bool_(self._steps >= self._length)
+        info = {
+            "steps": self._steps,
+            "ratio": self._steps / 7,
+            "even": self._steps % 2 == 0,
+            "name": f"step {self._steps}",
+            "vector": np.full(3, self._steps, np.float32),
+            "nested": {"action": np.array(action), "none": None},
+        }
+        if self._steps == 2:
+            info["rare"] = [1, 2]
+        return self._obs(), self._steps, terminated, self._steps == 6, info
+
+    def _obs(self) -> dict[str, Any]:
+        return {
+            "position": self.np_random.uniform(-10, 10, 3),
+            "inner": {
+                "flags": self.np_random.integers(0, 2, 4, dtype=np.int8),
+                "level": int(self.np_random.integers(-3, 47)),
+                "pair": (
+                    self.np_random.integers(0, 256, (2, 2), dtype=np.uint8),
+                    np.float32(self.np_random.uniform(-1, 1)),
+                ),
+            },
+        }
+
+
+class ImageEnv(gym.Env[Any, Any]):
+    """A uint8 image that the env draws into one and the same buffer, a 0-d array as reward."""
+
+    observation_space = spaces.Box(0, 255, (12, 10, 3), np.uint8)
+    action_space = spaces.Discrete(4, start=2)
+
+    def __init__(self) -> None:
+        self._image = np.zeros((12, 10, 3), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._image[...] = self.np_random.integers(0, 256, self._image.shape, dtype=np.uint8)
+        return self._image, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._image[int(action)] += np.uint8(action)
+        ended = self.np_random.random() < 0.1
+        return self._image, np.array(0.1 * action, np.float32), ended, False, {}
+
+
+class MultiDiscreteEnv(gym.Env[Any, Any]):
+    """MultiDiscrete both ways; the observation depends on every action so far."""
+
+    observation_space = spaces.MultiDiscrete([7, 5, 3])
+    action_space = spaces.MultiDiscrete([3, 4])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._sum = int(self.np_random.integers(0, 100))
+        return self._obs(), {"start": np.int32(self._sum)}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._sum += int(action[0]) + 3 * int(action[1])
+        truncated = self._sum % 11 == 0
+        return self._obs(), np.float32(self._sum / 3), False, truncated, {}
+
+    def _obs(self) -> Any:
+        return np.array([self._sum % 7, self._sum % 5, self._sum % 3])
+
+
+class TupleActionEnv(gym.Env[Any, Any]):
+    """A Dict of actions, echoed in the observation, which is a plain 0-d Box."""
+
+    observation_space = spaces.Box(-100, 100, (), np.float64)
+    action_space = spaces.Dict(
+        {
+            "move": spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float64))),
+            "switch": spaces.MultiBinary(2),
+        }
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.np_random.uniform(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        direction, force = action["move"]
+        obs = float(direction) + float(force.sum()) + float(action["switch"].sum())
+        return obs, obs, self.np_random.random() < 0.1, False, {}
