@@ -1,0 +1,66 @@
+"""The command line: one file per command, loaded when the command is given."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from rookery.errors import RookeryError, UsageError
+
+COMMANDS = {
+    "train": "train a policy on parallel environments",
+    "eval": "evaluate the checkpoint of a run",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0: done. 1: an env or its process failed. 2: something was asked that cannot be. 130: Ctrl-C.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except RookeryError as error:
+        print(f"rookery: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        print("rookery: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader left, as `head` does. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        from rookery import __version__
+
+        print(f"rookery {__version__}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise UsageError(f"there is no command {name!r}; choose from {', '.join(COMMANDS)}")
+    _import_from_here()
+    return int(importlib.import_module(f"rookery.cli.{name}").run(rest))
+
+
+def _help() -> str:
+    commands = "\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items())
+    return (
+        "usage: rookery COMMAND ...\n\n"
+        f"commands:\n{commands}\n\n"
+        "`rookery COMMAND --help` explains a command; `rookery --version` prints the version."
+    )
+
+
+def _import_from_here() -> None:
+    """Let env modules be imported from the current folder, as ``python -m`` does."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")

@@ -1,0 +1,49 @@
+"""``rookery eval RUN_DIR``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rookery.cli.arguments import parse, print_result
+
+try:
+    from tyro.conf import Positional
+except ImportError as error:
+    from rookery.errors import MissingExtra
+
+    raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
+
+
+@dataclass(frozen=True)
+class EvalCommand:
+    """Evaluate the checkpoint of a run. The last line printed is a JSON object.
+
+    Attributes:
+        run_dir: Folder that rookery train wrote.
+        episodes: Whole episodes to play.
+        seed: Root of the envs' seeds; unset, the run's.
+        num_envs: Environments that run in parallel; unset, the run's number.
+        deterministic: Take the most probable actions instead of drawing them.
+    """
+
+    run_dir: Positional[str]
+    episodes: int = 20
+    seed: int | None = None
+    num_envs: int | None = None
+    deterministic: bool = True
+
+
+def run(arguments: list[str]) -> int:
+    """Evaluate as told and print the result."""
+    command = parse(EvalCommand, arguments, "rookery eval")
+    from rookery.training.evaluation import evaluate
+
+    result = evaluate(
+        command.run_dir,
+        command.episodes,
+        seed=command.seed,
+        num_envs=command.num_envs,
+        deterministic=command.deterministic,
+    )
+    print_result(result.to_dict())
+    return 0

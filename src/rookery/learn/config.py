@@ -1,0 +1,80 @@
+"""Settings of the learners, importable without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rookery.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class PPOConfig:
+    """Settings of PPO. Every field is a flag of ``rookery train ppo``.
+
+    Attributes:
+        num_steps: Steps of every env per rollout.
+        num_epochs: Passes over each rollout.
+        minibatch_size: Transitions per gradient step.
+        gamma: Discount.
+        gae_lambda: Lambda of generalised advantage estimation.
+        learning_rate: Adam's step size at the start.
+        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
+        clip_range: How far the probability ratio may leave 1 at the start.
+        final_clip_range: Clip range at the end, reached linearly; unset, it stays constant.
+        value_clip_range: How far a value may move from the rollout's; unset, any distance.
+        entropy_coef: Weight of the entropy bonus.
+        value_coef: Weight of the value loss.
+        max_grad_norm: Longest gradient; longer ones are scaled down.
+        normalize_advantage: Whether advantages are standardised per minibatch.
+        target_kl: No further epochs once the approximate KL divergence passes this.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+        normalize_reward: Divide rewards by the running deviation of the return.
+    """
+
+    num_steps: int = 128
+    num_epochs: int = 10
+    minibatch_size: int = 256
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    learning_rate: float = 3e-4
+    final_learning_rate: float | None = None
+    clip_range: float = 0.2
+    final_clip_range: float | None = None
+    value_clip_range: float | None = None
+    entropy_coef: float = 0.0
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    normalize_advantage: bool = True
+    target_kl: float | None = None
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "tanh"
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "num_steps", "num_epochs", "minibatch_size")
+        _at_least(self, 0, "learning_rate", "clip_range", "max_grad_norm")
+        for name in ("gamma", "gae_lambda"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must lie in [0, 1]")
+        if self.activation not in ("tanh", "relu"):
+            raise ConfigError(f"activation is {self.activation!r}; it must be 'tanh' or 'relu'")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name, as plain data."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> PPOConfig:
+        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists."""
+        sizes = values.get("hidden_sizes")
+        return cls(**{**values, "hidden_sizes": None if sizes is None else tuple(sizes)})
+
+
+def _at_least(config: Any, low: float, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < low:
+            raise ConfigError(f"{name} is {getattr(config, name)}; it must be at least {low}")

@@ -1,0 +1,80 @@
+"""What a policy is, without torch: observations in, actions with their log probability out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rookery.rollout.tree import Tree
+
+
+class PolicyStep(NamedTuple):
+    """One decision for B envs.
+
+    Attributes:
+        action: ``[B, *action]``, as drawn; `Policy.to_env` makes it fit the env.
+        log_prob: float32 ``[B]``, log probability (density) of ``action``.
+        value: float32 ``[B]``, estimated discounted return from the observation on.
+    """
+
+    action: npt.NDArray[Any]
+    log_prob: npt.NDArray[np.float32]
+    value: npt.NDArray[np.float32]
+
+
+class Policy(ABC):
+    """Who acts. Subclasses need `act` alone.
+
+    Attributes:
+        version: how many times the weights were changed; rollouts carry it.
+    """
+
+    version: int = 0
+
+    @abstractmethod
+    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
+        """Decide for a batch of observations ``[B, *obs]``.
+
+        Args:
+            obs: a batch of observations; not kept, it may be overwritten after the call.
+            deterministic: take the most probable action instead of drawing one.
+        """
+
+    def value(self, obs: Tree) -> npt.NDArray[np.float32]:
+        """Value of a batch of observations ``[N, *obs]``: float32 ``[N]``."""
+        return self.act(obs, deterministic=True).value
+
+    def to_env(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Make drawn actions fit the env's action space, for example by clipping to its bounds."""
+        return action
+
+
+class SplitPolicy(Policy):
+    """A policy that can act in two halves: draw actions now, assess a whole rollout later.
+
+    Only the drawn action is needed while envs wait for it. The log probability and the value of
+    all ``T * B`` steps together cost one large forward pass instead of T small ones.
+    """
+
+    @abstractmethod
+    def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
+        """Draw actions ``[B, *action]`` for a batch of observations; see `Policy.act`."""
+
+    @abstractmethod
+    def assess(
+        self, obs: Tree, action: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Return log probability and value of N steps, float32 ``[N]`` each.
+
+        Args:
+            obs: ``[N, *obs]``.
+            action: ``[N, *action]``, as `sample` drew them under the present weights.
+        """
+
+    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
+        """Do both halves at once."""
+        action = self.sample(obs, deterministic)
+        return PolicyStep(action, *self.assess(obs, action))

@@ -1,0 +1,18 @@
+"""What was experienced: the ``[T, B, ...]`` data between a collector and a learner."""
+
+from rookery.rollout.episodes import Episodes, EpisodeTracker
+from rookery.rollout.normalize import RewardScaler, RunningMoments
+from rookery.rollout.returns import discounted_returns, gae
+from rookery.rollout.rollout import Rollout
+from rookery.rollout.tree import Tree
+
+__all__ = [
+    "EpisodeTracker",
+    "Episodes",
+    "RewardScaler",
+    "Rollout",
+    "RunningMoments",
+    "Tree",
+    "discounted_returns",
+    "gae",
+]

@@ -1,0 +1,76 @@
+"""Episode returns and lengths from the stream of rewards and flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rookery.rollout.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """Episodes that ended.
+
+    Attributes:
+        env_ids: int64 ``[K]``.
+        returns: float64 ``[K]``, undiscounted sums of rewards.
+        lengths: int64 ``[K]``, steps.
+    """
+
+    env_ids: npt.NDArray[np.int64]
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+
+class EpisodeTracker:
+    """Follows the episodes of B envs across rollouts."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._return = np.zeros(num_envs, np.float64)
+        self._length = np.zeros(num_envs, np.int64)
+
+    def update(self, rollout: Rollout) -> Episodes:
+        """Take in the next rollout and return the episodes that ended in it, by env and time.
+
+        An episode that a fault cut off is left out: how it would have ended is not known.
+        """
+        return self.add(rollout.reward, rollout.done, rollout.valid)
+
+    def add(
+        self,
+        reward: npt.NDArray[np.float32],
+        done: npt.NDArray[np.bool_],
+        valid: npt.NDArray[np.bool_],
+    ) -> Episodes:
+        """Take in ``[T, B]`` arrays; see `update`."""
+        total = np.cumsum(reward, axis=0, dtype=np.float64) + self._return
+        steps = np.cumsum(valid, axis=0, dtype=np.int64) + self._length
+        env_ids, times = np.nonzero(done.T)
+        at_end = total[times, env_ids], steps[times, env_ids]
+        returns, lengths = (_differences(values, env_ids) for values in at_end)
+        self._return, self._length = total[-1], steps[-1]
+        # Only the last end of each env counts here: fancy assignment keeps the last value.
+        carried = np.zeros_like(self._return), np.zeros_like(self._length)
+        for carry, values in zip(carried, at_end, strict=True):
+            carry[env_ids] = values
+        self._return = self._return - carried[0]
+        self._length = self._length - carried[1]
+        whole = valid[times, env_ids]
+        return Episodes(env_ids[whole], returns[whole], lengths[whole])
+
+
+def _differences(
+    values: npt.NDArray[np.generic], env_ids: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    """Subtract from each value the one before it, where both belong to the same env."""
+    before = np.zeros_like(values)
+    same = env_ids[1:] == env_ids[:-1]
+    before[1:][same] = values[:-1][same]
+    return np.asarray(values - before)

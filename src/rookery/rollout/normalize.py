@@ -1,0 +1,113 @@
+"""Running statistics that bring observations and rewards to unit scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rookery.rollout.rollout import Rollout
+
+EPSILON = 1e-8
+
+
+class RunningMoments:
+    """Mean and variance of everything seen so far, kept per feature.
+
+    Batches are merged by the parallel form of Welford's update (Chan, Golub and LeVeque 1979,
+    equation 2.1), which is exact and does not lose digits when the mean is large.
+
+    Attributes:
+        count: number of samples.
+        mean: float64 ``[*shape]``.
+        squares: float64 ``[*shape]``, sum of squared distances from the mean.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        self.count = 0
+        self.mean = np.zeros(shape, np.float64)
+        self.squares = np.zeros(shape, np.float64)
+        self._refresh()
+
+    def update(self, batch: npt.NDArray[Any]) -> None:
+        """Merge ``batch``, ``[N, *shape]``; an empty one changes nothing."""
+        added = len(batch)
+        if not added:
+            return
+        mean = batch.mean(axis=0, dtype=np.float64)
+        squares = np.square(batch - mean).sum(axis=0)
+        total = self.count + added
+        distance = mean - self.mean
+        self.mean = self.mean + distance * (added / total)
+        self.squares = self.squares + squares + distance**2 * (self.count * added / total)
+        self.count = total
+        self._refresh()
+
+    @property
+    def variance(self) -> npt.NDArray[np.float64]:
+        """Population variance, float64 ``[*shape]``; one before anything was seen."""
+        return self.squares / self.count if self.count else np.ones_like(self.mean)
+
+    def normalize(self, values: npt.NDArray[np.float32], limit: float) -> npt.NDArray[np.float32]:
+        """Return ``values`` (float32 ``[..., *shape]``) standardised and clipped to +-``limit``."""
+        scaled = np.subtract(values, self._mean)
+        scaled *= self._scale
+        return np.clip(scaled, -limit, limit, out=scaled)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on from here, as plain data."""
+        return {"count": self.count, "mean": self.mean.copy(), "squares": self.squares.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self.count = int(state["count"])
+        self.mean = np.asarray(state["mean"], np.float64)
+        self.squares = np.asarray(state["squares"], np.float64)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._mean = self.mean.astype(np.float32)
+        self._scale = (1.0 / np.sqrt(self.variance + EPSILON)).astype(np.float32)
+
+
+class RewardScaler:
+    """Divides rewards by the running standard deviation of the discounted return.
+
+    The return is accumulated forwards, ``g_t = gamma * g_{t-1} + r_t`` within an episode, as in
+    Engstrom et al. (2020), section 3. The mean is not subtracted: that would change the task.
+    """
+
+    def __init__(self, num_envs: int, gamma: float, limit: float = 10.0) -> None:
+        self.moments = RunningMoments()
+        self._return = np.zeros(num_envs, np.float32)
+        self._gamma = gamma
+        self._limit = limit
+
+    def scale(self, rollout: Rollout) -> npt.NDArray[np.float32]:
+        """Merge the rollout's returns into the statistics, then return its rewards scaled.
+
+        Returns:
+            float32 ``[T, B]``, clipped to +-``limit``.
+        """
+        returns = np.empty_like(rollout.reward)
+        decay = np.where(rollout.done, 0.0, self._gamma).astype(np.float32)
+        carried = self._return
+        for t, reward in enumerate(rollout.reward):
+            returns[t] = carried + reward
+            carried = returns[t] * decay[t]
+        self._return = carried
+        self.moments.update(returns[rollout.valid])
+        scale = 1.0 / np.sqrt(self.moments.variance + EPSILON)
+        return np.asarray(
+            np.clip(rollout.reward * np.float32(scale), -self._limit, self._limit), np.float32
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on from here, as plain data."""
+        return {"moments": self.moments.state_dict(), "return": self._return.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self.moments.load_state_dict(state["moments"])
+        self._return = np.asarray(state["return"], np.float32)

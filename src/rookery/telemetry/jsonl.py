@@ -1,0 +1,30 @@
+"""Metrics as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from rookery.telemetry.sink import Sink
+
+
+class JSONLSink(Sink):
+    """One object per update, each on its line, flushed at once: ``tail -f`` works."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self._file.write(json.dumps({"step": step, **finite}) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_jsonl(path: Path) -> list[dict[str, float]]:
+    """Read metrics back; a last line that was cut off while it was written is left out."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]

@@ -1,0 +1,109 @@
+"""What a run is told, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rookery.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """Settings of a run that are not the learner's.
+
+    Attributes:
+        total_steps: Env steps to train for, all envs together; rounded up to whole rollouts.
+        num_envs: Environments that run in parallel.
+        seed: Root of every random number of the run.
+        run_dir: Folder of the run; unset, a fresh one under runs/.
+        overwrite: Replace the run that run_dir already holds.
+        env_module: Module to import first, which registers the env.
+        backend: Where envs run: in this process, in worker processes, or the faster of the two.
+        num_workers: Worker processes; unset, the CPUs that may be used.
+        start_method: How worker processes start; unset, forkserver, or spawn on Windows.
+        isolate: One env per worker process, and none ever built in this one.
+        caller_steps: Whether this process steps a share of the envs; unset, backend auto decides.
+        threads_per_worker: Cap on each worker's BLAS, OpenMP and torch threads.
+        eval_episodes: Episodes of the final evaluation; 0 leaves it out.
+        checkpoint_interval_s: Seconds between checkpoints; one is always written at the end.
+    """
+
+    total_steps: int = 100_000
+    num_envs: int = 8
+    seed: int = 0
+    run_dir: str | None = None
+    overwrite: bool = False
+    env_module: str | None = None
+    backend: Literal["auto", "serial", "process"] = "auto"
+    num_workers: int | None = None
+    start_method: Literal["forkserver", "spawn", "fork"] | None = None
+    isolate: bool = False
+    caller_steps: bool | None = None
+    threads_per_worker: int = 1
+    eval_episodes: int = 20
+    checkpoint_interval_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        lowest = {"total_steps": 1, "num_envs": 1, "seed": 0, "eval_episodes": 0}
+        for name, low in lowest.items():
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {low}")
+
+    def vector_options(self) -> dict[str, Any]:
+        """The settings that `make_vec` takes under the same names."""
+        names = ("backend", "num_workers", "start_method", "isolate", "caller_steps")
+        options = {name: getattr(self, name) for name in names}
+        return {**options, "threads_per_worker": self.threads_per_worker}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a training run came to.
+
+    Attributes:
+        run_dir: the run's folder.
+        steps: env steps trained for.
+        seconds: time of the training loop, without start-up and evaluation.
+        steps_per_second: their quotient.
+        eval_return_mean: mean return of the final evaluation; None without one.
+        eval_return_std: standard deviation of the same.
+    """
+
+    run_dir: str
+    steps: int
+    seconds: float
+    steps_per_second: float
+    eval_return_mean: float | None
+    eval_return_std: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name, as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """What an evaluation came to.
+
+    Attributes:
+        run_dir: the run's folder.
+        steps: env steps of the counted episodes.
+        seconds: time of the evaluation, without start-up.
+        steps_per_second: their quotient.
+        eval_return_mean: mean return.
+        eval_return_std: standard deviation of the returns.
+        episodes: number of episodes.
+    """
+
+    run_dir: str
+    steps: int
+    seconds: float
+    steps_per_second: float
+    eval_return_mean: float
+    eval_return_std: float
+    episodes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name, as plain data."""
+        return asdict(self)

@@ -1,0 +1,112 @@
+"""Which env a run trains on, in a form that config.json can hold and `evaluate` can rebuild."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from rookery.errors import ConfigError
+from rookery.vector.base import VectorEnv
+from rookery.vector.make import make_vec
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSource:
+    """What `make_vec` is given to build the envs.
+
+    Attributes:
+        env: gym id, EnvSpec, or callable that returns an env.
+        env_kwargs: given to every env.
+        wrappers: callables ``Env -> Env``.
+        env_module: module to import first.
+    """
+
+    env: Any
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: Sequence[Callable[[Any], Any]] = ()
+    env_module: str | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name for titles and folders."""
+        if isinstance(self.env, str):
+            return self.env
+        return self.env.id if isinstance(self.env, EnvSpec) else _reference(self.env) or "env"
+
+    def make(self, num_envs: int, **options: Any) -> VectorEnv:
+        """Build the vector env that training and evaluation use."""
+        if self.env_module:
+            import_module(self.env_module)
+        return make_vec(
+            self.env,
+            num_envs=num_envs,
+            env_kwargs=dict(self.env_kwargs),
+            wrappers=tuple(self.wrappers),
+            autoreset_mode="same_step",
+            copy=False,
+            **options,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describe the source as JSON data; what has no name becomes null."""
+        if isinstance(self.env, str):
+            env: Any = self.env
+        elif isinstance(self.env, EnvSpec):
+            env = {"spec": self.env.to_json()}
+        else:
+            env = {"callable": _reference(self.env)}
+        return {
+            "env": env,
+            "env_kwargs": json.loads(json.dumps(dict(self.env_kwargs), default=repr)),
+            "wrappers": [_reference(wrapper) for wrapper in self.wrappers],
+            "env_module": self.env_module,
+        }
+
+    @classmethod
+    def from_dict(cls, config: dict[str, Any]) -> EnvSource:
+        """Undo `to_dict`.
+
+        Raises:
+            ConfigError: the env or a wrapper was a lambda or local function.
+        """
+        env = config["env"]
+        if isinstance(env, dict):
+            env = EnvSpec.from_json(env["spec"]) if "spec" in env else _resolve(env["callable"])
+        wrappers = [_resolve(reference) for reference in config["wrappers"]]
+        return cls(env, config["env_kwargs"], wrappers, config["env_module"])
+
+
+def import_module(name: str) -> Any:
+    """Import a module by name.
+
+    Raises:
+        ConfigError: it cannot be found.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"cannot import {name!r}: {error}") from error
+
+
+def _reference(function: Any) -> str | None:
+    """``module:qualname`` of something importable, else None."""
+    name = getattr(function, "__qualname__", "<none>")
+    return None if "<" in name else f"{function.__module__}:{name}"
+
+
+def _resolve(reference: str | None) -> Any:
+    if reference is None:
+        raise ConfigError(
+            "the run's env or a wrapper was a lambda, a local function or a partial, which "
+            "config.json cannot hold; call rookery.evaluate(run_dir, env=..., wrappers=...)"
+        )
+    module, _, path = reference.partition(":")
+    value = import_module(module)
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
