@@ -2,7 +2,8 @@
 
 Seconds run from before the environments start; imports and evaluation do not count. rookery's
 include its checkpoint, its metrics and its picture, which SB3 does not make. A run counts as solved
-if 20 deterministic episodes return at least 475 on average.
+if 20 deterministic episodes return at least 475 on average. SB3 runs with torch's own number of
+threads and with one; it is compared at the faster of the two.
 """
 
 from __future__ import annotations
@@ -55,12 +56,17 @@ def _rookery(case: Case, seed: int, total_steps: int) -> tuple[float, float]:
     return seconds, evaluation.eval_return_mean
 
 
-def _sb3(case: Case, seed: int, total_steps: int, kind: str) -> tuple[float, float]:
+def _sb3(
+    case: Case, seed: int, total_steps: int, kind: str, num_threads: int | None = None
+) -> tuple[float, float]:
+    import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common import vec_env
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
 
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
     start = time.perf_counter()
     venv = make_vec_env("CartPole-v1", case.num_envs, seed=seed, vec_env_cls=getattr(vec_env, kind))
     model = PPO(
@@ -89,7 +95,9 @@ def _sb3(case: Case, seed: int, total_steps: int, kind: str) -> tuple[float, flo
 TRAINERS: dict[str, Callable[[Case, int, int], tuple[float, float]]] = {
     "rookery": _rookery,
     "SB3, Dummy": functools.partial(_sb3, kind="DummyVecEnv"),
+    "SB3, Dummy, 1 thread": functools.partial(_sb3, kind="DummyVecEnv", num_threads=1),
     "SB3, Subproc": functools.partial(_sb3, kind="SubprocVecEnv"),
+    "SB3, Subproc, 1 thread": functools.partial(_sb3, kind="SubprocVecEnv", num_threads=1),
 }
 
 CASES = (
