@@ -26,6 +26,7 @@ from rookery.training.interrupt import InterruptShield
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainResult, TrainSettings
 from rookery.training.source import EnvSource
+from rookery.training.threads import blas_threads_for
 from rookery.vector.base import VectorEnv
 
 RECENT_EPISODES = 100
@@ -100,9 +101,12 @@ def train(
     )
     source = EnvSource(env, env_kwargs or {}, wrappers, env_module)
     config = _config(algo)
+    start = time.perf_counter()
     with source.make(num_envs, **settings.vector_options()) as venv:
+        startup_s = time.perf_counter() - start
         run = _Run(venv, source, config, settings, progress)
-        return run.train()
+        with blas_threads_for(config.minibatch_size, config.hidden_sizes or (64,)):
+            return run.train(startup_s)
 
 
 class _Run:
@@ -136,8 +140,9 @@ class _Run:
         self.steps = 0
         self.seconds = 0.0
 
-    def train(self) -> TrainResult:
+    def train(self, startup_s: float) -> TrainResult:
         """Run the loop, the final evaluation, and leave everything written and closed."""
+        self.seconds = startup_s
         try:
             with InterruptShield() as shield:
                 try:
@@ -164,7 +169,7 @@ class _Run:
 
     def _loop(self, shield: InterruptShield) -> None:
         """Collect, update, log, until the steps are done."""
-        start = saved = time.perf_counter()
+        start = saved = time.perf_counter() - self.seconds
         while self.steps < self.settings.total_steps:
             before = time.perf_counter()
             rollout = self.collector.collect()

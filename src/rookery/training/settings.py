@@ -64,7 +64,7 @@ class TrainResult:
     Attributes:
         run_dir: the run's folder.
         steps: env steps trained for.
-        seconds: time of the training loop, without start-up and evaluation.
+        seconds: time to start the envs and train, without evaluation.
         steps_per_second: their quotient.
         eval_return_mean: mean return of the final evaluation; None without one.
         eval_return_std: standard deviation of the same.
