@@ -62,5 +62,6 @@ def _help() -> str:
 
 def _import_from_here() -> None:
     """Let env modules be imported from the current folder, as ``python -m`` does."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    here = os.getcwd()  # absolute: workers look the module up too
+    if here not in sys.path:
+        sys.path.insert(0, here)

@@ -39,8 +39,10 @@ class RunningMoments:
         squares = np.square(batch - mean).sum(axis=0)
         total = self.count + added
         distance = mean - self.mean
-        self.mean = self.mean + distance * (added / total)
-        self.squares = self.squares + squares + distance**2 * (self.count * added / total)
+        # asarray: arithmetic turns arrays without axes into numpy scalars.
+        self.mean = np.asarray(self.mean + distance * (added / total))
+        change = squares + distance**2 * (self.count * added / total)
+        self.squares = np.asarray(self.squares + change)
         self.count = total
         self._refresh()
 

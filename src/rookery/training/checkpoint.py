@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,13 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     The file is complete before it takes its name, so that a crash leaves the one before it.
     """
     torch = _torch()
+
+    def to_tensor(value: Any) -> Any:
+        return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
-        torch.save(_convert(state, np.ndarray, lambda array: torch.from_numpy(array.copy())), file)
+        torch.save(_map_leaves(to_tensor, state), file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -30,9 +35,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     torch = _torch()
     if not path.exists():
         raise ConfigError(f"there is no checkpoint at {path}")
+
+    def to_array(value: Any) -> Any:
+        return value.numpy() if isinstance(value, torch.Tensor) else value
+
     state = torch.load(path, map_location="cpu", weights_only=True)
-    converted: dict[str, Any] = _convert(state, torch.Tensor, lambda tensor: tensor.numpy())
-    return converted
+    arrays: dict[str, Any] = _map_leaves(to_array, state)
+    return arrays
 
 
 def _torch() -> Any:
@@ -43,13 +52,9 @@ def _torch() -> Any:
     return torch
 
 
-def _convert(value: Any, kind: type, function: Any) -> Any:
+def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _convert(item, kind, function) for key, item in value.items()}
+        return {key: _map_leaves(function, item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_convert(item, kind, function) for item in value]
-    return (
-        function(np.asarray(value) if kind is np.ndarray else value)
-        if isinstance(value, kind)
-        else value
-    )
+        return [_map_leaves(function, item) for item in value]
+    return function(value)

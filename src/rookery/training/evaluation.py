@@ -145,6 +145,8 @@ def _source(
     """Read the run's env; what is given replaces what is written there."""
     if env is not None:
         config = {**config, "env": "given"}
+    if env_kwargs is not None:
+        config = {**config, "env_kwargs": {}}
     if wrappers is not None:
         config = {**config, "wrappers": []}
     source = EnvSource.from_dict(config)

@@ -62,7 +62,7 @@ class EnvSource:
             env = {"callable": _reference(self.env)}
         return {
             "env": env,
-            "env_kwargs": json.loads(json.dumps(dict(self.env_kwargs), default=repr)),
+            "env_kwargs": _as_json(dict(self.env_kwargs)),
             "wrappers": [_reference(wrapper) for wrapper in self.wrappers],
             "env_module": self.env_module,
         }
@@ -72,9 +72,14 @@ class EnvSource:
         """Undo `to_dict`.
 
         Raises:
-            ConfigError: the env or a wrapper was a lambda or local function.
+            ConfigError: a part of it could not be written into config.json.
         """
         env = config["env"]
+        if config["env_kwargs"] is None:
+            raise ConfigError(
+                "the run's env_kwargs are not JSON data, so config.json does not hold them; call "
+                "rookery.evaluate(run_dir, env_kwargs=...)"
+            )
         if isinstance(env, dict):
             env = EnvSpec.from_json(env["spec"]) if "spec" in env else _resolve(env["callable"])
         wrappers = [_resolve(reference) for reference in config["wrappers"]]
@@ -91,6 +96,14 @@ def import_module(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(f"cannot import {name!r}: {error}") from error
+
+
+def _as_json(value: Any) -> Any:
+    """Return ``value`` as it comes back from JSON, or None where JSON cannot hold it."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return None
 
 
 def _reference(function: Any) -> str | None:

@@ -1,0 +1,183 @@
+"""The command line as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rookery.cli import main
+
+QUICK = ["--total-steps", "128", "--num-envs", "2", "--num-steps", "16", "--backend", "serial"]
+
+
+def _last_json(text: str) -> dict:
+    return json.loads(text.strip().splitlines()[-1])
+
+
+def test_train_and_eval_end_with_one_json_object(tmp_path: Path, capsys):
+    run_dir = str(tmp_path / "run")
+    code = main(
+        ["train", "ppo", "CartPole-v1", *QUICK, "--run-dir", run_dir, "--learning-rate", "1e-3",
+         "--hidden-sizes", "32", "16", "--normalize-obs", "--eval-episodes", "3"]
+    )  # fmt: skip
+    assert code == 0
+    trained = _last_json(capsys.readouterr().out)
+    keys = ["run_dir", "steps", "seconds", "steps_per_second", "eval_return_mean"]
+    assert list(trained) == [*keys, "eval_return_std"]
+    assert (trained["run_dir"], trained["steps"]) == (run_dir, 128)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["ppo"]["hidden_sizes"] == [32, 16]
+    assert config["ppo"]["learning_rate"] == 1e-3
+    assert config["train"]["num_envs"] == 2
+
+    assert main(["eval", run_dir, "--episodes", "3"]) == 0
+    evaluated = _last_json(capsys.readouterr().out)
+    assert set(keys) <= set(evaluated)
+    assert evaluated["eval_return_mean"] == trained["eval_return_mean"]
+
+
+def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_envs.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Short(CartPoleEnv):\n"
+        "    def __init__(self, limit, **kwargs):\n"
+        "        super().__init__(**kwargs)\n"
+        "        self.limit = limit\n"
+        "    def reset(self, **kwargs):\n"
+        "        self.count = 0\n"
+        "        return super().reset(**kwargs)\n"
+        "    def step(self, action):\n"
+        "        self.count += 1\n"
+        "        obs, reward, _, _, info = super().step(action)\n"
+        "        return obs, 1.0, self.count >= self.limit, False, info\n"
+        "gym.register('Short-v0', Short)\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    arguments = ["train", "ppo", "Short-v0", "--env-module", "my_envs", "--run-dir", "run"]
+    options = ["--env-kwargs", '{"limit": 7}', "--eval-episodes", "2", "--num-workers", "1"]
+    assert main([*arguments, *options, *QUICK, "--backend", "process"]) == 0
+    assert _last_json(capsys.readouterr().out)["eval_return_mean"] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "ppo", "CartPol-v1"], "CartPole-v1"),
+        (["train", "ppo", "CartPole-v1", "--bogus", "1"], "--bogus"),
+        (["train", "ppo", "CartPole-v1", "--num-envs", "many"], "--num-envs"),
+        (["train", "ppo", "CartPole-v1", "--gamma", "3"], "gamma"),
+        (["train", "ppo", "CartPole-v1", "--num-envs", "0"], "num_envs"),
+        (["train", "ppo", "CartPole-v1", "--env-kwargs", "[1]"], "--env-kwargs"),
+        (["train", "ppo", "CartPole-v1", "--env-kwargs", "{"], "--env-kwargs"),
+        (["train", "ppo", "CartPole-v1", "--env-module", "no_such"], "no_such"),
+        (["train", "ppo"], "Gymnasium id"),
+        (["train", "sarsa", "CartPole-v1"], "sarsa"),
+        (["eval", "no/such/folder"], "holds no run"),
+        (["fly"], "fly"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.strip().splitlines()
+    assert line.startswith("rookery: error: ")
+    assert message in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unsupported_space_is_one_line(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd_envs.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium import spaces\n"
+        "class Odd(gym.Env):\n"
+        "    observation_space = spaces.Box(-1, 1, (2,))\n"
+        "    action_space = spaces.Dict(a=spaces.Discrete(2))\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return self.observation_space.sample(), {}\n"
+        "    def step(self, action):\n"
+        "        return self.observation_space.sample(), 0.0, False, False, {}\n"
+        "gym.register('Odd-v0', Odd)\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["train", "ppo", "Odd-v0", "--env-module", "odd_envs", *QUICK]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "action_space" in line
+
+
+def test_a_run_is_not_overwritten_by_accident(tmp_path: Path, capsys):
+    arguments = ["train", "ppo", "CartPole-v1", *QUICK, "--run-dir", str(tmp_path)]
+    assert main([*arguments, "--eval-episodes", "0"]) == 0
+    assert _last_json(capsys.readouterr().out)["eval_return_mean"] is None
+    assert main(arguments) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite", "--eval-episodes", "0"]) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["train", "--help"],
+        ["train", "ppo", "--help"],
+        ["eval", "--help"],
+        ["--version"],
+    ],
+    ids=" ".join,
+)
+def test_help_needs_no_torch(arguments):
+    code = f"""
+import sys
+from rookery.cli import main
+try:
+    code = main({arguments!r})
+except SystemExit as error:
+    code = error.code
+print(code or 0, "torch" in sys.modules, "matplotlib" in sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip().splitlines()[-1] == "0 False False", result.stderr
+
+
+def test_help_names_every_setting(capsys):
+    from dataclasses import fields
+
+    from rookery.learn import PPOConfig
+    from rookery.training import TrainSettings
+
+    with pytest.raises(SystemExit):
+        main(["train", "ppo", "--help"])
+    text = capsys.readouterr().out
+    for field in (*fields(PPOConfig), *fields(TrainSettings)):
+        assert "--" + field.name.replace("_", "-") in text
+
+
+def test_ctrl_c_writes_a_checkpoint_and_exits_with_130(tmp_path: Path):
+    command = [sys.executable, "-m", "rookery", "train", "ppo", "CartPole-v1"]
+    options = ["--total-steps", "1000000000", "--run-dir", str(tmp_path), "--backend", "process"]
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert (tmp_path / "checkpoint.pt").exists()
+    assert out == ""

@@ -1,0 +1,283 @@
+"""Whole training runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from training_envs import Match, Uneven, Wide
+
+import rookery
+from rookery import ConfigError, PPOConfig
+from rookery.policy import make_policy
+from rookery.telemetry.jsonl import read_jsonl
+from rookery.training.checkpoint import load_checkpoint
+from rookery.training.evaluation import evaluation_seed, run_episodes
+
+QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=64)
+CARTPOLE = PPOConfig(
+    num_steps=32,
+    num_epochs=20,
+    minibatch_size=256,
+    gamma=0.98,
+    gae_lambda=0.8,
+    learning_rate=1e-3,
+    final_learning_rate=0.0,
+    final_clip_range=0.0,
+)
+
+
+def _quick(run_dir: Path, env="CartPole-v1", algo=QUICK, **options):
+    options = {"total_steps": 128, "num_envs": 2, "backend": "serial", "eval_episodes": 2} | options
+    return rookery.train(env, algo, run_dir=run_dir, **options)
+
+
+@pytest.mark.slow
+def test_ppo_solves_cartpole(tmp_path: Path):
+    result = rookery.train(
+        "CartPole-v1", CARTPOLE, total_steps=50_000, seed=0, run_dir=tmp_path, backend="serial"
+    )
+    assert result.eval_return_mean >= 475.0
+
+
+@pytest.mark.slow
+def test_ppo_improves_on_pendulum(tmp_path: Path):
+    config = PPOConfig(
+        num_steps=256, minibatch_size=64, gamma=0.9, learning_rate=1e-3,
+        normalize_obs=True, normalize_reward=True,
+    )  # fmt: skip
+    result = rookery.train(
+        "Pendulum-v1", config, total_steps=60_000, num_envs=8, run_dir=tmp_path, backend="serial"
+    )
+    assert result.eval_return_mean > -700.0  # random actions get about -1200
+
+
+def test_ppo_trains_in_worker_processes(tmp_path: Path):
+    result = _quick(tmp_path, backend="process", num_workers=2, num_envs=3)
+    assert result.steps == 144
+
+
+@pytest.mark.parametrize(
+    "action_space",
+    [spaces.Discrete(2), spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)],
+    ids=lambda space: type(space).__name__,
+)
+def test_ppo_learns_from_dict_observations_with_every_kind_of_choice(tmp_path, action_space):
+    config = PPOConfig(
+        num_steps=64, num_epochs=10, minibatch_size=64, learning_rate=3e-3, gamma=0.5
+    )
+    result = _quick(
+        tmp_path,
+        Match,
+        config,
+        total_steps=6_000,
+        num_envs=4,
+        env_kwargs={"action_space": action_space},
+        eval_episodes=20,
+    )
+    assert result.eval_return_mean > 9.5
+
+
+def test_ppo_learns_continuous_answers(tmp_path: Path):
+    config = PPOConfig(
+        num_steps=64, num_epochs=10, minibatch_size=64, learning_rate=3e-3, gamma=0.5
+    )
+    kwargs = {"action_space": spaces.Box(0, 1, (1,), np.float64), "scale": 100.0}
+    result = _quick(
+        tmp_path,
+        Match,
+        PPOConfig(**{**config.to_dict(), "normalize_reward": True, "normalize_obs": True}),
+        total_steps=12_000,
+        num_envs=4,
+        env_kwargs=kwargs,
+        eval_episodes=20,
+    )
+    assert result.eval_return_mean > 900.0
+
+
+def test_a_run_directory_is_complete(tmp_path: Path):
+    run_dir = tmp_path / "deep" / "run"
+    result = _quick(run_dir)
+    names = {path.name for path in run_dir.iterdir() if "tfevents" not in path.name}
+    assert names == {"config.json", "metrics.jsonl", "checkpoint.pt", "curve.png"}
+    assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
+    assert result.run_dir == str(run_dir)
+    assert result.steps == 128
+    assert result.steps_per_second == pytest.approx(result.steps / result.seconds)
+    rows = read_jsonl(run_dir / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [32, 64, 96, 128]
+    assert {"episodes", "policy_loss", "approximate_kl", "explained_variance"} <= set(rows[-1])
+
+
+def test_the_same_seed_gives_the_same_run(tmp_path: Path):
+    runs = [_quick(tmp_path / name, seed=3, total_steps=512) for name in "ab"]
+    weights = [load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in "ab"]
+    for name, array in weights[0]["parameters"].items():
+        np.testing.assert_array_equal(array, weights[1]["parameters"][name])
+    assert runs[0].eval_return_mean == runs[1].eval_return_mean
+
+
+def test_where_the_envs_run_changes_nothing(tmp_path: Path):
+    _quick(tmp_path / "serial", total_steps=512)
+    _quick(tmp_path / "process", total_steps=512, backend="process", num_workers=2)
+    states = [load_checkpoint(tmp_path / n / "checkpoint.pt") for n in ("serial", "process")]
+    for name, array in states[0]["model"]["parameters"].items():
+        np.testing.assert_array_equal(array, states[1]["model"]["parameters"][name])
+
+
+def test_a_checkpoint_is_plain_data_and_holds_the_statistics(tmp_path: Path):
+    config = PPOConfig(num_steps=16, num_epochs=1, normalize_obs=True, normalize_reward=True)
+    _quick(tmp_path, algo=config)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert state["steps"] == 128
+    assert state["model"]["normalizer"]["count"] == 128
+    assert state["learner"]["rewards"]["moments"]["count"] == 128
+    assert state["learner"]["optimizer"]["steps"] == 4
+    assert state["model"]["parameters"]["tower0.weight"].shape == (2, 4, 64)
+
+
+def test_evaluating_again_gives_the_final_evaluation_again(tmp_path: Path):
+    config = PPOConfig(num_steps=16, num_epochs=1, normalize_obs=True)
+    trained = _quick(tmp_path, algo=config, eval_episodes=6)
+    result = rookery.evaluate(tmp_path, episodes=6)
+    assert result.eval_return_mean == trained.eval_return_mean
+    assert result.eval_return_std == trained.eval_return_std
+    assert result.episodes == 6
+    assert rookery.evaluate(tmp_path, episodes=6, seed=5).run_dir == str(tmp_path)
+
+
+def test_an_env_class_and_wrappers_are_found_again(tmp_path: Path):
+    _quick(tmp_path, Match, wrappers=[Wide], env_kwargs={"scale": 2.0})
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["source"]["env"] == {"callable": "training_envs:Match"}
+    assert config["source"]["wrappers"] == ["training_envs:Wide"]
+    assert rookery.evaluate(tmp_path, episodes=2).episodes == 2
+
+
+def test_a_lambda_must_be_given_again(tmp_path: Path):
+    def make():
+        return gym.make("CartPole-v1")
+
+    _quick(tmp_path, lambda: make())
+    with pytest.raises(ConfigError, match="env=\\.\\.\\."):
+        rookery.evaluate(tmp_path, episodes=2)
+    assert rookery.evaluate(tmp_path, episodes=2, env=make).episodes == 2
+
+
+def test_env_kwargs_that_are_no_json_must_be_given_again(tmp_path: Path):
+    kwargs = {"action_space": spaces.MultiBinary(2)}
+    _quick(tmp_path, Match, env_kwargs=kwargs)
+    with pytest.raises(ConfigError, match="env_kwargs=\\.\\.\\."):
+        rookery.evaluate(tmp_path, episodes=2)
+    assert rookery.evaluate(tmp_path, episodes=2, env_kwargs=kwargs).episodes == 2
+
+
+def test_a_spec_can_be_trained_on(tmp_path: Path):
+    _quick(tmp_path, gym.spec("CartPole-v1"))
+    assert rookery.evaluate(tmp_path, episodes=2).episodes == 2
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path):
+    _quick(tmp_path)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    with pytest.raises(ConfigError, match="already holds a run"):
+        _quick(tmp_path)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    _quick(tmp_path, overwrite=True, seed=9)
+    assert (tmp_path / "checkpoint.pt").read_bytes() != before
+    assert len(read_jsonl(tmp_path / "metrics.jsonl")) == 4
+
+
+def test_without_a_folder_a_fresh_one_is_taken(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = [_quick(None).run_dir for _ in range(2)]
+    assert folders == ["runs/CartPole-v1-ppo-0", "runs/CartPole-v1-ppo-0-2"]
+
+
+def test_an_unsupported_space_leaves_no_folder(tmp_path: Path):
+    with pytest.raises(rookery.SpaceError):
+        _quick(tmp_path / "run", Match, env_kwargs={"action_space": spaces.Text(3)})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algo": "sarsa"}, "sarsa"),
+        ({"num_envs": 0}, "num_envs"),
+        ({"total_steps": 0}, "total_steps"),
+        ({"env_module": "no_such_module"}, "no_such_module"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        _quick(tmp_path / "run", **options)
+
+
+def test_ctrl_c_leaves_a_checkpoint(tmp_path: Path):
+    timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        _quick(tmp_path, total_steps=10**9)
+    timer.join()
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert state["steps"] == read_jsonl(tmp_path / "metrics.jsonl")[-1]["step"] > 0
+    assert (tmp_path / "curve.png").exists()
+    assert rookery.evaluate(tmp_path, episodes=2).episodes == 2
+
+
+def test_a_torn_write_leaves_the_checkpoint_before_it(tmp_path: Path, monkeypatch):
+    from rookery.training import checkpoint
+
+    path = tmp_path / "checkpoint.pt"
+    checkpoint.save_checkpoint(path, {"steps": 1})
+
+    def tear(state, file):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", tear)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save_checkpoint(path, {"steps": 2})
+    assert checkpoint.load_checkpoint(path) == {"steps": 1}
+
+
+def test_evaluation_does_not_favour_short_episodes():
+    venv = rookery.make_vec(Uneven, 10, backend="serial", autoreset_mode="same_step")
+    policy = make_policy(venv.single_observation_space, venv.single_action_space)
+    score = run_episodes(venv, policy, 400, seed=0)
+    venv.close()
+    # The mean of 1 and 40. Taking the first 400 episodes to end gives a third of that.
+    assert score.returns.mean() == pytest.approx(20.5, abs=3.0)
+    assert len(score.returns) == 400
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 7])
+def test_evaluation_counts_exactly_as_many_episodes_as_asked(episodes: int):
+    venv = rookery.make_vec("CartPole-v1", 3, backend="serial", autoreset_mode="same_step")
+    policy = make_policy(venv.single_observation_space, venv.single_action_space)
+    score = run_episodes(venv, policy, episodes, seed=0)
+    venv.close()
+    assert len(score.returns) == episodes
+    np.testing.assert_array_equal(score.returns, score.lengths)
+
+
+def test_evaluation_seeds_meet_none_of_training():
+    seeds = rookery.seeding.env_seeds
+    training = {seed for root in range(20) for seed in seeds(root, 16)}
+    assert not training & {s for root in range(20) for s in seeds(evaluation_seed(root), 16)}
+
+
+def test_metrics_are_finite(tmp_path: Path):
+    _quick(tmp_path, total_steps=1024)
+    for row in read_jsonl(tmp_path / "metrics.jsonl"):
+        assert all(value is not None and math.isfinite(value) for value in row.values())

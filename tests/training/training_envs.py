@@ -1,0 +1,64 @@
+"""Small environments to train on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Match(gym.Env[Any, Any]):
+    """Reward for answering the number shown; observations are a Dict, episodes last ten steps."""
+
+    def __init__(self, action_space: spaces.Space[Any] | None = None, scale: float = 1.0) -> None:
+        self.observation_space = spaces.Dict(
+            shown=spaces.Discrete(2), noise=spaces.Box(-1, 1, (2,))
+        )
+        self.action_space = action_space or spaces.Discrete(2)
+        self._scale = scale
+        self._shown = 0
+        self._count = 0
+
+    def _obs(self) -> dict[str, Any]:
+        self._shown = int(self.np_random.integers(2))
+        noise = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"shown": np.int64(self._shown), "noise": noise}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._count = 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self._count += 1
+        answer = float(np.mean(np.asarray(action, np.float64)))
+        reward = self._scale * (1.0 - abs(answer - self._shown))
+        return self._obs(), reward, False, self._count == 10, {}
+
+
+class Wide(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that changes nothing."""
+
+
+class Uneven(gym.Env[Any, Any]):
+    """Each env has its own episode length and return, so that a biased count shows."""
+
+    observation_space = spaces.Box(-1, 1, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._count = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        # Half of all episodes are short and bad, half long and good.
+        self._length = 1 if self.np_random.random() < 0.5 else 40
+        self._count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self._count += 1
+        return np.zeros(1, np.float32), 1.0, self._count == self._length, False, {}
