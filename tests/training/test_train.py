@@ -251,6 +251,26 @@ def test_a_torn_write_leaves_the_checkpoint_before_it(tmp_path: Path, monkeypatc
     assert checkpoint.load_checkpoint(path) == {"steps": 1}
 
 
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+def test_a_file_that_is_no_checkpoint_is_named(tmp_path: Path, content: bytes):
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"checkpoint\.pt is no checkpoint"):
+        load_checkpoint(path)
+
+
+def test_loading_a_checkpoint_executes_no_code(tmp_path: Path):
+    class Trap:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "sprung"),))
+
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"steps": Trap()}, path)
+    with pytest.raises(ConfigError, match="is no checkpoint"):
+        load_checkpoint(path)
+    assert not (tmp_path / "sprung").exists()
+
+
 def test_evaluation_does_not_favour_short_episodes():
     venv = rookery.make_vec(Uneven, 10, backend="serial", autoreset_mode="same_step")
     policy = make_policy(venv.single_observation_space, venv.single_action_space)

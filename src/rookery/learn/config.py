@@ -39,8 +39,8 @@ class PPOConfig:
     minibatch_size: int = 256
     gamma: float = 0.99
     gae_lambda: float = 0.95
-    learning_rate: float = 3e-4
-    final_learning_rate: float | None = None
+    learning_rate: float = 1e-3
+    final_learning_rate: float | None = 0.0
     clip_range: float = 0.2
     final_clip_range: float | None = None
     value_clip_range: float | None = None

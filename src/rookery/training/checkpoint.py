@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,11 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     def to_array(value: Any) -> Any:
         return value.numpy() if isinstance(value, torch.Tensor) else value
 
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"{path} is no checkpoint of plain data: {reason}") from error
     arrays: dict[str, Any] = _map_leaves(to_array, state)
     return arrays
 

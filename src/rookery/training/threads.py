@@ -22,7 +22,7 @@ def blas_threads_for(num_rows: int, widths: tuple[int, ...]) -> Iterator[None]:
         widths: widths of the hidden layers.
     """
     try:
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
     except ImportError:
         yield
         return
