@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from rookery.cli import main
@@ -19,6 +21,20 @@ QUICK = ["--total-steps", "128", "--num-envs", "2", "--num-steps", "16", "--back
 
 def _last_json(text: str) -> dict:
     return json.loads(text.strip().splitlines()[-1])
+
+
+@pytest.fixture
+def package_folder(tmp_path: Path, monkeypatch) -> Iterator[None]:
+    """Make the temporary folder the current one; forget what is imported and registered there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    registered, modules = set(gym.registry), set(sys.modules)
+    yield
+    for env_id in set(gym.registry) - registered:
+        del gym.registry[env_id]
+    for name in ("my_envs", "odd_envs"):
+        if name not in modules:
+            sys.modules.pop(name, None)
 
 
 def test_train_and_eval_end_with_one_json_object(tmp_path: Path, capsys):
@@ -43,8 +59,7 @@ def test_train_and_eval_end_with_one_json_object(tmp_path: Path, capsys):
     assert evaluated["eval_return_mean"] == trained["eval_return_mean"]
 
 
-def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, package_folder):
     (tmp_path / "my_envs.py").write_text(
         "import gymnasium as gym\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
@@ -61,7 +76,6 @@ def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, monkey
         "        return obs, 1.0, self.count >= self.limit, False, info\n"
         "gym.register('Short-v0', Short)\n"
     )
-    monkeypatch.setattr(sys, "path", list(sys.path))
     arguments = ["train", "ppo", "Short-v0", "--env-module", "my_envs", "--run-dir", "run"]
     options = ["--env-kwargs", '{"limit": 7}', "--eval-episodes", "2", "--num-workers", "1"]
     assert main([*arguments, *options, *QUICK, "--backend", "process"]) == 0
@@ -97,8 +111,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_unsupported_space_is_one_line(tmp_path: Path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_unsupported_space_is_one_line(tmp_path: Path, capsys, package_folder):
     (tmp_path / "odd_envs.py").write_text(
         "import gymnasium as gym\n"
         "from gymnasium import spaces\n"
@@ -111,7 +124,6 @@ def test_an_unsupported_space_is_one_line(tmp_path: Path, capsys, monkeypatch):
         "        return self.observation_space.sample(), 0.0, False, False, {}\n"
         "gym.register('Odd-v0', Odd)\n"
     )
-    monkeypatch.setattr(sys, "path", list(sys.path))
     assert main(["train", "ppo", "Odd-v0", "--env-module", "odd_envs", *QUICK]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "action_space" in line
@@ -179,5 +191,6 @@ def test_ctrl_c_writes_a_checkpoint_and_exits_with_130(tmp_path: Path):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
+    assert "rookery: interrupted after" in err
     assert (tmp_path / "checkpoint.pt").exists()
     assert out == ""

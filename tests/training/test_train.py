@@ -22,6 +22,7 @@ from rookery.policy import make_policy
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import evaluation_seed, run_episodes
+from rookery.training.history import History
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=64)
 CARTPOLE = PPOConfig(
@@ -295,6 +296,18 @@ def test_evaluation_seeds_meet_none_of_training():
     seeds = rookery.seeding.env_seeds
     training = {seed for root in range(20) for seed in seeds(root, 16)}
     assert not training & {s for root in range(20) for s in seeds(evaluation_seed(root), 16)}
+
+
+def test_the_history_of_a_long_run_is_bounded():
+    history = History(1, max_points=10)
+    for k in range(25):
+        rollout = rookery.Rollout.allocate(1, np.zeros((1, 1)), np.zeros(1, np.int64))
+        rollout.reward[:], rollout.terminated[:] = k, True
+        history.add(k, rollout)
+    assert history.episodes == 25
+    assert len(history.returns) == len(history.steps) <= 10
+    assert history.returns[-1] == history.steps[-1] == 24
+    assert history.metrics()["episode_return_mean"] == 12.0
 
 
 def test_metrics_are_finite(tmp_path: Path):

@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RookeryError as error:
         print(f"rookery: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        print("rookery: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"rookery: interrupted {error}".rstrip(), file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader left, as `head` does. Python would complain when it flushes at exit.

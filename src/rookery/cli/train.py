@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, fields
 from typing import Annotated
 
@@ -51,11 +50,7 @@ def run(arguments: list[str]) -> int:
     settings = {f.name: getattr(command.train, f.name) for f in fields(command.train)}
     from rookery.training.loop import train
 
-    try:
-        result = train(command.env, command.ppo, env_kwargs=env_kwargs, progress=True, **settings)
-    except KeyboardInterrupt:
-        print("rookery: interrupted; the checkpoint was written", file=sys.stderr)
-        return 130
+    result = train(command.env, command.ppo, env_kwargs=env_kwargs, progress=True, **settings)
     print_result(result.to_dict())
     return 0
 

@@ -12,9 +12,9 @@ from rookery.policy.base import SplitPolicy
 from rookery.policy.model import ActorCriticModel
 from rookery.rollout.tree import Tree
 
-# Rows per pass over a whole rollout. OpenBLAS wakes a second thread for more than 64 rows by 64 x 64;
-# that thread then spins for milliseconds on a core that the envs' workers need. Larger passes would
-# save 0.2 us a row.
+# Rows per pass over a whole rollout. For more than 64 rows by 64 x 64 OpenBLAS wakes a second
+# thread, which then spins for milliseconds on a core that the envs' workers need. Larger passes
+# would save 0.2 us a row.
 CHUNK = 64
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,18 +17,16 @@ from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError
 from rookery.learn.config import PPOConfig
 from rookery.learn.ppo import PPO
-from rookery.rollout import Episodes, EpisodeTracker
 from rookery.telemetry.sink import Sink
 from rookery.training.checkpoint import save_checkpoint
 from rookery.training.evaluation import policy_of, run_episodes
+from rookery.training.history import History
 from rookery.training.interrupt import InterruptShield
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainResult, TrainSettings
 from rookery.training.source import EnvSource
 from rookery.training.threads import blas_threads_for
 from rookery.vector.base import VectorEnv
-
-RECENT_EPISODES = 100
 
 
 def train(
@@ -101,10 +98,11 @@ def train(
     )
     source = EnvSource(env, env_kwargs or {}, wrappers, env_module)
     config = _config(algo)
+    folder = RunDirectory.plan(run_dir, f"{source.name}-ppo-{seed}", overwrite)
     start = time.perf_counter()
     with source.make(num_envs, **settings.vector_options()) as venv:
         startup_s = time.perf_counter() - start
-        run = _Run(venv, source, config, settings, progress)
+        run = _Run(venv, source, config, settings, folder, progress)
         with blas_threads_for(config.minibatch_size, config.hidden_sizes or (64,)):
             return run.train(startup_s)
 
@@ -118,6 +116,7 @@ class _Run:
         source: EnvSource,
         config: PPOConfig,
         settings: TrainSettings,
+        run_dir: RunDirectory,
         progress: bool,
     ) -> None:
         self.venv, self.settings, self.config = venv, settings, config
@@ -132,11 +131,11 @@ class _Run:
             copy=False,
         )
         # The folder is made last: a setting that cannot be leaves none behind.
-        name = f"{source.name}-ppo-{settings.seed}"
-        self.run_dir = RunDirectory.create(settings.run_dir, name, settings.overwrite)
+        self.run_dir = run_dir
+        self.run_dir.make()
         self.run_dir.write_config(_describe(source, config, settings))
         self.sinks = _sinks(self.run_dir, settings.total_steps, progress)
-        self.history = _History(venv.num_envs)
+        self.history = History(venv.num_envs)
         self.steps = 0
         self.seconds = 0.0
 
@@ -147,13 +146,18 @@ class _Run:
             with InterruptShield() as shield:
                 try:
                     self._loop(shield)
+                except KeyboardInterrupt:
+                    message = f"after {self.steps} steps; see {self.run_dir.checkpoint}"
+                    raise KeyboardInterrupt(message) from None
                 finally:
                     with shield.hold():
                         self._save()
         finally:
+            from rookery.telemetry.curve import draw_curve
+
             for sink in self.sinks:
                 sink.close()
-            self.history.draw(self.run_dir.curve, self.title)
+            draw_curve(self.run_dir.curve, self.history.steps, self.history.returns, self.title)
         score = None
         if self.settings.eval_episodes:
             episodes, seed = self.settings.eval_episodes, self.settings.seed
@@ -202,41 +206,6 @@ class _Run:
             "rng": self.policy.rng.bit_generator.state,
         }
         save_checkpoint(self.run_dir.checkpoint, state)
-
-
-class _History:
-    """Episodes so far: the recent ones for metrics, all of them for the curve."""
-
-    def __init__(self, num_envs: int) -> None:
-        self._tracker = EpisodeTracker(num_envs)
-        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
-        self._steps: list[int] = []
-        self._returns: list[float] = []
-
-    def add(self, steps: int, rollout: Any) -> None:
-        """Take in a rollout that ended at ``steps``."""
-        episodes: Episodes = self._tracker.update(rollout)
-        returns, lengths = episodes.returns.tolist(), episodes.lengths.tolist()
-        self._recent.extend(zip(returns, lengths, strict=True))
-        self._returns += returns
-        self._steps += [steps] * len(returns)
-
-    def metrics(self) -> dict[str, float]:
-        """Means over the recent episodes; nothing before the first one ended."""
-        if not self._recent:
-            return {"episodes": 0.0}
-        returns, lengths = np.array(self._recent, np.float64).T
-        return {
-            "episodes": float(len(self._returns)),
-            "episode_return_mean": float(returns.mean()),
-            "episode_length_mean": float(lengths.mean()),
-        }
-
-    def draw(self, path: Path, title: str) -> None:
-        """Draw the learning curve."""
-        from rookery.telemetry.curve import draw_curve
-
-        draw_curve(path, self._steps, self._returns, title)
 
 
 def _config(algo: str | PPOConfig) -> PPOConfig:

@@ -23,24 +23,18 @@ class RunDirectory:
         self.curve = path / "curve.png"
 
     @classmethod
-    def create(cls, path: str | Path | None, name: str, overwrite: bool) -> RunDirectory:
-        """Take ``path``, or a fresh folder under ``runs/`` named after ``name``.
+    def plan(cls, path: str | Path | None, name: str, overwrite: bool) -> RunDirectory:
+        """Take ``path``, or a fresh folder under ``runs/`` named after ``name``. Changes nothing.
 
         Raises:
             ConfigError: ``path`` holds a run already, and ``overwrite`` is false.
         """
         run = cls(Path(path)) if path is not None else _fresh(name)
-        if run.config.exists() or run.checkpoint.exists():
-            if not overwrite:
-                raise ConfigError(
-                    f"{run.path} already holds a run; choose another run_dir, "
-                    "or overwrite=True (--overwrite) to replace it"
-                )
-            run._clear()
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot make the run directory {run.path}: {error}") from error
+        if not overwrite and (run.config.exists() or run.checkpoint.exists()):
+            raise ConfigError(
+                f"{run.path} already holds a run; choose another run_dir, "
+                "or overwrite=True (--overwrite) to replace it"
+            )
         return run
 
     @classmethod
@@ -55,6 +49,16 @@ class RunDirectory:
             raise ConfigError(f"{run.path} holds no run: there is no {run.config.name} in it")
         return run
 
+    def make(self) -> None:
+        """Make the folder, without files of an earlier run."""
+        files = [self.config, self.metrics, self.checkpoint, self.curve]
+        for file in [*files, *self.path.glob(EVENTS)]:
+            file.unlink(missing_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the run directory {self.path}: {error}") from error
+
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.json."""
         self.config.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -66,11 +70,6 @@ class RunDirectory:
         except ValueError as error:
             raise ConfigError(f"{self.config} is not readable: {error}") from error
         return config
-
-    def _clear(self) -> None:
-        files = [self.config, self.metrics, self.checkpoint, self.curve]
-        for file in [*files, *self.path.glob(EVENTS)]:
-            file.unlink(missing_ok=True)
 
 
 def _fresh(name: str) -> RunDirectory:

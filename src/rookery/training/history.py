@@ -1,0 +1,52 @@
+"""What became of the episodes of a run."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from rookery.rollout import EpisodeTracker, Rollout
+
+RECENT_EPISODES = 100
+MAX_POINTS = 20_000
+
+
+class History:
+    """The recent episodes for metrics, and a bounded number of them for the curve.
+
+    Attributes:
+        episodes: how many ended.
+        steps: env steps at the end of the rollout in which each kept episode ended.
+        returns: the kept episodes' returns.
+    """
+
+    def __init__(self, num_envs: int, max_points: int = MAX_POINTS) -> None:
+        self.episodes = 0
+        self.steps: list[int] = []
+        self.returns: list[float] = []
+        self._tracker = EpisodeTracker(num_envs)
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
+        self._max_points = max_points
+
+    def add(self, steps: int, rollout: Rollout) -> None:
+        """Take in a rollout that ended at ``steps``."""
+        ended = self._tracker.update(rollout)
+        returns = ended.returns.tolist()
+        self._recent.extend(zip(returns, ended.lengths.tolist(), strict=True))
+        self.episodes += len(ended)
+        self.returns += returns
+        self.steps += [steps] * len(ended)
+        while len(self.returns) > self._max_points:  # long runs keep every second, fourth, ...
+            del self.returns[::2], self.steps[::2]
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the recent episodes; their number alone before the first one ended."""
+        if not self._recent:
+            return {"episodes": 0.0}
+        returns, lengths = np.array(self._recent, np.float64).T
+        return {
+            "episodes": float(self.episodes),
+            "episode_return_mean": float(returns.mean()),
+            "episode_length_mean": float(lengths.mean()),
+        }
