@@ -12,7 +12,7 @@
     ├── WorkerError                 the world did: an env or its process failed
     │   ├── EnvFailed               the env raised; its traceback is the cause
     │   ├── WorkerDied              the process ended
-    │   └── WorkerTimeout           a deadline passed              (multiprocessing.TimeoutError)
+    │   └── WorkerTimeout           a deadline passed              (both TimeoutErrors)
     └── MissingExtra                an optional library is not installed (ImportError)
 
 The names in brackets are the foreign classes that the error is an instance of too, so that code
@@ -124,7 +124,7 @@ class WorkerDied(WorkerError):
     """A worker process ended; the message has its exit code or signal in words."""
 
 
-class WorkerTimeout(WorkerError, multiprocessing.TimeoutError):
+class WorkerTimeout(WorkerError, multiprocessing.TimeoutError, TimeoutError):
     """A deadline passed; the message has the Python stack of the process that hangs."""
 
 

@@ -75,9 +75,12 @@ class EnvBatch:
 
         Raises:
             EnvFailed: when an env raises; the envs after it were not stepped.
-            UsageError: in the disabled mode, when an episode has ended and was not reset.
+            UsageError: in the disabled mode, when an ended episode's env was not reset; then no env
+                was stepped.
         """
         started = time.perf_counter()
+        if self._mode is AutoresetMode.DISABLED:
+            self._require_episodes()
         infos: Infos = []
         ended, same_step = self._ended, self._mode is AutoresetMode.SAME_STEP
         reward: Any
@@ -90,7 +93,7 @@ class EnvBatch:
             action = next(actions)
             try:
                 if ended[i]:
-                    obs, info = self._autoreset(i)
+                    obs, info = self._start_episode(i)
                     reward, terminated, truncated = 0.0, False, False
                 else:
                     obs, reward, terminated, truncated, info = self._env_steps[i](action)
@@ -98,14 +101,14 @@ class EnvBatch:
                         ended[i] = True
                         if same_step:
                             infos.append((env_id, {"final_obs": obs, "final_info": info}))
-                            obs, info = self._autoreset(i)
+                            obs, info = self._start_episode(i)
                 writers[i](obs)
                 rewards[env_id] = reward
                 terminateds[env_id] = terminated
                 truncateds[env_id] = truncated
                 if info:
                     infos.append((env_id, info))
-            except (EnvFailed, UsageError):
+            except EnvFailed:
                 raise
             except (Exception, SystemExit) as error:
                 raise self._failure(error, i, "step", action) from error
@@ -181,16 +184,16 @@ class EnvBatch:
         if errors:
             raise errors[0]
 
-    def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
-        if self._mode is AutoresetMode.DISABLED:
+    def _require_episodes(self) -> None:
+        over = [env_id for env_id, ended in zip(self._ids, self._ended, strict=True) if ended]
+        if over:
             raise UsageError(
-                f"Env {self._ids[i]} was stepped after its episode had ended. With "
-                "autoreset_mode='disabled', reset it first: reset(options={'reset_mask': mask})."
+                f"Envs {over} were stepped after their episodes had ended. With "
+                "autoreset_mode='disabled', reset them first: reset(options={'reset_mask': mask})."
             )
-        return self._start_episode(i, None, None)
 
     def _start_episode(
-        self, i: int, seed: int | None, options: dict[str, Any] | None
+        self, i: int, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._seeds[i] = seed

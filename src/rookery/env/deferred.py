@@ -14,7 +14,7 @@ class Deferred:
 
     Sockets, file handles, locks and handles of native libraries cannot be sent to another process;
     what they are built from can. The built object is closed with the worker, through its
-    ``__exit__`` or else its ``close`` method, if it has one.
+    ``close`` or else its ``__exit__`` method, if it has one.
 
     Args:
         factory: what builds the argument.
@@ -63,10 +63,13 @@ class Workshop:
         if deferred.scope == "worker" and id(deferred) in self._shared:
             return self._shared[id(deferred)][1]
         built = deferred.factory(*deferred.args, **deferred.kwargs)
-        if hasattr(type(built), "__exit__"):
-            self._built.push(built)
-        elif callable(getattr(built, "close", None)):
-            self._built.callback(built.close)
+        self._close_later(built)
         if deferred.scope == "worker":
             self._shared[id(deferred)] = (deferred, built)
         return built
+
+    def _close_later(self, built: Any) -> None:
+        if callable(getattr(built, "close", None)):
+            self._built.callback(built.close)
+        elif hasattr(type(built), "__exit__") and not hasattr(built, "release"):
+            self._built.push(built)  # a lock's __exit__ would release what was never acquired

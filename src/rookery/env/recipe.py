@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import Any, TypeAlias, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
@@ -23,6 +25,7 @@ class EnvRecipe:
 
     Attributes:
         source: a Gymnasium id, ``"package.module:Id"``, an EnvSpec or a callable that makes an env.
+            :func:`make_recipes` also takes ``"package.module:function"``.
         kwargs: arguments of the env; values may be :class:`rookery.Deferred`.
         wrappers: applied to the env, the first one innermost.
     """
@@ -84,43 +87,60 @@ def make_recipes(
         raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
     if not sources or (num_envs is not None and len(sources) != num_envs):
         raise ConfigError(f"num_envs is {num_envs}, but {len(sources)} env callables were given")
-    for source in {id(s): s for s in sources}.values():
-        _check_source(source)
-    return [EnvRecipe(source, dict(env_kwargs or {}), tuple(wrappers)) for source in sources]
+    resolved = {id(source): _resolved(source) for source in sources}
+    return [
+        EnvRecipe(resolved[id(source)], dict(env_kwargs or {}), tuple(wrappers))
+        for source in sources
+    ]
 
 
-def _check_source(source: Any) -> None:
-    if isinstance(source, str):
-        find_spec(source)
-    elif not isinstance(source, EnvSpec) and not callable(source):
+def _resolved(source: Any) -> EnvSource:
+    """The source itself once it is known to be one; for ``"module:function"`` the function."""
+    if isinstance(source, EnvSpec) or (callable(source) and not isinstance(source, str)):
+        return cast("EnvSource", source)
+    if not isinstance(source, str):
         raise ConfigError(
             "An env is a Gymnasium id, an EnvSpec or a callable, "
             f"not {type(source).__name__}: {source!r}"
         )
+    module, _, name = source.rpartition(":")
+    if module and name not in gym.registry:
+        factory: Any = getattr(_imported(module, source), name, None)
+        if callable(factory):
+            return cast("EnvSource", factory)
+    find_spec(source)
+    return source
+
+
+def _imported(module: str, env_id: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UnknownEnvError(f"Cannot import the module that {env_id!r} names: {error}") from error
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """The spec registered under ``env_id``.
+    """The spec registered under ``env_id``, which may name a module to import first.
 
     Raises:
         UnknownEnvError: naming the nearest ids.
     """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        _imported(module, env_id)
     try:
-        return gym.spec(env_id)
-    except ModuleNotFoundError as error:
-        raise UnknownEnvError(f"Cannot import the module that {env_id!r} names: {error}") from error
+        return gym.spec(name)
     except gym.error.Error as error:
-        near = nearest_ids(env_id)
+        near = nearest_ids(name)
         hint = f" Nearest: {', '.join(near)}." if near else ""
         raise UnknownEnvError(
-            f"No environment is registered as {env_id!r}.{hint} Import the module that registers "
-            f"it first, or name it as 'module:{env_id.split(':')[-1]}'."
+            f"No environment is registered as {env_id!r}.{hint} If a package registers it, import "
+            f"that first or write 'package:{name}'."
         ) from error
 
 
-def nearest_ids(env_id: str, count: int = 3) -> list[str]:
-    """The registered ids that look most like ``env_id``, ignoring case."""
-    name = env_id.split(":")[-1].lower()
+def nearest_ids(name: str, count: int = 3) -> list[str]:
+    """The registered ids that look most like ``name``, ignoring case."""
     by_lower: dict[str, str] = {registered.lower(): registered for registered in gym.registry}
-    close = difflib.get_close_matches(name, by_lower, count, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), by_lower, count, cutoff=0.6)
     return [by_lower[lower] for lower in close]

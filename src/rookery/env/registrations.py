@@ -10,9 +10,10 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-import cloudpickle
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
+
+from rookery.env.travel import by_value
 
 Registrations = dict[str, bytes]
 
@@ -51,4 +52,4 @@ def _is_own(spec: EnvSpec) -> bool:
 def _pickled(spec: Any) -> bytes:
     if isinstance(spec.entry_point, str) and not spec.kwargs:
         return pickle.dumps(spec)
-    return bytes(cloudpickle.dumps(spec))
+    return by_value(spec)

@@ -33,7 +33,7 @@ from rookery.errors import (
     WorkerTimeout,
 )
 from rookery.vector.statistics import ShareStatistics, Statistics
-from rookery.worker.protocol import Hello
+from rookery.worker.protocol import Hello, NotFinishedError
 
 ObservationMode = Any  # "same", "different" or (batched space, single space)
 
@@ -113,7 +113,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._copy = copy
         self._num_buffers = arrays.spaces.num_buffers
         self._begin_steps = tuple(share.begin_step for share in self._shares)
-        self._finalizer = weakref.finalize(self, _shut_down, os.getpid(), self._shares)
+        self._owner_pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _shut_down, self._owner_pid, self._shares)
 
     def _decide_spaces(self, hellos: Sequence[Hello], observation_mode: ObservationMode) -> None:
         pairs = [pair for hello in hellos for pair in hello.spaces]
@@ -308,8 +309,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers."""
-        here = os.getpid()
-        return tuple(share.pid for share in self._shares if share.pid != here)
+        return tuple(
+            share.pid for share in self.statistics().shares if share.pid != self._owner_pid
+        )
 
     @property
     def num_workers(self) -> int:
@@ -317,7 +319,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return len(self.pids)
 
     def statistics(self) -> Statistics:
-        """What was done so far, as a frozen snapshot."""
+        """What was done so far, as a frozen snapshot; after ``close`` the last one."""
+        if self.closed:
+            return self._final_statistics
         return Statistics(
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs,
@@ -360,7 +364,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             share = unfinished[0]
             try:
                 result = share.finish(deadline)
-            except TimeoutError:
+            except NotFinishedError:
                 raise self._late(call, timeout) from None
             except RookeryError as error:
                 result = error
@@ -396,8 +400,12 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             return
         self._finalizer.detach()
         grace_s = 0.0 if terminate else _CLOSE_GRACE_S if timeout is None else timeout
+        self._final_statistics = self.statistics()
         self.closed = True
-        _shut_down(os.getpid(), self._shares, self._unfinished, grace_s)
+        shares, unfinished = self._shares, self._unfinished
+        # Shared memory and semaphores go with the last reference to them.
+        del self._arrays, self._begin_steps, self._shares, self._finish_order, self._unfinished
+        _shut_down(self._owner_pid, shares, unfinished, grace_s)
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -423,10 +431,8 @@ def _shut_down(
     closing = []
     try:
         for share in shares:
-            settled = share not in unfinished or not isinstance(
-                _outcome(share, deadline), TimeoutError
-            )
-            if settled and _begun_closing(share):
+            busy = share in unfinished and _is_late(_outcome(share, deadline))
+            if not busy and _begun_closing(share):
                 closing.append(share)
         for share in closing:
             error = _outcome(share, deadline)
@@ -440,12 +446,16 @@ def _shut_down(
 
 
 def _outcome(share: Share, deadline: float) -> Exception | None:
-    """What went wrong in what the share was doing; a TimeoutError if it is still at it."""
+    """What went wrong in what the share was doing; a NotFinishedError if it goes on."""
     try:
         share.finish(deadline)
-    except (TimeoutError, RookeryError) as error:
+    except (NotFinishedError, RookeryError) as error:
         return error
     return None
+
+
+def _is_late(outcome: Exception | None) -> bool:
+    return isinstance(outcome, NotFinishedError)
 
 
 def _begun_closing(share: Share) -> bool:

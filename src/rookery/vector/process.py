@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-import cloudpickle
 from gymnasium.vector import AutoresetMode
 
 from rookery.env import registrations
 from rookery.env.arrays import BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
+from rookery.env.travel import by_value
 from rookery.errors import ConfigError, PicklingError
 from rookery.memory import SharedBlock
 from rookery.vector.base import ObservationMode, Share, VectorEnv
@@ -167,12 +167,12 @@ def _make_errand(
     if method == "fork":
         return errand
     try:
-        return bytes(cloudpickle.dumps(errand))
+        return by_value(errand)
     except Exception as error:
         raise PicklingError(
-            f"The recipe of env {ids.start} ({recipes[ids.start].name}) cannot be sent to a worker: "
-            f"{error}. Ways out: build the argument in the worker with rookery.Deferred, inherit it "
-            "with start_method='fork', or keep the envs in this process with backend='serial'."
+            f"Env {ids.start} ({recipes[ids.start].name}) cannot be sent to a worker: {error}. "
+            "Ways out: build the argument in the worker with rookery.Deferred, inherit it with "
+            "start_method='fork', or keep the envs in this process with backend='serial'."
         ) from error
 
 

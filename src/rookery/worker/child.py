@@ -7,15 +7,23 @@ import time
 from multiprocessing import connection
 from typing import Any
 
-from rookery.errors import WorkerDied
+from rookery.env.travel import by_value
+from rookery.errors import PicklingError, WorkerDied
 from rookery.memory import SharedBlock
 from rookery.worker import launch, loop
 from rookery.worker.board import Board
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure, exit_in_words
-from rookery.worker.protocol import DONE, FAILURE, REQUEST, Assignment, Errand, Hello, encode
+from rookery.worker.protocol import (
+    DONE,
+    FAILURE,
+    REQUEST,
+    Assignment,
+    Errand,
+    Hello,
+    NotFinishedError,
+)
 
-_CLOSE_GRACE_S = 5.0
 _TERMINATE_GRACE_S = 1.0
 
 
@@ -53,6 +61,7 @@ class WorkerProcess:
                 (theirs, self._go, self._done, None if isinstance(errand, bytes) else errand),
                 f"rookery-{env_ids.start}",
             )
+            self.pid: int = self._process.pid or 0
             if isinstance(errand, bytes):
                 self._send(errand)
         except BaseException:
@@ -61,12 +70,6 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        assert self._process.pid is not None
-        return self._process.pid
 
     def hello(self) -> Hello:
         """Wait until its envs are built.
@@ -98,8 +101,17 @@ class WorkerProcess:
         self._go.ring()
 
     def request(self, method: str, *args: Any) -> tuple[str, bytes]:
-        """A call of a method of its EnvBatch, ready to be sent."""
-        return method, encode((method, args))
+        """A call of a method of its EnvBatch, ready to be sent.
+
+        Raises:
+            PicklingError: when an argument cannot travel.
+        """
+        try:
+            return method, by_value((method, args))
+        except Exception as error:
+            raise PicklingError(
+                f"An argument of {method} cannot be sent to a worker: {error}"
+            ) from error
 
     def begin(self, request: tuple[str, bytes]) -> None:
         """Have it do what was requested."""
@@ -118,12 +130,12 @@ class WorkerProcess:
             The method's result, or ``()`` in place of any empty one.
 
         Raises:
-            TimeoutError: when the deadline passed; what was begun goes on.
+            NotFinishedError: when the deadline passed.
             EnvFailed, WorkerDied: when the worker failed.
         """
         if not self._done.wait(self.is_alive, deadline):
             if self.is_alive():
-                raise TimeoutError
+                raise NotFinishedError
             raise self._died()
         reply = self._reply_word[0]
         if reply == DONE:

@@ -8,9 +8,8 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from rookery.env.failure import context_of, env_failed
+from rookery.env.travel import by_value
 from rookery.errors import EnvFailed, RookeryError, UsageError, WorkerError
 
 
@@ -79,7 +78,7 @@ class Failure:
 
 def _pickled(error: BaseException) -> bytes | None:
     try:
-        return bytes(cloudpickle.dumps(error))
+        return by_value(error)
     except Exception:  # an exception may hold anything; its type name and message go instead
         return None
 

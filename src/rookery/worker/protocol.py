@@ -12,7 +12,6 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import gymnasium as gym
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
@@ -21,6 +20,7 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchSpaces
 from rookery.env.recipe import EnvRecipe
 from rookery.env.registrations import Registrations
+from rookery.env.travel import by_value
 
 REQUEST = -1  # the command word; any other value is a step into that buffer
 
@@ -91,9 +91,13 @@ class Assignment:
     index: int
 
 
+class NotFinishedError(Exception):
+    """The deadline passed first; what was begun goes on. Never reaches a user."""
+
+
 def encode(value: Any) -> bytes:
     """Pickle for the journey: quickly if possible, else by value with cloudpickle."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:  # pickle raises whatever the objects raise; cloudpickle's word is final
-        return bytes(cloudpickle.dumps(value))
+        return by_value(value)

@@ -1,0 +1,24 @@
+"""By value: pickles that need nothing of the script that made them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import cloudpickle
+
+# What ``multiprocessing`` calls the script in children that import it; to cloudpickle it looks like
+# a module that anybody can import.
+_MAIN_OF_CHILDREN = "__mp_main__"
+
+
+def by_value(value: Any) -> bytes:
+    """Pickle ``value``; functions and classes of the running script go along whole."""
+    main = sys.modules.get(_MAIN_OF_CHILDREN)
+    if main is None:
+        return bytes(cloudpickle.dumps(value))
+    cloudpickle.register_pickle_by_value(main)
+    try:
+        return bytes(cloudpickle.dumps(value))
+    finally:
+        cloudpickle.unregister_pickle_by_value(main)

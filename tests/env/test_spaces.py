@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery import SpaceError
+from rookery.env.spaces import batched, flattened, leaves, writer
+
+dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.uint8, np.int16, np.int64])
+shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+arrays_like = st.one_of(
+    st.builds(lambda shape, dtype: spaces.Box(0, 100, shape, dtype), shapes, dtypes),
+    st.builds(
+        lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 9), st.integers(-5, 5)
+    ),
+    st.builds(spaces.MultiBinary, st.integers(1, 4)),
+    st.builds(spaces.MultiDiscrete, st.lists(st.integers(1, 5), min_size=1, max_size=3)),
+)
+nested = st.recursive(
+    arrays_like,
+    lambda inner: st.one_of(
+        st.builds(spaces.Dict, st.dictionaries(st.text(min_size=1, max_size=3), inner, max_size=3)),
+        st.builds(spaces.Tuple, st.lists(inner, max_size=3)),
+    ),
+    max_leaves=6,
+)
+
+
+def _columns(space: gym.Space[Any], n: int) -> list[np.ndarray[Any, Any]]:
+    return [np.zeros((n, *leaf.shape), leaf.dtype) for leaf in leaves(space, "observation")]
+
+
+def _assert_equal(actual: Any, expected: Any) -> None:
+    assert type(actual) is type(expected)
+    if isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key in expected:
+            _assert_equal(actual[key], expected[key])
+    elif isinstance(expected, tuple):
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected, strict=True):
+            _assert_equal(a, e)
+    else:
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual, expected)
+
+
+@given(nested, st.integers(0, 2**32 - 1))
+def test_written_rows_are_batched_as_gymnasium_batches_them(space: Any, seed: int) -> None:
+    space.seed(seed)
+    samples = [space.sample() for _ in range(3)]
+    columns = _columns(space, 3)
+    for i, sample in enumerate(samples):
+        writer(space, iter(columns), i, "observation")(sample)
+    actual = batched(space, iter(columns))
+    _assert_equal(actual, concatenate(space, samples, create_empty_array(space, 3)))
+    flat = flattened(space, actual, "observation")
+    assert len(flat) == len(columns) and all(a is b for a, b in zip(flat, columns, strict=True))
+
+
+@given(nested)
+def test_columns_have_the_shapes_and_dtypes_of_the_batched_space(space: Any) -> None:
+    parts = flattened(batch_space(space, 4), batch_space(space, 4).sample(), "space")
+    for column, part in zip(_columns(space, 4), parts, strict=True):
+        assert column.shape == part.shape and column.dtype == part.dtype
+
+
+def _write(space: gym.Space[Any], value: Any) -> list[Any]:
+    columns = _columns(space, 1)
+    writer(space, iter(columns), 0, "observation")(value)
+    return columns
+
+
+def test_a_wrong_shape_is_named_with_its_path() -> None:
+    space = spaces.Dict({"a": spaces.Tuple([spaces.Box(0, 1, (4,))])})
+    with pytest.raises(SpaceError, match=r"observation\['a'\]\[0\] has shape \(1,\).*shape \(4,\)"):
+        _write(space, {"a": (np.zeros(1, np.float32),)})
+
+
+def test_floats_are_not_cut_to_ints() -> None:
+    with pytest.raises(SpaceError, match="dtype float64"):
+        _write(spaces.MultiDiscrete([3, 3]), np.array([0.5, 1.0]))
+    with pytest.raises(SpaceError, match="dtype float64"):
+        _write(spaces.Discrete(3), 1.5)
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(SpaceError, match=r"observation\['b'\] is missing"):
+        _write(spaces.Dict({"b": spaces.Discrete(2)}), {"a": 1})
+
+
+@pytest.mark.parametrize("value", [2, np.int64(2), np.array(2), np.int16(2), True + 1])
+def test_discrete_observations_may_be_any_integer(value: Any) -> None:
+    (column,) = _write(spaces.Discrete(3), value)
+    assert column[0] == 2
+
+
+def test_a_float64_observation_fits_a_float32_space() -> None:
+    (column,) = _write(spaces.Box(0, 1, (2,)), np.array([0.1, 0.2]))
+    np.testing.assert_array_equal(column[0], np.array([0.1, 0.2], np.float32))
+
+
+def test_a_list_observation_is_taken() -> None:
+    (column,) = _write(spaces.Box(0, 1, (2,)), [0.25, 0.5])
+    np.testing.assert_array_equal(column[0], np.array([0.25, 0.5], np.float32))
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Text(5), spaces.Dict({"t": spaces.Sequence(spaces.Discrete(2))})]
+)
+def test_a_space_without_array_form_is_refused_by_name(space: gym.Space[Any]) -> None:
+    with pytest.raises(SpaceError, match=r"(Text|Sequence) spaces have no fixed array form"):
+        leaves(space, "observation")

@@ -1,0 +1,206 @@
+"""What only worker processes can suffer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from faulty import Faulty
+
+import rookery
+from rookery.vector.process import split
+
+
+def _make(**options: Any) -> rookery.VectorEnv:
+    return rookery.make_vec(Faulty, 3, backend="process", num_workers=3, **options)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (-2, "was killed by SIGKILL, probably out of memory"),
+        (-3, "ended with exit code 3"),
+        (-6, "was killed by SIGSEGV, a crash in native code"),
+    ],
+)
+def test_a_worker_that_dies_is_named_with_its_signal_or_exit_code(
+    method: str, action: int, words: str
+) -> None:
+    with _make(start_method=method) as venv:
+        venv.reset()
+        with pytest.raises(rookery.WorkerDied, match=words) as caught:
+            venv.step(np.array([0, action, 0]))
+        assert caught.value.env_ids == (1,) and caught.value.command == "step"
+        assert "env 1 (Faulty)" in str(caught.value)
+        with pytest.raises(rookery.WorkerDied):
+            venv.step(np.array([0, 0, 0]))
+
+
+def test_a_worker_killed_between_calls_is_noticed_by_the_next() -> None:
+    with _make() as venv:
+        venv.reset()
+        os.kill(venv.pids[2], signal.SIGKILL)
+        with pytest.raises(rookery.WorkerDied, match="env 2"):
+            for _ in range(3):
+                venv.step(np.array([0, 0, 0]))
+
+
+def test_the_remote_traceback_is_shown_as_the_cause() -> None:
+    with _make() as venv:
+        venv.reset()
+        with pytest.raises(rookery.EnvFailed) as caught:
+            venv.step(np.array([0, -1, 0]))
+    cause = caught.value.__cause__
+    assert isinstance(cause, KeyError)
+    assert "in _raise" in str(cause.__cause__) and "faulty.py" in str(cause.__cause__)
+
+
+def test_a_timeout_leaves_the_step_going() -> None:
+    with _make() as venv:
+        venv.reset()
+        venv.step_async(np.array([0, -4, 0]))
+        with pytest.raises(TimeoutError):
+            venv.step_wait(timeout=0.01)
+        assert venv.step_wait()[0][:, 0].tolist() == [1, 1, 1]
+
+
+def test_no_env_is_built_in_the_calling_process_when_isolated() -> None:
+    with rookery.make_vec(Pid, 3, isolate=True) as venv:
+        pids = venv.get_attr("pid")
+        assert len(set(pids)) == 3 and os.getpid() not in pids
+        assert venv.num_workers == 3 and sorted(pids) == sorted(venv.pids)
+        assert venv.choice is None
+
+
+def test_the_caller_steps_a_share_when_asked() -> None:
+    with rookery.make_vec(Pid, 4, backend="process", caller_steps=True, num_workers=1) as venv:
+        assert venv.get_attr("pid") == (os.getpid(),) * 2 + venv.pids * 2
+
+
+class Pid(Faulty):
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def test_envs_are_split_evenly() -> None:
+    assert split(7, 3) == [range(2), range(2, 4), range(4, 7)]
+    assert split(2, 2) == [range(1), range(1, 2)]
+
+
+def test_an_argument_that_cannot_travel_is_refused_before_a_process_starts() -> None:
+    before = psutil.Process().children(recursive=True)
+    with pytest.raises(rookery.PicklingError, match=r"(?s)lock.*Deferred.*fork.*serial"):
+        _make(env_kwargs={"fail": threading.Lock()})
+    assert psutil.Process().children(recursive=True) == before
+    with _make(env_kwargs={"fail": threading.Lock()}, start_method="fork") as venv:
+        venv.reset()
+    with _make(env_kwargs={"fail": rookery.Deferred(threading.Lock)}) as venv:
+        venv.reset()
+
+
+def test_a_pending_step_does_not_hold_up_close() -> None:
+    venv = _make()
+    venv.reset()
+    venv.step_async(np.array([0, -4, 0]))
+    venv.close(timeout=0.01)
+    assert venv.pids
+
+
+def test_sixty_four_workers_start_with_few_descriptors(tmp_path: Path) -> None:
+    script = """
+import resource, numpy as np, rookery
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+venv = rookery.make_vec("CartPole-v1", 64, backend="process", num_workers=64)
+venv.reset(seed=0)
+venv.step(np.zeros(64, int))
+venv.close()
+print("ok")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.stdout, done.stderr) == ("ok\n", "")
+
+
+CALLER = """
+import os, sys, time, numpy as np, rookery
+venv = rookery.make_vec("CartPole-v1", 4, backend="process", num_workers=2, start_method=METHOD)
+venv.reset(seed=0)
+print(*venv.pids, flush=True)
+while True:
+    venv.step(np.zeros(4, int))
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_survives_a_caller_that_is_killed(method: str, sign: signal.Signals) -> None:
+    names = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    caller = subprocess.Popen(
+        [sys.executable, "-c", CALLER.replace("METHOD", repr(method))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert caller.stdout is not None
+    workers = [psutil.Process(int(pid)) for pid in caller.stdout.readline().split()]
+    assert len(workers) == 2
+    caller.send_signal(sign)
+    _, errors = caller.communicate(timeout=60)
+    assert not psutil.wait_procs(workers, timeout=30)[1]
+    assert errors.count("Traceback") == (1 if sign is signal.SIGINT else 0), errors
+    assert "leaked" not in errors
+    if names:
+        assert not {n for n in os.listdir("/dev/shm") if "rookery" in n} - names
+
+
+def test_a_forked_copy_of_the_caller_does_not_close_the_workers() -> None:
+    with _make() as venv:
+        venv.reset()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                venv.close()
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert venv.step(np.zeros(3, int))[0][:, 0].tolist() == [1, 1, 1]
+
+
+def test_a_vector_env_works_in_a_thread() -> None:
+    results: list[Any] = []
+
+    def work() -> None:
+        with _make() as venv:
+            venv.reset()
+            results.append(venv.step(np.zeros(3, int))[1].tolist())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert results == [[1.0, 1.0, 1.0]]
+
+
+def test_workers_outlive_the_thread_that_started_them() -> None:
+    made: list[rookery.VectorEnv] = []
+    thread = threading.Thread(target=lambda: made.append(_make()))
+    thread.start()
+    thread.join()
+    with made[0] as venv:
+        venv.reset()
+        time.sleep(0)
+        assert venv.step(np.zeros(3, int))[1].tolist() == [1.0, 1.0, 1.0]
