@@ -30,7 +30,7 @@ from rookery.errors import (
 if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
     from rookery.env.deferred import Deferred
-    from rookery.learn.ppo import PPOConfig
+    from rookery.learn.config import PPOConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
     from rookery.training import evaluate, train
@@ -43,7 +43,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Deferred": "rookery.env.deferred",
-    "PPOConfig": "rookery.learn.ppo",
+    "PPOConfig": "rookery.learn.config",
     "Policy": "rookery.policy.base",
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",

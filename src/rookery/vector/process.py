@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from rookery.env import registrations
 from rookery.env.arrays import BatchSpaces
 from rookery.env.batch import EnvBatch
+from rookery.env.culprit import find_culprit
 from rookery.env.recipe import EnvRecipe
 from rookery.env.travel import by_value
 from rookery.errors import ConfigError, PicklingError
@@ -78,7 +79,7 @@ class ProcessVectorEnv(VectorEnv):
         num_workers = _count_workers(len(recipes), num_workers, isolate, caller_steps)
         ranges = split(len(recipes), num_workers + caller_steps)
         local, remote = (ranges[0], ranges[1:]) if caller_steps else (None, ranges)
-        errands = [_make_errand(recipes, ids, method, threads_per_worker) for ids in remote]
+        errands = _make_errands(recipes, remote, method, threads_per_worker)
         workers: list[WorkerProcess] = []
         try:
             for ids, errand in zip(remote, errands, strict=True):
@@ -153,27 +154,49 @@ def _count_workers(
     return min(num_workers, num_envs - caller_steps)
 
 
-def _make_errand(
-    recipes: list[EnvRecipe], ids: range, method: str, threads: int | None
-) -> Errand | bytes:
-    registered, _ = registrations.collect()
-    errand = Errand(
-        recipes=recipes[ids.start : ids.stop],
-        first_id=ids.start,
-        registrations=registered,
-        environment={**os.environ, **thread_variables(threads)},
-        working_directory=_working_directory(),
-    )
-    if method == "fork":
-        return errand
+def _make_errands(
+    recipes: list[EnvRecipe], ranges: list[range], method: str, threads: int | None
+) -> list[Errand | bytes]:
+    """What each worker is told; pickled now, so that nothing has started if that fails."""
+    registered = registrations.collect()
+    environment = {**os.environ, **thread_variables(threads)}
+    errands = [
+        Errand(
+            recipes[ids.start : ids.stop], ids.start, registered, environment, _working_directory()
+        )
+        for ids in ranges
+    ]
+    return [errand if method == "fork" else _pickled(errand) for errand in errands]
+
+
+def _pickled(errand: Errand) -> bytes:
     try:
         return by_value(errand)
     except Exception as error:
-        raise PicklingError(
-            f"Env {ids.start} ({recipes[ids.start].name}) cannot be sent to a worker: {error}. "
-            "Ways out: build the argument in the worker with rookery.Deferred, inherit it with "
-            "start_method='fork', or keep the envs in this process with backend='serial'."
-        ) from error
+        raise _cannot_travel(errand, error) from error
+
+
+def _cannot_travel(errand: Errand, error: Exception) -> PicklingError:
+    env_id, recipe, what = _culprit(errand)
+    return PicklingError(
+        f"Env {env_id} ({recipe.name}) cannot be sent to a worker process, because of {what} "
+        f"({error}). Ways out: build it in the worker with rookery.Deferred(factory, ...), inherit "
+        "it with start_method='fork', or keep the envs in this process with backend='serial'."
+    )
+
+
+def _culprit(errand: Errand) -> tuple[int, EnvRecipe, str]:
+    """Env, recipe and the path to what in it cannot be pickled."""
+    for env_id, recipe in enumerate(errand.recipes, errand.first_id):
+        parts = [("env", recipe.source), ("wrappers", recipe.wrappers)]
+        parts += [(f"env_kwargs[{name!r}]", value) for name, value in recipe.kwargs.items()]
+        for name, value in parts:
+            culprit = find_culprit(value, name)
+            if culprit is not None:
+                path, part = culprit
+                kind = f"{type(part).__module__}.{type(part).__qualname__}"
+                return env_id, recipe, f"{path}: {kind.removeprefix('builtins.')}"
+    return errand.first_id, errand.recipes[0], "its recipe"
 
 
 def _working_directory() -> str | None:

@@ -101,7 +101,11 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def _private_start(threads: int | None) -> Iterator[None]:
     """For this thread, within the block: no ``__main__`` for children, servers of our own."""
-    with _replaced(spawn, "get_preparation_data", _preparation_without_main), _own_server(threads):
+    with (
+        _replaced(spawn, "get_preparation_data", _preparation_without_main),
+        _replaced(os, "getcwd", _directory_or_root),
+        _own_server(threads),
+    ):
         yield_config = process.current_process()._config  # type: ignore[attr-defined]
         daemon = yield_config.pop(
             "daemon", None
@@ -135,6 +139,13 @@ def _server(threads: int | None) -> Any:
         server.set_forkserver_preload(_PRELOAD)
         _servers[threads] = server
     return _servers[threads]
+
+
+def _directory_or_root(original: Callable[[], str]) -> str:
+    try:
+        return original()
+    except FileNotFoundError:  # the current directory is gone; a child must be somewhere
+        return os.path.abspath(os.sep)
 
 
 def _preparation_without_main(
