@@ -106,9 +106,7 @@ _ISOLATED = {"backend": "process", "caller_steps": False, "num_workers": "case"}
 
 STEPPERS: dict[str, Opener] = {
     "rookery workers": functools.partial(_rookery, **_ISOLATED),
-    "rookery caller_steps": functools.partial(
-        _rookery, backend="process", caller_steps=True, num_workers="case"
-    ),
+    "rookery caller_steps": functools.partial(_rookery, backend="process", caller_steps=True),
     "rookery views": functools.partial(_rookery, copy=False, **_ISOLATED),
     "rookery auto": functools.partial(_rookery, backend="auto"),
     "rookery serial": functools.partial(_rookery, backend="serial"),
