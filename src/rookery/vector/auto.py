@@ -18,9 +18,12 @@ from rookery.vector.process import ProcessVectorEnv
 _PROBE_S = 0.15
 _PROBE_STEPS = 2000
 _WARM_UP_STEPS = 5
+_PER_BATCH_S = 1.2e-6  # what stepping a batch costs beside its envs; of one env it is a large part
+_PER_CALL_S = 2.5e-6  # what a step costs the caller anyway: checks, copies, flags
 _PER_WORKER_S = 3e-6  # what one more worker costs the caller per step: a ring and a wait
 _PER_INFO_S = 5e-6  # what an info that is not empty costs on its way through the pipe
-_WORTH_IT = 0.9  # of serial's time; a smaller gain is not worth a process
+_WORTH_IT = 0.85  # of serial's time; a smaller gain is not worth a process
+_WORTH_IT_S = 1e-5  # nor is one below this: processes that share cores vary by as much
 _CALLER_OVERHEAD = (
     0.5  # of a round trip: while the caller steps its share, workers are awake already
 )
@@ -111,7 +114,8 @@ def choose(
         _plans(len(recipes), measured, num_workers, caller_steps), key=lambda plan: plan.predicted_s
     )
     serial = next(plan for plan in plans if plan.backend == "serial")
-    best = plans[0] if plans[0].predicted_s < _WORTH_IT * serial.predicted_s else serial
+    worth_it_s = min(_WORTH_IT * serial.predicted_s, serial.predicted_s - _WORTH_IT_S)
+    best = plans[0] if plans[0].predicted_s < worth_it_s else serial
     return Choice(
         best.backend,
         best.num_workers,
@@ -150,7 +154,7 @@ def measure(
         elapsed = time.perf_counter() - started
         busy, cpu = _busy_s(venv) - busy_before, _cpu_s(worker) - cpu_before
         return Measurement(
-            step_s=busy / steps,
+            step_s=max(busy / steps - _PER_BATCH_S, 0.0),
             cpu_fraction=min(cpu / busy, 1.0) if elapsed > _PROBE_S / 3 else 1.0,
             round_trip_s=max(elapsed - busy, 0.0) / steps,
             has_infos=has_infos or infos,
@@ -181,7 +185,7 @@ def _plans(
     num_envs: int, measured: Measurement, num_workers: int | None, caller_steps: bool | None
 ) -> Iterator[Plan]:
     cpus = usable_cpus()
-    yield Plan("serial", 0, False, num_envs * measured.step_s)
+    yield Plan("serial", 0, False, _PER_CALL_S + num_envs * measured.step_s)
     for workers in _worker_counts(num_envs, measured, num_workers, cpus):
         for caller in (False, True) if caller_steps is None else (caller_steps,):
             if workers + caller <= num_envs:
@@ -216,4 +220,5 @@ def _predicted_s(
     talking = (
         measured.round_trip_s * (_CALLER_OVERHEAD if caller else 1.0) + workers * _PER_WORKER_S
     )
-    return max(longest, computing) + talking + num_envs * _PER_INFO_S * measured.has_infos
+    infos = num_envs * _PER_INFO_S * measured.has_infos
+    return _PER_CALL_S + max(longest, computing) + talking + infos
