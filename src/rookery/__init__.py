@@ -38,12 +38,14 @@ if TYPE_CHECKING:
     from rookery.vector.make import make_vec
     from rookery.vector.process import ProcessVectorEnv
     from rookery.vector.serial import SerialVectorEnv
+    from rookery.worker.faults import FaultPolicy
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Deferred": "rookery.env.deferred",
     "PPOConfig": "rookery.learn.config",
+    "FaultPolicy": "rookery.worker.faults",
     "Policy": "rookery.policy.base",
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
@@ -61,6 +63,7 @@ __all__ = [
     "ConfigError",
     "Deferred",
     "EnvFailed",
+    "FaultPolicy",
     "MissingExtra",
     "NoPendingCallError",
     "PPOConfig",

@@ -85,7 +85,7 @@ class WorkerError(RookeryError):
     """An env, or the process that runs it, failed.
 
     Attributes:
-        env_ids: indices of the envs concerned.
+        env_ids: indices of the envs concerned, the one that was busy first.
         command: what they were doing ("make", "reset", "step", ...).
         seed: the seed of the env's last seeded reset, if there was one.
         steps_since_reset: steps that the env had made in its episode, if known.

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from faulty import Faulty
 
 import rookery
+from rookery.testing import Faulty
 from rookery.vector.process import split
 
 
@@ -63,7 +63,7 @@ def test_the_remote_traceback_is_shown_as_the_cause() -> None:
             venv.step(np.array([0, -1, 0]))
     cause = caught.value.__cause__
     assert isinstance(cause, KeyError)
-    assert "in _raise" in str(cause.__cause__) and "faulty.py" in str(cause.__cause__)
+    assert "in _commit" in str(cause.__cause__) and "faulty.py" in str(cause.__cause__)
 
 
 def test_a_timeout_leaves_the_step_going() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from faulty import Faulty, OddError
 from gymnasium.vector import AutoresetMode
 
 import rookery
+from rookery.testing import Faulty, OddError
 
 CARRIERS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},

@@ -12,6 +12,8 @@ from rookery.errors import RookeryError, UsageError
 COMMANDS = {
     "train": "train a policy on parallel environments",
     "eval": "evaluate the checkpoint of a run",
+    "doctor": "look for what would break a run of an env",
+    "replay": "run a crash report again",
 }
 
 

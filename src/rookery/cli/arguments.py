@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import sys
 from contextlib import redirect_stderr
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from rookery.errors import ConfigError, MissingExtra, UsageError
 
@@ -47,6 +48,14 @@ def _one_line(box: str) -> str:
         if text:
             kept.append(line.strip(" │|"))
     return " ".join(kept) or "these arguments do not fit"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argparse parser whose complaints are errors of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the complaint."""
+        raise UsageError(f"{message} (see {self.prog} --help)")
 
 
 def parse_json(text: str, flag: str) -> dict[str, Any]:

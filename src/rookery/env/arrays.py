@@ -7,7 +7,7 @@ shared block), which is why all carriers can share one stepping code.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,6 +153,27 @@ class BatchArrays:
             return iter(self._only_action.read(first, last))
         columns = iter([column.read(first, last) for column in self.actions])
         return _rows(self.spaces.action_space, batched(self.spaces.action_space, columns))
+
+    def copy_rows(self, env_ids: Sequence[int], source: int, target: int) -> list[Any]:
+        """Copy the observations of some envs from one buffer to another; return them, unbatched."""
+        rows = list(env_ids)
+        for new, old in zip(self.obs[target], self.obs[source], strict=True):
+            new[rows] = old[rows]
+        copies = iter([column[rows] for column in self.obs[source]])
+        space = self.spaces.observation_space
+        return list(_rows(space, batched(space, copies)))
+
+    def close_rows(self, env_ids: Sequence[int], buffer: int) -> None:
+        """Mark transitions as cut short: no reward, not terminated, truncated."""
+        rows = list(env_ids)
+        self.reward[buffer][rows] = 0.0
+        self.terminated[buffer][rows] = False
+        self.truncated[buffer][rows] = True
+
+    def ended(self, env_ids: Sequence[int], buffer: int) -> tuple[int, ...]:
+        """Those of some envs whose episode ended in the step that wrote a buffer."""
+        flags = self.terminated[buffer] | self.truncated[buffer]
+        return tuple(env_id for env_id in env_ids if flags[env_id])
 
 
 def _is_leaf(space: Space[Any]) -> bool:

@@ -18,6 +18,8 @@ from rookery.errors import EnvFailed, UsageError
 
 Infos = list[tuple[int, dict[str, Any]]]  # (env id, an info that is not empty), ids ascending
 
+IDLE = 0  # progress words; env i is i + 1 while it steps and -(i + 1) while it is reset
+
 
 class EnvBatch:
     """Envs ``first_id``, ``first_id + 1``, ... of a vector env.
@@ -44,6 +46,7 @@ class EnvBatch:
         self._ended = [False] * len(recipes)  # the episode is over and its env not yet reset
         self._steps = 0  # of the whole batch; an episode's steps are a difference of these
         self._reset_at = [0] * len(recipes)
+        self._next_seeds: dict[int, int | None] = {}  # for the next reset of env i, if unseeded
         self._latest = 0  # the buffer last written
         for i, recipe in enumerate(recipes):
             try:
@@ -52,9 +55,18 @@ class EnvBatch:
                 self.close()
                 raise self._failure(error, i, "make") from error
 
-    def attach(self, arrays: BatchArrays, autoreset_mode: AutoresetMode) -> None:
-        """Say where observations, rewards and flags go, and what happens when an episode ends."""
+    def attach(
+        self, arrays: BatchArrays, autoreset_mode: AutoresetMode, progress: Any = None
+    ) -> None:
+        """Say where results go and what happens when an episode ends.
+
+        Args:
+            arrays: for observations, rewards and flags.
+            autoreset_mode: what happens when an episode ends.
+            progress: int64 ``[1]``, where the env that is busy is noted for whoever watches.
+        """
         self._arrays = arrays
+        self._progress = [IDLE] if progress is None else progress
         self._mode = autoreset_mode
         self._env_steps = [env.step for env in self.envs]
         space = arrays.spaces.observation_space
@@ -86,11 +98,12 @@ class EnvBatch:
         reward: Any
         rewards, terminateds, truncateds = self._outcomes[buffer]
         actions = self._arrays.read_actions(self._ids.start, self._ids.stop)
-        writers = self._write_obs[buffer]
+        writers, progress = self._write_obs[buffer], self._progress
         self._steps += 1
         self._latest = buffer
         for i, env_id in enumerate(self._ids):
             action = next(actions)
+            progress[0] = env_id + 1
             try:
                 if ended[i]:
                     obs, info = self._start_episode(i)
@@ -112,6 +125,7 @@ class EnvBatch:
                 raise
             except (Exception, SystemExit) as error:
                 raise self._failure(error, i, "step", action) from error
+        progress[0] = IDLE
         self.busy_s += time.perf_counter() - started
         return infos
 
@@ -147,7 +161,19 @@ class EnvBatch:
             if info:
                 infos.append((env_id, info))
         self._latest = buffer
+        self._progress[0] = IDLE
         return infos
+
+    def resume(self, latest: int, seeds: Sequence[int | None]) -> None:
+        """Stand in for a batch that was lost: all episodes are over, none of the envs is reset.
+
+        Args:
+            latest: the buffer that the lost batch wrote last.
+            seeds: for the next reset of each env, should it be given none.
+        """
+        self._latest = latest
+        self._ended = [True] * len(self.envs)
+        self._next_seeds = dict(enumerate(seeds))
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Per env, what its method ``name`` returns, or its attribute ``name``.
@@ -195,8 +221,12 @@ class EnvBatch:
     def _start_episode(
         self, i: int, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        if self._next_seeds:
+            planned = self._next_seeds.pop(i, None)
+            seed = planned if seed is None else seed
         if seed is not None:
             self._seeds[i] = seed
+        self._progress[0] = -(self._ids[i] + 1)
         self._ended[i] = False
         self._reset_at[i] = self._steps
         try:

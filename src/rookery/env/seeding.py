@@ -33,6 +33,16 @@ def env_seeds(root_seed: int | None, num_envs: int) -> list[int]:
     return seeds
 
 
+def derived_seed(seed: int | None, attempt: int) -> int | None:
+    """The seed of an env that takes the place of one seeded with ``seed``, for the n-th time.
+
+    Repeating ``seed`` would repeat the episode that was lost, and perhaps what lost it.
+    """
+    if seed is None:
+        return None
+    return int(np.random.SeedSequence([seed, attempt]).generate_state(1)[0]) >> 1
+
+
 def consecutive_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
     """Gymnasium's rule for ``reset(seed=)``: an int means ``seed + i`` for env ``i``.
 

@@ -30,8 +30,10 @@ from rookery.errors import (
     PendingCallError,
     RookeryError,
     SpaceError,
+    WorkerError,
     WorkerTimeout,
 )
+from rookery.vector.crash import CrashRecorder
 from rookery.vector.statistics import ShareStatistics, Statistics
 from rookery.worker.protocol import Hello, NotFinishedError
 
@@ -80,10 +82,12 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         backend: ``"serial"`` or ``"process"``.
         num_workers: how many worker processes there are.
         choice: what ``backend="auto"`` chose, and why; None if it was not asked.
+        crash_recorder: keeps what the envs are told, for reports of failures; None keeps nothing.
     """
 
     backend: str
     choice: Any = None
+    crash_recorder: CrashRecorder | None = None
 
     def _adopt(
         self,
@@ -176,6 +180,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         seeds = consecutive_seeds(seed, self.num_envs)
         options = dict(options) if options is not None else None
         mask = _take_mask(options, self.num_envs)
+        if self.crash_recorder is not None:
+            self.crash_recorder.note_reset(seeds, options, mask)
         buffer = self._next_buffer()
         self._begin_all(
             "reset",
@@ -215,6 +221,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self.closed or self._pending is not None:
             self._require_idle("step")
         self._arrays.write_actions(actions)
+        if self.crash_recorder is not None:
+            self.crash_recorder.note_step(actions)
         buffer = self._next_buffer()
         self._pending = "step"
         self._unfinished = list(self._finish_order)
@@ -376,8 +384,13 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._results = {}
             for first_id in sorted(results):
                 if isinstance(results[first_id], RookeryError):
-                    raise results[first_id]
+                    raise self._recorded(results[first_id])
         return results
+
+    def _recorded(self, error: RookeryError) -> RookeryError:
+        if self.crash_recorder is not None and isinstance(error, WorkerError) and error.env_ids:
+            self.crash_recorder.write(error)
+        return error
 
     def _late(self, call: str, timeout: float | None) -> WorkerTimeout:
         late = [i for share in self._unfinished for i in share.env_ids]

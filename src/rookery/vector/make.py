@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
 from rookery.errors import ConfigError
+from rookery.vector.crash import CrashRecorder
 from rookery.vector.modes import parse_autoreset_mode
+from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import resolve_start_method
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ def make_vec(
     caller_steps: bool | None = None,
     copy: bool = True,
     threads_per_worker: int | None = 1,
+    faults: FaultPolicy | None = None,
+    crash_dir: str | Path | None = None,
     observation_mode: ObservationMode = "same",
 ) -> VectorEnv:
     """Make many environments behind one ``gymnasium.vector.VectorEnv``.
@@ -50,6 +55,10 @@ def make_vec(
         caller_steps: True has this process step a share of the envs; None leaves it to ``"auto"``.
         copy: False returns arrays that are views, valid until the step after the next.
         threads_per_worker: cap on BLAS, OpenMP and torch threads in workers; None sets none.
+        faults: what happens when an env raises, hangs, or takes its process with it; by default an
+            error is raised and there is no deadline.
+        crash_dir: folder for crash reports; a failure then writes a small file that ``rookery
+            replay`` runs again. Keeping what the envs are told costs about a microsecond per step.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
 
     Returns:
@@ -72,6 +81,11 @@ def make_vec(
         "threads_per_worker": threads_per_worker,
     }
     choice = None
+    faults = faults or FaultPolicy()
+    if faults.restarts or faults.has_deadline:
+        _require_workers(backend)
+        plan["faults"] = faults
+        backend = "process"
     if isolate and backend == "serial":
         raise ConfigError("isolate=True needs worker processes; backend='serial' has none")
     if backend == "auto" and not isolate:
@@ -84,9 +98,20 @@ def make_vec(
         backend, recipes, plan, copy=copy, observation_mode=observation_mode, autoreset_mode=mode
     )
     venv.choice = choice
+    if crash_dir is not None:
+        space = venv.single_action_space
+        venv.crash_recorder = CrashRecorder(crash_dir, recipes, space, mode)
     if isinstance(env, (list, tuple)) or callable(env):
         venv.spec = None  # the envs' own spec need not be what made them
     return venv
+
+
+def _require_workers(backend: str) -> None:
+    if backend == "serial":
+        raise ConfigError(
+            "backend='serial' keeps envs in this process, where no deadline can end them and no "
+            "restart replace them; this FaultPolicy needs backend='process'"
+        )
 
 
 def _carrier(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,8 +26,10 @@ from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.worker.board import Board
 from rookery.worker.child import WorkerProcess
-from rookery.worker.launch import resolve_start_method, thread_variables
+from rookery.worker.faults import FaultPolicy
+from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.protocol import Assignment, Errand, Hello
+from rookery.worker.supervisor import SupervisedWorker
 
 _START_GRACE_S = 1.0
 
@@ -48,6 +51,7 @@ class ProcessVectorEnv(VectorEnv):
         isolate: one env per worker, and none in the calling process.
         caller_steps: True has the calling process step a share of the envs itself.
         threads_per_worker: cap on the threads of numerical libraries; None leaves them alone.
+        faults: what happens when an env raises, hangs, or takes its process with it.
 
     Raises:
         PicklingError: when an env's recipe cannot travel.
@@ -72,22 +76,38 @@ class ProcessVectorEnv(VectorEnv):
         isolate: bool = False,
         caller_steps: bool = False,
         threads_per_worker: int | None = 1,
+        faults: FaultPolicy | None = None,
     ) -> None:
+        faults = faults or FaultPolicy()
+        if caller_steps and (faults.restarts or faults.has_deadline):
+            raise ConfigError(
+                "caller_steps=True puts envs into this process, where no deadline can end them and "
+                "no restart replace them; the FaultPolicy needs caller_steps=False"
+            )
         mode = parse_autoreset_mode(autoreset_mode)
         method = resolve_start_method(start_method or context)
+        if method == "fork":
+            check_fork()
         recipes = as_recipes(env_fns)
         num_workers = _count_workers(len(recipes), num_workers, isolate, caller_steps)
         ranges = split(len(recipes), num_workers + caller_steps)
         local, remote = (ranges[0], ranges[1:]) if caller_steps else (None, ranges)
         errands = _make_errands(recipes, remote, method, threads_per_worker)
-        workers: list[WorkerProcess] = []
+        workers: list[WorkerProcess | SupervisedWorker] = []
+        batch = None
         try:
             for ids, errand in zip(remote, errands, strict=True):
                 name = recipes[ids.start].name
-                workers.append(WorkerProcess(method, threads_per_worker, errand, ids, name))
-            batch = EnvBatch(recipes[local.start : local.stop], 0) if local is not None else None
-            self._assemble(batch, workers, mode, observation_mode, copy)
+                start = partial(
+                    WorkerProcess, method, threads_per_worker, errand, ids, name, faults
+                )
+                workers.append(SupervisedWorker(start, faults) if faults.restarts else start())
+            if local is not None:
+                batch = EnvBatch(recipes[local.start : local.stop], 0)
+            self._assemble(batch, workers, mode, observation_mode, copy, faults.restarts)
         except BaseException:
+            if batch is not None:
+                batch.close()
             deadline = time.perf_counter() + _START_GRACE_S
             for worker in workers:
                 worker.stop(deadline)
@@ -96,10 +116,11 @@ class ProcessVectorEnv(VectorEnv):
     def _assemble(
         self,
         batch: EnvBatch | None,
-        workers: list[WorkerProcess],
+        workers: Sequence[WorkerProcess | SupervisedWorker],
         mode: AutoresetMode,
         observation_mode: ObservationMode,
         copy: bool,
+        restarts: bool,
     ) -> None:
         hellos = [worker.hello() for worker in workers]
         shares: list[Share] = [*workers]
@@ -111,7 +132,8 @@ class ProcessVectorEnv(VectorEnv):
             self.single_observation_space,
             self.single_action_space,
             self.num_envs,
-            num_buffers=1 if copy else 2,
+            # A worker that dies may have torn a row; the other buffer still has the last one.
+            num_buffers=1 if copy and not restarts else 2,
         )
         board = Board(spaces, len(workers))
         block = SharedBlock(board.size_bytes)
@@ -119,7 +141,10 @@ class ProcessVectorEnv(VectorEnv):
             board.map(block.memory)
             for index, worker in enumerate(workers):
                 worker.assign(Assignment(spaces, mode, len(workers), index), board, block)
-        finally:
+        except BaseException:
+            block.close()
+            raise
+        if not restarts:
             block.close()
         if batch is not None:
             batch.attach(board.arrays, mode)

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.memory import Column, Layout
+
+_INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
+_WORDS = {"command": _INT, "reply": _INT, "progress": _INT, "busy_s": _FLOAT}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What caller and worker tell each other without a pipe; each is a memoryview of one element.
+
+    Attributes:
+        command: int64, written by the caller.
+        reply: int64, written by the worker.
+        progress: int64, which env the worker is busy with, see :mod:`rookery.env.batch`.
+        busy_s: float64, seconds that the worker spent stepping.
+    """
+
+    command: Any
+    reply: Any
+    progress: Any
+    busy_s: Any
 
 
 class Board:
@@ -25,8 +46,7 @@ class Board:
         self._spaces = spaces
         columns = {name: Column(*column) for name, column in spaces.columns().items()}
         for i in range(num_workers):  # a cache line each: they are written while others are read
-            columns[f"command.{i}"] = columns[f"reply.{i}"] = Column((1,), np.dtype(np.int64))
-            columns[f"busy_s.{i}"] = Column((1,), np.dtype(np.float64))
+            columns.update({f"{name}.{i}": Column((1,), dtype) for name, dtype in _WORDS.items()})
         self._layout = Layout(columns)
         self.size_bytes = self._layout.size_bytes
 
@@ -36,9 +56,6 @@ class Board:
         self._views = views
         self.arrays = BatchArrays(self._spaces, views)
 
-    def words(self, index: int) -> tuple[Any, Any, Any]:
-        """Command word, reply word (int64) and busy seconds (float64) of a worker."""
-        command, reply, busy_s = (
-            self._views[f"{name}.{index}"].data for name in ("command", "reply", "busy_s")
-        )
-        return command, reply, busy_s
+    def words(self, index: int) -> Words:
+        """The words of a worker."""
+        return Words(**{name: self._views[f"{name}.{index}"].data for name in _WORDS})

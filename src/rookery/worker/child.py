@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import time
 from multiprocessing import connection
+from multiprocessing.connection import Connection
 from typing import Any
 
+from rookery.env.batch import IDLE
 from rookery.env.travel import by_value
-from rookery.errors import PicklingError, WorkerDied
+from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
 from rookery.memory import SharedBlock
 from rookery.worker import launch, loop
-from rookery.worker.board import Board
+from rookery.worker.board import Board, Words
+from rookery.worker.deadlines import Deadlines, python_stack
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure, exit_in_words
+from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import (
     DONE,
     FAILURE,
     REQUEST,
+    STACK_SIGNAL,
     Assignment,
     Errand,
     Hello,
@@ -25,6 +32,8 @@ from rookery.worker.protocol import (
 )
 
 _TERMINATE_GRACE_S = 1.0
+_UNKNOWN_EXIT_CODE = 255
+_NO_WORDS = Words(command=[DONE], reply=[DONE], progress=[IDLE], busy_s=[0.0])  # before a board
 
 
 class WorkerProcess:
@@ -33,10 +42,10 @@ class WorkerProcess:
     Args:
         start_method: see :mod:`rookery.worker.launch`.
         threads: cap on the threads of numerical libraries.
-        errand: what to build. A forked process inherits it; for others it was pickled, see
-            :func:`pickled_errand`.
+        errand: what to build. A forked process inherits it; for others it was pickled.
         env_ids: the indices of its envs in the vector env.
         env_name: what to call them in messages.
+        policy: its deadlines.
     """
 
     def __init__(
@@ -46,19 +55,24 @@ class WorkerProcess:
         errand: Errand | bytes,
         env_ids: range,
         env_name: str,
+        policy: FaultPolicy,
     ) -> None:
         self.env_ids = env_ids
+        self._deadlines = Deadlines(policy) if policy.has_deadline else None
+        self._stacks, their_stacks = _stack_pipe(policy)
         self._env_name = env_name
         self._command = "make"
+        self._words = _NO_WORDS
         self._go, self._done = Doorbell(), Doorbell()
         self._named = True
         self._pipe, theirs = connection.Pipe()
+        inherited = None if isinstance(errand, bytes) else errand
         try:
             self._process = launch.start_process(
                 start_method,
                 threads,
                 loop.run,
-                (theirs, self._go, self._done, None if isinstance(errand, bytes) else errand),
+                (theirs, self._go, self._done, inherited, their_stacks),
                 f"rookery-{env_ids.start}",
             )
             self.pid: int = self._process.pid or 0
@@ -66,10 +80,12 @@ class WorkerProcess:
                 self._send(errand)
         except BaseException:
             self._forget_names()
-            self._pipe.close()
+            self._close_pipes()
             raise
         finally:
             theirs.close()
+            if their_stacks is not None:
+                their_stacks.close()
 
     def hello(self) -> Hello:
         """Wait until its envs are built.
@@ -87,7 +103,7 @@ class WorkerProcess:
 
     def assign(self, assignment: Assignment, board: Board, block: SharedBlock) -> None:
         """Give it its part of the board."""
-        self._command_word, self._reply_word, self._busy_word = board.words(assignment.index)
+        self._words = board.words(assignment.index)
         try:
             self._pipe.send(assignment)
             block.send(self._pipe, self.pid)
@@ -97,7 +113,7 @@ class WorkerProcess:
     def begin_step(self, buffer: int) -> None:
         """Have it step its envs with the actions on the board."""
         self._command = "step"
-        self._command_word[0] = buffer
+        self._words.command[0] = buffer
         self._go.ring()
 
     def request(self, method: str, *args: Any) -> tuple[str, bytes]:
@@ -116,7 +132,9 @@ class WorkerProcess:
     def begin(self, request: tuple[str, bytes]) -> None:
         """Have it do what was requested."""
         self._command, payload = request
-        self._command_word[0] = REQUEST
+        if not self.is_alive():
+            raise self._died()
+        self._words.command[0] = REQUEST
         self._go.ring()
         self._send(payload)
 
@@ -131,13 +149,14 @@ class WorkerProcess:
 
         Raises:
             NotFinishedError: when the deadline passed.
-            EnvFailed, WorkerDied: when the worker failed.
+            EnvFailed, WorkerDied, WorkerTimeout: when the worker failed.
         """
-        if not self._done.wait(self.is_alive, deadline):
-            if self.is_alive():
-                raise NotFinishedError
-            raise self._died()
-        reply = self._reply_word[0]
+        if self._deadlines is not None:
+            self._deadlines.forget()
+        if not self._done.wait(self._may_still_ring, deadline):
+            self._raise_fault()
+            raise NotFinishedError
+        reply = self._words.reply[0]
         if reply == DONE:
             return ()
         answer = self._receive()
@@ -148,24 +167,64 @@ class WorkerProcess:
     @property
     def busy_s(self) -> float:
         """Seconds it spent stepping so far."""
-        return float(self._busy_word[0])
+        return float(self._words.busy_s[0])
 
     def is_alive(self) -> bool:
         """Whether the process runs. The sentinel tells even where SIGCHLD is ignored."""
         return not connection.wait([self._process.sentinel], 0) and self._process.exitcode is None
 
+    def _may_still_ring(self) -> bool:
+        return self.is_alive() and self._late() is None
+
+    def _late(self) -> tuple[int, str, float] | None:
+        if self._deadlines is None:
+            return None
+        return self._deadlines.late(self._words.progress[0])
+
+    def _raise_fault(self) -> None:
+        if not self.is_alive():
+            raise self._died()
+        late = self._late()
+        if late is not None:
+            raise self._timed_out(*late)
+
+    def kill(self) -> None:
+        """End the process, and those its envs have started, at once."""
+        self._end_group()
+        self.stop(deadline=0.0)
+
     def stop(self, deadline: float) -> None:
         """End the process by ``deadline``, gently if it lets us, and give back all it held."""
-        self._process.join(max(deadline - time.perf_counter(), 0.0))
+        patience_s = max(deadline - time.perf_counter(), 0.0)
+        connection.wait([self._process.sentinel], patience_s)
         if self.is_alive():
             self._process.terminate()
             self._process.join(_TERMINATE_GRACE_S)
-        if self.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._end_group()
+        self._process.join()
         self._forget_names()
-        self._pipe.close()
+        self._close_pipes()
+        if self._process.exitcode is None:  # somebody else, or an ignored SIGCHLD, has reaped it
+            self._process._popen.returncode = _UNKNOWN_EXIT_CODE  # type: ignore[attr-defined]
         self._process.close()
+
+    def _end_group(self) -> None:
+        """Kill the process and whatever its envs have started; it leads a group of its own."""
+        if not hasattr(os, "killpg"):
+            self._process.kill()
+            return
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (
+            ProcessLookupError,
+            PermissionError,
+        ):  # nobody is left; macOS says it the second way
+            self._process.kill()  # it may not yet lead its group
+
+    def _close_pipes(self) -> None:
+        self._pipe.close()
+        if self._stacks is not None:
+            self._stacks.close()
 
     def _forget_names(self) -> None:
         if self._named:
@@ -187,12 +246,31 @@ class WorkerProcess:
 
     def _died(self) -> WorkerDied:
         self._process.join(_TERMINATE_GRACE_S)
-        ids = list(self.env_ids)
+        ids = self.env_ids
         which = f"env {ids[0]}" if len(ids) == 1 else f"envs {ids[0]}-{ids[-1]}"
+        busy = abs(self._words.progress[0]) - 1
+        doing = f"{self._command} of env {busy}" if busy >= 0 else self._command
         return WorkerDied(
             f"The worker process {self.pid} of {which} ({self._env_name}) "
-            f"{exit_in_words(self._process.exitcode)} during {self._command}. "
+            f"{exit_in_words(self._process.exitcode)} during {doing}. "
             "What it printed last may say more.",
-            env_ids=ids,
+            env_ids=sorted(ids, key=lambda env_id: env_id != busy),
             command=self._command,
         )
+
+    def _timed_out(self, env_id: int, command: str, limit_s: float) -> WorkerTimeout:
+        stack = python_stack(self.pid, self._stacks)
+        self._end_group()
+        self._process.join(_TERMINATE_GRACE_S)
+        return WorkerTimeout(
+            f"Env {env_id} ({self._env_name}) did not finish its {command} within {limit_s} s; its "
+            f"worker process {self.pid} was killed. Where it hung:\n{stack}",
+            env_ids=(env_id,),
+            command=command,
+        )
+
+
+def _stack_pipe(policy: FaultPolicy) -> tuple[Connection | None, Connection | None]:
+    if not policy.has_deadline or STACK_SIGNAL is None:
+        return None, None
+    return connection.Pipe(duplex=False)

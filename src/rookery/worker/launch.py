@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import process, spawn
@@ -54,6 +55,28 @@ def resolve_start_method(start_method: str | None) -> str:
     if start_method not in available:
         raise ConfigError(f"start_method={start_method!r} does not exist on this platform")
     return start_method
+
+
+def check_fork() -> None:
+    """Refuse to fork what cannot be forked, and warn of what may go wrong.
+
+    Raises:
+        ConfigError: once CUDA is initialised, which no forked process can use.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise ConfigError(
+            "start_method='fork' cannot be used once CUDA is initialised: CUDA does not survive a "
+            "fork. Use 'forkserver' or 'spawn', or make the vector env before anything uses CUDA."
+        )
+    others = [t.name for t in threading.enumerate() if t is not threading.current_thread()]
+    if others:
+        warnings.warn(
+            f"start_method='fork' while other threads run ({', '.join(others[:3])}): a lock that "
+            "one of them holds stays locked for ever in the workers. 'forkserver' has no such risk",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def thread_variables(threads: int | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import signal
@@ -22,6 +23,7 @@ from rookery.worker.protocol import (
     DONE,
     FAILURE,
     REQUEST,
+    STACK_SIGNAL,
     Assignment,
     Errand,
     Hello,
@@ -32,7 +34,13 @@ _ORPHAN_CHECK_S = 1.0
 _ORPHAN_EXIT_CODE = 70
 
 
-def run(pipe: Connection, go: Doorbell, done: Doorbell, inherited: Errand | None) -> None:
+def run(
+    pipe: Connection,
+    go: Doorbell,
+    done: Doorbell,
+    inherited: Errand | None,
+    stacks: Connection | None,
+) -> None:
     """Be a worker.
 
     Args:
@@ -40,9 +48,13 @@ def run(pipe: Connection, go: Doorbell, done: Doorbell, inherited: Errand | None
         go: rung by the caller for each command.
         done: rung by us for each reply.
         inherited: the Errand of a forked worker, which need not be pickled.
+        stacks: where to write the Python stack when the caller asks for it with a signal.
     """
+    _lead_a_process_group()
     _leave_signals_to_the_caller()
     _end_with_the_caller()
+    if stacks is not None and STACK_SIGNAL is not None:
+        faulthandler.register(STACK_SIGNAL, file=stacks.fileno(), all_threads=True)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller is gone; so are we
         batch = _build(pipe, inherited)
         if batch is not None:
@@ -75,12 +87,12 @@ def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> N
     assignment: Assignment = pipe.recv()
     board = Board(assignment.spaces, assignment.num_workers)
     board.map(SharedBlock.receive(pipe))
-    batch.attach(board.arrays, assignment.autoreset_mode)
-    command_word, reply_word, busy_word = board.words(assignment.index)
+    words = board.words(assignment.index)
+    batch.attach(board.arrays, assignment.autoreset_mode, words.progress)
     closing = False
     while not closing and go.wait(_always):
         reply, payload = DONE, b""
-        command = command_word[0]
+        command = words.command[0]
         request = pipe.recv_bytes() if command == REQUEST else None
         try:
             if request is None:
@@ -93,8 +105,8 @@ def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> N
                 reply, payload = ANSWER, encode(answer)
         except BaseException as error:  # whatever an env does, the caller hears of it
             reply, payload = FAILURE, encode(Failure.of(error))
-        reply_word[0] = reply
-        busy_word[0] = batch.busy_s
+        words.reply[0] = reply
+        words.busy_s[0] = batch.busy_s
         done.ring()
         if reply != DONE:
             pipe.send_bytes(payload)
@@ -119,4 +131,12 @@ def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
     assert caller is not None
     while not connection.wait([caller.sentinel], _ORPHAN_CHECK_S) and os.getppid() == parent_pid:
         pass
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)  # ourselves, and whatever the envs have started
     leave(_ORPHAN_EXIT_CODE)
+
+
+def _lead_a_process_group() -> None:
+    # Processes that envs start belong to the group and can be ended with it.
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)

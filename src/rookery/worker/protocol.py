@@ -9,6 +9,7 @@ so that a large answer never waits for a reader who still waits for the ring.
 from __future__ import annotations
 
 import pickle
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ from rookery.env.registrations import Registrations
 from rookery.env.travel import by_value
 
 REQUEST = -1  # the command word; any other value is a step into that buffer
+
+STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # "write your Python stack"; None on Windows
 
 DONE = 0  # reply words
 ANSWER = 1

@@ -1,0 +1,145 @@
+"""An env that fails on request, in every way that real ones do."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+_LONG_S = 1_000_000
+
+
+class Fault(enum.IntEnum):
+    """What a step can be asked for, as its action."""
+
+    RAISE = -1
+    KILL = -2
+    EXIT = -3
+    PAUSE = -4  # 0.4 s, then all is well
+    RAISE_ODD = -5
+    SEGFAULT = -6
+    SYSTEM_EXIT = -7
+    WRONG_SHAPE = -8
+    HANG = -9  # in Python
+    HANG_NATIVE = -10  # in native code that holds the interpreter's lock
+    GROW = -11  # by 64 MiB that are never given back
+    WRONG_DTYPE = -12
+    NOT_A_NUMBER = -13
+    END = -14  # the episode terminates
+
+
+class OddError(Exception):
+    """An exception that cannot be built from a message alone."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+
+
+class Faulty(gym.Env[Any, Any]):
+    """Counts its steps; a negative action asks for a :class:`Fault`.
+
+    The observation is float32 ``[2]``: steps since the reset, and the last seed that was given.
+
+    Args:
+        fail: which of ``"make"``, ``"reset"``, ``"close"`` raises a ValueError.
+        render_mode: as for any env.
+    """
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(100, start=-50)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
+
+    def __init__(self, fail: str = "", render_mode: str | None = None) -> None:
+        self.fail = fail
+        self.render_mode = render_mode
+        self.label = "plain"
+        self.count = 0
+        self.seed = 0.0
+        self._hoard: list[bytearray] = []
+        self._fail_if_asked("make")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin to count anew; ``options={"fault": fault}`` asks for one."""
+        super().reset(seed=seed)
+        self._fail_if_asked("reset")
+        if options and "fault" in options:
+            self._commit(options["fault"])
+        self.count = 0
+        self.seed = self.seed if seed is None else float(seed)
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Count, or fail as asked."""
+        self.count += 1
+        fault = int(action)
+        obs = self._obs()
+        if fault == Fault.WRONG_SHAPE:
+            obs = np.zeros(3, np.float32)
+        elif fault == Fault.WRONG_DTYPE:
+            obs = np.array(["a", "b"])
+        elif fault == Fault.NOT_A_NUMBER:
+            obs = obs * np.float32(np.nan)
+        elif fault < 0 and fault != Fault.END:
+            self._commit(fault)
+        return obs, 1.0, fault == Fault.END, False, {}
+
+    def render(self) -> Any:
+        """A small picture of the count."""
+        return np.full((2, 2, 3), self.count, np.uint8)
+
+    def close(self) -> None:
+        """Close, or fail as asked."""
+        self._fail_if_asked("close")
+
+    def double(self, number: int) -> int:
+        """Twice the number."""
+        return 2 * number
+
+    def _obs(self) -> Any:
+        return np.array([self.count, self.seed], np.float32)
+
+    def _fail_if_asked(self, where: str) -> None:
+        if self.fail == where:
+            raise ValueError(f"no {where} today")
+
+    def _commit(self, fault: int) -> None:
+        deeds: dict[int, Callable[[], Any]] = {
+            Fault.RAISE: _raise_key_error,
+            Fault.KILL: lambda: os.kill(
+                os.getpid(), signal.SIGTERM if _WINDOWS else signal.SIGKILL
+            ),
+            Fault.EXIT: lambda: os._exit(3),
+            Fault.PAUSE: lambda: time.sleep(0.4),
+            Fault.RAISE_ODD: _raise_odd,
+            Fault.SEGFAULT: lambda: ctypes.string_at(0),
+            Fault.SYSTEM_EXIT: lambda: sys.exit("bye"),
+            Fault.HANG: _loop_for_ever,
+            Fault.HANG_NATIVE: lambda: ctypes.PyDLL(None).sleep(_LONG_S),
+            Fault.GROW: lambda: self._hoard.append(bytearray(os.urandom(1)) * 2**26),
+        }
+        deeds[fault]()
+
+
+_WINDOWS = sys.platform == "win32"
+
+
+def _raise_key_error() -> None:
+    raise KeyError("lost key")
+
+
+def _raise_odd() -> None:
+    raise OddError(7, "odd")
+
+
+def _loop_for_ever() -> None:
+    while True:
+        pass

@@ -1,0 +1,176 @@
+"""Crash reports: what an env was told before it failed, so that it can be told again."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.env.batch import EnvBatch
+from rookery.env.recipe import EnvRecipe
+from rookery.env.spaces import batched, flattened
+from rookery.env.travel import by_value
+from rookery.errors import UsageError, WorkerError
+
+_MOST_EVENTS = 100_000  # of a vector env that are kept; older ones are forgotten
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A reset: one seed for each env, the options, and which envs (None means all)."""
+
+    seeds: Sequence[int | None]
+    options: dict[str, Any] | None
+    mask: Sequence[bool] | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: the leaves of a batch of actions."""
+
+    leaves: list[Any]
+
+
+@dataclass(frozen=True)
+class CrashReport:
+    """What one env was told, from its last seeded reset to its failure.
+
+    Attributes:
+        recipe: how to build the env.
+        env_id: its index in the vector env.
+        autoreset_mode: of the vector env.
+        events: resets and steps, each of this env alone.
+        is_whole: whether the events begin with the reset; long runs forget the oldest.
+        error: the message of the failure.
+    """
+
+    recipe: EnvRecipe
+    env_id: int
+    autoreset_mode: AutoresetMode
+    events: list[Reset | Step]
+    is_whole: bool
+    error: str
+
+    @classmethod
+    def load(cls, path: str | Path) -> CrashReport:
+        """Read a report. It is a pickle: load only what your own runs wrote.
+
+        Raises:
+            UsageError: when the file is no crash report.
+        """
+        try:
+            report = pickle.loads(Path(path).read_bytes())
+        except (OSError, pickle.UnpicklingError, EOFError) as error:
+            raise UsageError(f"{path} is no crash report: {error}") from error
+        if not isinstance(report, cls):
+            raise UsageError(f"{path} is no crash report, but a {type(report).__name__}")
+        return report
+
+    def replay(self) -> int:
+        """Tell the env all of it again, in this process.
+
+        Returns:
+            How many events it survived; all of them, if it did not fail this time.
+
+        Raises:
+            EnvFailed: when it fails, as it did before.
+        """
+        batch = EnvBatch([self.recipe], first_id=0)
+        try:
+            env = batch.envs[0]
+            spaces = BatchSpaces(env.observation_space, env.action_space, 1, num_buffers=1)
+            arrays = BatchArrays.in_memory(spaces)
+            batch.attach(arrays, self.autoreset_mode)
+            for event in self.events:
+                if isinstance(event, Reset):
+                    batch.reset(0, event.seeds, event.options)
+                else:
+                    arrays.write_actions(batched(env.action_space, iter(event.leaves)))
+                    batch.step(0)
+        finally:
+            batch.close()
+        return len(self.events)
+
+
+class CrashRecorder:
+    """Keeps what the envs of a vector env are told, and writes a report when one fails.
+
+    It lives in the calling process, so that nothing a worker does to itself can lose the record.
+
+    Args:
+        folder: where reports go; made when the first is written.
+        recipes: of all envs.
+        action_space: of one env.
+        autoreset_mode: of the vector env.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        recipes: Sequence[EnvRecipe],
+        action_space: Space[Any],
+        autoreset_mode: AutoresetMode,
+    ) -> None:
+        self._folder = Path(folder)
+        self._recipes = recipes
+        self._action_space = action_space
+        self._mode = autoreset_mode
+        self._events: deque[Reset | Step] = deque(maxlen=_MOST_EVENTS)
+        self._forgotten = False
+
+    def note_reset(
+        self,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        mask: Sequence[bool] | None,
+    ) -> None:
+        """Keep a reset; one that seeds all envs makes all before it unimportant."""
+        if mask is None and None not in seeds:
+            self._events.clear()
+            self._forgotten = False
+        self._keep(Reset(seeds, options, mask))
+
+    def note_step(self, actions: Any) -> None:
+        """Keep a copy of a batch of actions."""
+        leaves = flattened(self._action_space, actions, "action")
+        self._keep(Step([np.array(leaf) for leaf in leaves]))
+
+    def write(self, error: WorkerError) -> Path:
+        """Write a report about the first env that the error names; its path goes into the error."""
+        env_id = error.env_ids[0]
+        events = [event for event in map(_only(env_id), self._events) if event is not None]
+        recipe = self._recipes[env_id]
+        report = CrashReport(
+            recipe, env_id, self._mode, events, not self._forgotten, str(error).splitlines()[0]
+        )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"crash-env{env_id}-{time.time_ns()}.pkl"
+        path.write_bytes(by_value(report))
+        error.args = (f"{error.args[0]}\nrookery replay {path} runs it again.", *error.args[1:])
+        return path
+
+    def _keep(self, event: Reset | Step) -> None:
+        self._forgotten = self._forgotten or len(self._events) == _MOST_EVENTS
+        self._events.append(event)
+
+
+def _only(env_id: int) -> Any:
+    """From an event of all envs to that of one."""
+
+    def of_one(event: Reset | Step) -> Reset | Step | None:
+        if isinstance(event, Step):
+            return Step([leaf[env_id : env_id + 1] for leaf in event.leaves])
+        if event.mask is not None and not event.mask[env_id]:
+            return None
+        return Reset([event.seeds[env_id]], event.options, None)
+
+    return of_one

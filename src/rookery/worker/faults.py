@@ -1,0 +1,53 @@
+"""FaultPolicy: what happens when an env raises, hangs, or takes its process with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rookery.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FaultPolicy:
+    """What to do about faults. The default raises an error and sets no deadline.
+
+    Attributes:
+        on_fault: ``"raise"`` ends the call with an error; ``"restart"`` replaces the worker, closes
+            the running transitions of its envs as truncated, and goes on.
+        max_restarts: of one worker within ``window_s``; one more fault raises.
+        window_s: seconds over which restarts are counted.
+        step_timeout_s: the longest that one env's step may take; None means for ever.
+        reset_timeout_s: the longest that one env's reset may take; None means for ever.
+        max_worker_rss_mb: a worker whose resident memory exceeds this is replaced when the next
+            episode of one of its envs ends; None means never. Needs ``on_fault="restart"``.
+    """
+
+    on_fault: Literal["raise", "restart"] = "raise"
+    max_restarts: int = 3
+    window_s: float = 60.0
+    step_timeout_s: float | None = None
+    reset_timeout_s: float | None = None
+    max_worker_rss_mb: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_fault not in ("raise", "restart"):
+            raise ConfigError(f"on_fault must be 'raise' or 'restart', got {self.on_fault!r}")
+        if self.max_restarts < 0:
+            raise ConfigError(f"max_restarts must not be negative, got {self.max_restarts}")
+        for name in ("window_s", "step_timeout_s", "reset_timeout_s", "max_worker_rss_mb"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{name} must be positive, got {value}")
+        if self.max_worker_rss_mb is not None and self.on_fault != "restart":
+            raise ConfigError("max_worker_rss_mb replaces workers, which needs on_fault='restart'")
+
+    @property
+    def restarts(self) -> bool:
+        """Whether faults are survived."""
+        return self.on_fault == "restart"
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether steps or resets have a deadline."""
+        return self.step_timeout_s is not None or self.reset_timeout_s is not None

@@ -1,0 +1,248 @@
+"""SupervisedWorker: a worker that is replaced when it fails, and says so honestly."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.batch import Infos
+from rookery.env.seeding import derived_seed
+from rookery.errors import EnvFailed, WorkerDied, WorkerError, WorkerTimeout
+from rookery.memory import SharedBlock
+from rookery.worker.board import Board
+from rookery.worker.child import WorkerProcess
+from rookery.worker.faults import FaultPolicy
+from rookery.worker.protocol import Assignment, Hello
+
+_FAULTS = (EnvFailed, WorkerDied, WorkerTimeout)
+_MEMORY_CHECK_S = 1.0
+
+
+class SupervisedWorker:
+    """Does what a :class:`WorkerProcess` does, and survives its faults as the policy says.
+
+    A fault during a step closes the running transition of every env of the worker: reward 0,
+    truncated, the last known observation, ``info["fault"]``. The new process starts in the
+    background; only the next call waits for it.
+
+    Args:
+        start: starts a worker process that builds the envs.
+        policy: says how many restarts are allowed.
+    """
+
+    def __init__(self, start: Callable[[], WorkerProcess], policy: FaultPolicy) -> None:
+        self._start = start
+        self._policy = policy
+        self._worker = start()
+        self.env_ids = self._worker.env_ids
+        self._seeds: list[int | None] = [None] * len(self.env_ids)
+        self._restarts: deque[float] = deque()  # times of those within the window
+        self._attempt = 0  # restarts so far
+        self._is_fresh = True  # whether the process has what it needs to serve
+        self._lost: WorkerError | None = None  # a fault noticed when a call was begun
+        self._method = ""
+        self._args: tuple[Any, ...] = ()  # of the call under way
+        self._buffer = 0  # that the envs wrote last
+        self._attributes: dict[str, Any] = {}  # what set_attr has set, by name
+        self._busy_s_before = 0.0
+        self._memory_checked = time.perf_counter()
+        self._too_large = ""
+
+    @property
+    def pid(self) -> int:
+        """The process id of the present worker."""
+        return self._worker.pid
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that all its processes have spent stepping."""
+        return self._busy_s_before + self._worker.busy_s
+
+    def hello(self) -> Hello:
+        """Wait until the envs are built; a fault here is raised, whatever the policy."""
+        return self._worker.hello()
+
+    def assign(self, assignment: Assignment, board: Board, block: SharedBlock) -> None:
+        """Give it its part of the board; the block must stay open as long as it may restart."""
+        self._assignment, self._board, self._block = assignment, board, block
+        self._worker.assign(assignment, board, block)
+
+    def begin_step(self, buffer: int) -> None:
+        """Have it step its envs with the actions on the board."""
+        self._renew()
+        self._method, self._buffer = "step", buffer
+        self._worker.begin_step(buffer)
+
+    def request(self, method: str, *args: Any) -> tuple[str, tuple[Any, ...], Any]:
+        """A call of a method of its EnvBatch, ready to be sent."""
+        return method, args, self._worker.request(method, *args)
+
+    def begin(self, request: tuple[str, tuple[Any, ...], Any]) -> None:
+        """Have it do what was requested."""
+        self._method, self._args, sendable = request
+        if self._method == "close":
+            if not self._is_fresh:
+                raise WorkerDied("The worker was about to be replaced")
+            self._worker.begin(sendable)
+            return
+        self._renew()
+        if self._method == "reset":
+            self._note_seeds(*self._args)
+        elif self._method == "set_attr":
+            self._attributes[self._args[0]] = self._args
+        try:
+            self._worker.begin(sendable)
+        except WorkerDied as error:
+            self._lost = error
+
+    def finish(self, deadline: float | None = None) -> Any:
+        """Wait for what was begun; a fault is survived if the policy allows it."""
+        try:
+            if self._lost is not None:
+                lost, self._lost = self._lost, None
+                raise lost
+            result = self._worker.finish(deadline)
+        except _FAULTS as error:
+            if self._method == "step":
+                return self._close_transitions(error, [])
+            if self._method == "reset":
+                return self._reset_again(error)
+            raise
+        if self._method == "step" and self._policy.max_worker_rss_mb is not None:
+            return self._recycle_if_large(result)
+        return result
+
+    def stop(self, deadline: float) -> None:
+        """End the process by ``deadline`` and give back all it held."""
+        self._worker.stop(deadline)
+        if hasattr(self, "_block"):
+            self._block.close()
+            del self._board
+
+    # ---------------------------------------------------------------- faults
+
+    def _close_transitions(self, error: WorkerError, infos: Infos) -> Infos:
+        """Replace the worker and close what its envs were doing.
+
+        Args:
+            error: why.
+            infos: of envs whose episode ended by itself in this very step; those stay as they are.
+        """
+        self._count(error)
+        return self._replace(str(error), infos, survivors=())
+
+    def _replace(self, cause: str, infos: Infos, survivors: tuple[int, ...]) -> Infos:
+        self._begin_restart()
+        closed = [env_id for env_id in self.env_ids if env_id not in survivors]
+        buffer = self._buffer
+        last = self._board.arrays.copy_rows(closed, self._other(buffer), buffer)
+        self._board.arrays.close_rows(closed, buffer)
+        fault = {"cause": cause, "env_ids": tuple(self.env_ids), "attempt": self._attempt}
+        infos = infos + [(env_id, {"fault": fault}) for env_id in closed]
+        if self._assignment.autoreset_mode is AutoresetMode.SAME_STEP:
+            finals = [
+                (env_id, {"final_obs": obs, "final_info": {"fault": fault}})
+                for env_id, obs in zip(closed, last, strict=True)
+            ]
+            infos = finals + infos + self._reset_now(buffer)
+        return sorted(infos, key=lambda item: item[0])
+
+    def _reset_now(self, buffer: int) -> Infos:
+        self._renew()
+        try:
+            return list(self._have("reset", buffer, self._new_seeds(), None, None))
+        except _FAULTS as error:
+            self._count(error)
+            self._begin_restart()
+            return self._reset_now(buffer)
+
+    def _reset_again(self, error: WorkerError) -> Infos:
+        """Reset in a new worker what could not be reset in the old one."""
+        _, _, options, mask = self._args
+        if mask is not None and not all(mask):
+            raise error  # the envs that were to be left alone are lost; no flag could tell
+        self._count(error)
+        self._begin_restart()
+        self._renew()
+        try:
+            return list(self._have("reset", self._buffer, self._new_seeds(), options, mask))
+        except _FAULTS as again:
+            return self._reset_again(again)
+
+    def _have(self, method: str, *args: Any) -> Any:
+        """Have the present worker call a method of its batch, and wait for it."""
+        self._worker.begin(self._worker.request(method, *args))
+        return self._worker.finish()
+
+    def _count(self, error: WorkerError) -> None:
+        """Note a restart; past the budget, raise instead."""
+        now = time.perf_counter()
+        while self._restarts and now - self._restarts[0] > self._policy.window_s:
+            self._restarts.popleft()
+        if len(self._restarts) >= self._policy.max_restarts:
+            raise error
+        self._restarts.append(now)
+
+    def _begin_restart(self) -> None:
+        self._attempt += 1
+        self._busy_s_before += self._worker.busy_s
+        self._worker.kill()
+        self._is_fresh = False
+        self._worker = self._start()
+
+    def _renew(self) -> None:
+        """Wait for a worker that is starting in the background, and bring it up to date."""
+        while not self._is_fresh:
+            try:
+                self._worker.hello()
+                self._worker.assign(self._assignment, self._board, self._block)
+                self._have("resume", self._buffer, self._new_seeds())
+                for args in self._attributes.values():
+                    self._have("set_attr", *args)
+                self._is_fresh = True
+            except _FAULTS as error:
+                self._count(error)
+                self._begin_restart()
+
+    def _note_seeds(
+        self, buffer: int, seeds: list[int | None], options: Any, mask: list[bool] | None
+    ) -> None:
+        self._buffer = buffer
+        for i, seed in enumerate(seeds):
+            if seed is not None and (mask is None or mask[i]):
+                self._seeds[i] = seed
+
+    def _new_seeds(self) -> list[int | None]:
+        return [derived_seed(seed, self._attempt) for seed in self._seeds]
+
+    def _other(self, buffer: int) -> int:
+        return (buffer + 1) % self._assignment.spaces.num_buffers
+
+    # ---------------------------------------------------------------- memory
+
+    def _recycle_if_large(self, infos: Infos) -> Infos:
+        now = time.perf_counter()
+        if not self._too_large and now - self._memory_checked > _MEMORY_CHECK_S:
+            self._memory_checked = now
+            self._too_large = self._size_above_limit()
+        buffer = self._buffer
+        ended = self._board.arrays.ended(self.env_ids, buffer) if self._too_large else ()
+        if not ended:
+            return infos
+        cause, self._too_large = self._too_large, ""
+        return self._replace(cause, list(infos), survivors=ended)
+
+    def _size_above_limit(self) -> str:
+        assert self._policy.max_worker_rss_mb is not None
+        rss_mb = psutil.Process(self._worker.pid).memory_info().rss / 2**20
+        if rss_mb <= self._policy.max_worker_rss_mb:
+            return ""
+        return (
+            f"Worker process {self._worker.pid} had {rss_mb:.0f} MiB of resident memory, above "
+            f"max_worker_rss_mb={self._policy.max_worker_rss_mb:g}, and was replaced"
+        )

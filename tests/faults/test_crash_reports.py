@@ -1,0 +1,75 @@
+"""A failure leaves a small file that fails again, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rookery
+from rookery.cli import main
+from rookery.testing import Fault, Faulty
+from rookery.vector.crash import CrashReport
+
+
+class Fragile(gym.Env[Any, Any]):
+    """Breaks when the sum of its actions and random numbers, over episodes, passes a limit."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gym.spaces.Dict({"push": gym.spaces.Box(0, 1, (), np.float64)})
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.array([self.total]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.total += float(action["push"]) + self.np_random.random()
+        if self.total > 40:
+            raise ArithmeticError(f"broke at {self.total!r}")
+        return np.array([self.total]), 0.0, bool(self.np_random.random() < 0.2), False, {}
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_a_report_fails_again_with_the_same_error(
+    tmp_path: Path, backend: str, mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rookery.make_vec(
+        Fragile, 3, backend=backend, autoreset_mode=mode, crash_dir=tmp_path
+    ) as venv:
+        venv.action_space.seed(0)
+        venv.reset(seed=5)
+        with pytest.raises(ArithmeticError) as caught:
+            while True:
+                venv.step(venv.action_space.sample())
+    (path,) = tmp_path.iterdir()
+    assert f"rookery replay {path}" in str(caught.value)
+    with pytest.raises(ArithmeticError) as again:
+        CrashReport.load(path).replay()
+    assert str(again.value.__cause__) == str(caught.value.__cause__)
+    assert main(["replay", str(path)]) == 1
+    assert "broke at" in capsys.readouterr().err
+
+
+def test_even_a_killed_worker_leaves_a_report(tmp_path: Path) -> None:
+    with rookery.make_vec(Faulty, 2, backend="process", crash_dir=tmp_path) as venv:
+        venv.reset(seed=1)
+        venv.step(np.zeros(2, int))
+        with pytest.raises(rookery.WorkerDied):
+            venv.step(np.array([0, Fault.KILL]))
+    (path,) = tmp_path.iterdir()
+    report = CrashReport.load(path)
+    assert report.env_id == 1 and len(report.events) == 3 and "SIGKILL" in report.error
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other").write_text("no pickle")
+    assert main(["replay", str(tmp_path / "other")]) == 2
+    assert main(["replay", str(tmp_path / "missing")]) == 2
+    assert "is no crash report" in capsys.readouterr().err

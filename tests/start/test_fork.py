@@ -1,0 +1,42 @@
+"""fork hands everything over, and says when that is risky."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from typing import Any
+
+import pytest
+
+import rookery
+from rookery.testing import Faulty
+
+
+def _make(**options: Any) -> rookery.VectorEnv:
+    return rookery.make_vec(Faulty, 2, backend="process", start_method="fork", **options)
+
+
+def test_forking_beside_other_threads_is_warned_of() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, name="busy-body")
+    thread.start()
+    try:
+        with pytest.warns(RuntimeWarning, match="other threads run .busy-body"):
+            _make().close()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_forking_after_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = types.SimpleNamespace(is_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    with pytest.raises(rookery.ConfigError, match="CUDA does not survive a fork"):
+        _make()
+
+
+def test_arguments_that_cannot_be_pickled_are_inherited() -> None:
+    with open(__file__) as file, _make(env_kwargs={"fail": file}) as venv:
+        venv.reset()
+        assert venv.call("double", 2) == (4, 4)
