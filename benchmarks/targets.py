@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks import results
 from benchmarks.results import CaseJson
@@ -142,87 +142,139 @@ _SB3_DUMMY = ("SB3, Dummy", "SB3, Dummy, 1 thread")
 _SB3_SUBPROC = ("SB3, Subproc", "SB3, Subproc, 1 thread")
 _SLEEP = "env that sleeps 5 ms, 8 envs on 8 workers"
 
-TARGETS: tuple[Target, ...] = (
-    *_cartpole(8, 0.62, 0.75, 11, 13),
-    *_cartpole(64, 0.8, 0.86, 18, 25),
-    Target(
-        _BUSY,
-        "workers / AsyncVectorEnv",
-        "stepping",
-        "cartpole-8-busy",
-        ratio(_WORKERS, _ASYNC),
-        4,
-        _TIMES,
+_THREE_ON_TWO = (
+    "the caller and two workers are three busy processes on two cores; this kernel often puts two "
+    "of them on one core for a while"
+)
+_NOTES = {
+    ("cartpole-8", "workers, share of the limit"): _THREE_ON_TWO,
+    ("cartpole-8", "workers / AsyncVectorEnv"): _THREE_ON_TWO,
+    ("cartpole-8", "workers / SB3 SubprocVecEnv"): _THREE_ON_TWO,
+    ("cartpole-64", "workers, share of the limit"): _THREE_ON_TWO,
+    ("cartpole-64", "workers / SB3 SubprocVecEnv"): _THREE_ON_TWO,
+    ("cartpole-8", "`caller_steps=True`, share of the limit"): (
+        "a step's fixed cost, about 10 us, is a fifth of what eight CartPoles take"
     ),
-    Target(
-        _IMAGE,
-        "workers / AsyncVectorEnv",
-        "stepping",
-        "image-16",
-        ratio(_WORKERS, _ASYNC),
-        11,
-        _TIMES,
+    ("cartpole-64", "`caller_steps=True`, share of the limit"): (
+        "writing results, 0.7 us per env, is a tenth of a CartPole's step"
     ),
-    Target(_IMAGE, "workers / SyncVectorEnv", "stepping", "image-16", ratio(_WORKERS, _SYNC), 1.0),
-    _auto("CartPole-v1, 1 env", "auto-cartpole-1"),
-    _auto("CartPole-v1, 8 envs", "auto-cartpole-8"),
-    _auto("84x84x4 uint8 image without compute, 4 envs", "auto-image-4"),
-    _auto("HalfCheetah-v5, 8 envs", "auto-halfcheetah-8"),
-    _against_sb3(
-        *_START,
-        "seconds: SB3 SubprocVecEnv / rookery",
-        ratio(_SB3_START, "rookery default", "seconds"),
-        20,
+    ("image-16", "workers / SyncVectorEnv"): (
+        "the copy out of shared memory reads lines that another core wrote; `copy=False` is faster"
     ),
-    _against_sb3(
-        *_START,
-        "memory of the children (PSS): SB3 SubprocVecEnv / rookery",
-        ratio(_SB3_START, "rookery default", "children_pss_mb"),
-        10,
+    ("rollouts-16", "rookery / SB3 PPO on SubprocVecEnv"): (
+        "two thirds of the time are the CartPoles' own steps"
     ),
-    _against_sb3(*_ROLLOUTS, "rookery / SB3 PPO on DummyVecEnv", ratio(_AUTO, "SB3 PPO, Dummy"), 3),
-    _against_sb3(
-        *_ROLLOUTS, "rookery / SB3 PPO on SubprocVecEnv", ratio(_AUTO, "SB3 PPO, Subproc"), 12
-    ),
-    _against_sb3(*_PPO, "SB3 on DummyVecEnv / rookery", ratio_of_fastest(_SB3_DUMMY, "rookery"), 2),
-    _against_sb3(
-        *_PPO, "SB3 on SubprocVecEnv / rookery", ratio_of_fastest(_SB3_SUBPROC, "rookery"), 2.7
-    ),
-    Target(
-        _PPO[2],
-        "rookery: seeds that reach 475 in evaluation",
-        "ppo",
-        "ppo-cartpole",
-        total_of("rookery", "solved"),
-        5,
-        "{:.0f} of 5",
-    ),
-    Target(
-        _PPO[2],
-        "SB3 on DummyVecEnv: seeds that reach 475 in evaluation",
-        "ppo",
-        "ppo-cartpole",
-        total_of("SB3, Dummy", "solved"),
-        5,
-        "{:.0f} of 5",
-    ),
-    Target(
-        _SLEEP,
-        "workers / serial",
-        "waiting",
-        "sleep-8",
-        ratio(_WORKERS, "rookery serial"),
-        7.5,
-        _TIMES,
-    ),
-    Target(
-        _SLEEP,
-        "processor time of caller and workers, share of one core",
-        "waiting",
-        "sleep-8",
-        median_of(_WORKERS, "cores_used"),
-        0.2,
-        "{:.0%}",
-        is_ceiling=True,
-    ),
+    ("ppo-cartpole", "SB3 on DummyVecEnv: seeds that reach 475 in evaluation"): "SB3's own result",
+}
+
+
+def _noted(target: Target) -> Target:
+    return replace(target, note=_NOTES.get((target.case, target.comparison), ""))
+
+
+TARGETS: tuple[Target, ...] = tuple(
+    map(
+        _noted,
+        (
+            *_cartpole(8, 0.62, 0.75, 11, 13),
+            *_cartpole(64, 0.8, 0.86, 18, 25),
+            Target(
+                _BUSY,
+                "workers / AsyncVectorEnv",
+                "stepping",
+                "cartpole-8-busy",
+                ratio(_WORKERS, _ASYNC),
+                4,
+                _TIMES,
+            ),
+            Target(
+                _IMAGE,
+                "workers / AsyncVectorEnv",
+                "stepping",
+                "image-16",
+                ratio(_WORKERS, _ASYNC),
+                11,
+                _TIMES,
+            ),
+            Target(
+                _IMAGE,
+                "workers / SyncVectorEnv",
+                "stepping",
+                "image-16",
+                ratio(_WORKERS, _SYNC),
+                1.0,
+            ),
+            _auto("CartPole-v1, 1 env", "auto-cartpole-1"),
+            _auto("CartPole-v1, 8 envs", "auto-cartpole-8"),
+            _auto("84x84x4 uint8 image without compute, 4 envs", "auto-image-4"),
+            _auto("HalfCheetah-v5, 8 envs", "auto-halfcheetah-8"),
+            _against_sb3(
+                *_START,
+                "seconds: SB3 SubprocVecEnv / rookery",
+                ratio(_SB3_START, "rookery default", "seconds"),
+                20,
+            ),
+            _against_sb3(
+                *_START,
+                "memory of the children (PSS): SB3 SubprocVecEnv / rookery",
+                ratio(_SB3_START, "rookery default", "children_pss_mb"),
+                10,
+            ),
+            _against_sb3(
+                *_ROLLOUTS, "rookery / SB3 PPO on DummyVecEnv", ratio(_AUTO, "SB3 PPO, Dummy"), 3
+            ),
+            _against_sb3(
+                *_ROLLOUTS,
+                "rookery / SB3 PPO on SubprocVecEnv",
+                ratio(_AUTO, "SB3 PPO, Subproc"),
+                12,
+            ),
+            _against_sb3(
+                *_PPO, "SB3 on DummyVecEnv / rookery", ratio_of_fastest(_SB3_DUMMY, "rookery"), 2
+            ),
+            _against_sb3(
+                *_PPO,
+                "SB3 on SubprocVecEnv / rookery",
+                ratio_of_fastest(_SB3_SUBPROC, "rookery"),
+                2.7,
+            ),
+            Target(
+                _PPO[2],
+                "rookery: seeds that reach 475 in evaluation",
+                "ppo",
+                "ppo-cartpole",
+                total_of("rookery", "solved"),
+                5,
+                "{:.0f} of 5",
+            ),
+            Target(
+                _PPO[2],
+                "SB3 on DummyVecEnv: seeds that reach 475 in evaluation",
+                "ppo",
+                "ppo-cartpole",
+                total_of("SB3, Dummy", "solved"),
+                5,
+                "{:.0f} of 5",
+            ),
+            Target(
+                _SLEEP,
+                "workers / serial",
+                "waiting",
+                "sleep-8",
+                ratio(_WORKERS, "rookery serial"),
+                7.5,
+                _TIMES,
+            ),
+            Target(
+                _SLEEP,
+                "processor time of caller and workers, share of one core",
+                "waiting",
+                "sleep-8",
+                median_of(_WORKERS, "cores_used"),
+                0.2,
+                "{:.0%}",
+                is_ceiling=True,
+            ),
+        ),
+    )
 )

@@ -1,4 +1,4 @@
-"""The README's examples run."""
+"""The examples of the README and of the guides run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parent.parent / "README.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = {
+    f"{page.stem}-{i}": example
+    for page in PAGES
+    for i, example in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[f"example-{i}" for i in range(len(EXAMPLES))])
-def test_an_example_runs_as_a_script_without_a_main_guard(example, tmp_path):
+@pytest.mark.parametrize("name", list(EXAMPLES))
+def test_an_example_runs_as_a_script_without_a_main_guard(name: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(example.replace("100_000", "2_000"))
+    script.write_text(re.sub(r"\b(100|50)_000\b", "2_000", EXAMPLES[name]))
     result = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -24,5 +29,5 @@ def test_an_example_runs_as_a_script_without_a_main_guard(example, tmp_path):
     assert result.stdout
 
 
-def test_the_readme_has_examples():
-    assert len(EXAMPLES) == 2
+def test_the_pages_have_examples() -> None:
+    assert {"README-0", "README-1", "faults-0", "faults-1", "training-0"} <= set(EXAMPLES)

@@ -4,7 +4,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,35 +11,39 @@ from rookery.worker import doorbell
 from rookery.worker.doorbell import Doorbell
 
 
-@pytest.fixture
-def bell() -> Iterator[Doorbell]:
+def _bell() -> Doorbell:
     bell = Doorbell()
     bell.forget_name()
-    yield bell
+    return bell
 
 
 def _alive() -> bool:
     return True
 
 
-def test_rings_are_counted_and_never_lost(bell: Doorbell) -> None:
+def test_rings_are_counted_and_never_lost() -> None:
+    bell = _bell()
     for _ in range(3):
         bell.ring()
     assert [bell.wait(_alive, time.perf_counter()) for _ in range(4)] == [True, True, True, False]
 
 
-def test_a_wait_ends_with_a_ring_from_elsewhere(bell: Doorbell) -> None:
+def test_a_wait_ends_with_a_ring_from_elsewhere() -> None:
+    bell = _bell()
     thread = threading.Timer(0.05, bell.ring)
     thread.start()
     assert bell.wait(_alive)
     thread.join()
 
 
-def test_a_wait_ends_when_nobody_is_left_to_ring(bell: Doorbell) -> None:
+def test_a_wait_ends_when_nobody_is_left_to_ring() -> None:
+    bell = _bell()
     assert not bell.wait(lambda: False)
 
 
-def test_a_last_ring_is_heard_even_if_the_ringer_is_gone(bell: Doorbell) -> None:
+def test_a_last_ring_is_heard_even_if_the_ringer_is_gone() -> None:
+    bell = _bell()
+
     def left() -> bool:
         bell.ring()
         return False
@@ -49,8 +52,9 @@ def test_a_last_ring_is_heard_even_if_the_ringer_is_gone(bell: Doorbell) -> None
 
 
 def test_after_long_waits_it_blocks_at_once(
-    bell: Doorbell, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    bell = _bell()
     yields: list[int] = []
     monkeypatch.setattr(doorbell, "_yield_core", lambda: yields.append(1))
     bell._expected_s = 2 * doorbell._MAX_SPIN_S
@@ -59,8 +63,9 @@ def test_after_long_waits_it_blocks_at_once(
 
 
 def test_after_a_late_yield_the_next_waits_block_at_once(
-    bell: Doorbell, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    bell = _bell()
     yields: list[int] = []
 
     def late() -> None:

@@ -47,6 +47,11 @@ def train(
     isolate: bool = False,
     caller_steps: bool | None = None,
     threads_per_worker: int = 1,
+    on_fault: Literal["raise", "restart"] = "raise",
+    max_restarts: int = 3,
+    step_timeout_s: float | None = None,
+    reset_timeout_s: float | None = None,
+    max_worker_rss_mb: float | None = None,
     eval_episodes: int = 20,
     checkpoint_interval_s: float = 60.0,
     progress: bool = False,
@@ -70,6 +75,11 @@ def train(
         isolate: one env per worker process.
         caller_steps: whether the calling process steps a share of the envs.
         threads_per_worker: cap on numerical threads in workers.
+        on_fault: see `rookery.FaultPolicy`, as for the next four.
+        max_restarts: replacements of one worker within a minute.
+        step_timeout_s: the longest that one env's step may take.
+        reset_timeout_s: the longest that one env's reset may take.
+        max_worker_rss_mb: replace a worker that grows beyond this.
         eval_episodes: episodes of the final evaluation; 0 leaves it out.
         checkpoint_interval_s: seconds between checkpoints; one is always written at the end.
         progress: show progress on standard error.
@@ -93,6 +103,11 @@ def train(
         isolate=isolate,
         caller_steps=caller_steps,
         threads_per_worker=threads_per_worker,
+        on_fault=on_fault,
+        max_restarts=max_restarts,
+        step_timeout_s=step_timeout_s,
+        reset_timeout_s=reset_timeout_s,
+        max_worker_rss_mb=max_worker_rss_mb,
         eval_episodes=eval_episodes,
         checkpoint_interval_s=checkpoint_interval_s,
     )

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rookery.errors import ConfigError
+from rookery.worker.faults import FaultPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class TrainSettings:
         isolate: One env per worker process, and none ever built in this one.
         caller_steps: Whether this process steps a share of the envs; unset, backend auto decides.
         threads_per_worker: Cap on each worker's BLAS, OpenMP and torch threads.
+        on_fault: What a failing env does to the run: end it, or have its worker replaced.
+        max_restarts: Replacements of one worker within a minute; one more fault ends the run.
+        step_timeout_s: The longest that one env's step may take; unset, for ever.
+        reset_timeout_s: The longest that one env's reset may take; unset, for ever.
+        max_worker_rss_mb: Replace a worker that grows beyond this; needs on_fault restart.
         eval_episodes: Episodes of the final evaluation; 0 leaves it out.
         checkpoint_interval_s: Seconds between checkpoints; one is always written at the end.
     """
@@ -41,6 +47,11 @@ class TrainSettings:
     isolate: bool = False
     caller_steps: bool | None = None
     threads_per_worker: int = 1
+    on_fault: Literal["raise", "restart"] = "raise"
+    max_restarts: int = 3
+    step_timeout_s: float | None = None
+    reset_timeout_s: float | None = None
+    max_worker_rss_mb: float | None = None
     eval_episodes: int = 20
     checkpoint_interval_s: float = 60.0
 
@@ -49,12 +60,20 @@ class TrainSettings:
         for name, low in lowest.items():
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {low}")
+        self.faults()  # complains of what cannot be, before anything starts
 
     def vector_options(self) -> dict[str, Any]:
         """The settings that `make_vec` takes under the same names."""
         names = ("backend", "num_workers", "start_method", "isolate", "caller_steps")
         options = {name: getattr(self, name) for name in names}
-        return {**options, "threads_per_worker": self.threads_per_worker}
+        threads = self.threads_per_worker
+        return {**options, "threads_per_worker": threads, "faults": self.faults()}
+
+    def faults(self) -> FaultPolicy:
+        """The settings that are about faults, as `make_vec` takes them."""
+        names = ("on_fault", "max_restarts", "step_timeout_s", "reset_timeout_s")
+        settings = {name: getattr(self, name) for name in names}
+        return FaultPolicy(**settings, max_worker_rss_mb=self.max_worker_rss_mb)
 
 
 @dataclass(frozen=True, slots=True)
