@@ -24,7 +24,7 @@ from rookery.testing import Fault, Faulty
 
 NUM_ENVS, NUM_WORKERS = 16, 4
 FAULTS = (Fault.KILL, Fault.RAISE, Fault.SEGFAULT, Fault.EXIT, Fault.WRONG_SHAPE, Fault.HANG)
-FAULT_RATE = 2e-5  # per env step
+FAULT_RATE = 2e-4  # per env step
 HANG_TIMEOUT_S = 0.25
 SLOW_RESET_RATE, SLOW_RESET_S = 0.002, 0.05
 END_RATE = 0.01

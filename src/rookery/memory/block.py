@@ -74,6 +74,8 @@ def _nameless_file(size_bytes: int) -> int:
         os.unlink(path)
     try:
         os.ftruncate(descriptor, size_bytes)
+        if hasattr(os, "posix_fallocate"):  # a full file system says so now, not as SIGBUS later
+            os.posix_fallocate(descriptor, 0, size_bytes)
     except OSError:
         os.close(descriptor)
         raise

@@ -18,7 +18,7 @@ from rookery.worker import launch, loop
 from rookery.worker.board import Board, Words
 from rookery.worker.deadlines import Deadlines, python_stack
 from rookery.worker.doorbell import Doorbell
-from rookery.worker.failure import Failure, exit_in_words
+from rookery.worker.failure import Failure, exit_in_words, oom_kills
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import (
     DONE,
@@ -63,6 +63,7 @@ class WorkerProcess:
         self._env_name = env_name
         self._command = "make"
         self._words = _NO_WORDS
+        self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
         self._named = True
         self._pipe, theirs = connection.Pipe()
@@ -248,11 +249,12 @@ class WorkerProcess:
         self._process.join(_TERMINATE_GRACE_S)
         ids = self.env_ids
         which = f"env {ids[0]}" if len(ids) == 1 else f"envs {ids[0]}-{ids[-1]}"
+        out_of_memory = (oom_kills() or 0) > (self._oom_kills_before or 0)
         busy = abs(self._words.progress[0]) - 1
         doing = f"{self._command} of env {busy}" if busy >= 0 else self._command
         return WorkerDied(
             f"The worker process {self.pid} of {which} ({self._env_name}) "
-            f"{exit_in_words(self._process.exitcode)} during {doing}. "
+            f"{exit_in_words(self._process.exitcode, out_of_memory)} during {doing}. "
             "What it printed last may say more.",
             env_ids=sorted(ids, key=lambda env_id: env_id != busy),
             command=self._command,

@@ -6,11 +6,14 @@ import pickle
 import signal
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rookery.env.failure import context_of, env_failed
 from rookery.env.travel import by_value
 from rookery.errors import EnvFailed, RookeryError, UsageError, WorkerError
+
+_SIGKILL = 9
 
 
 class RemoteTraceback(Exception):
@@ -91,8 +94,24 @@ def _travels(value: Any) -> bool:
     return True
 
 
-def exit_in_words(exitcode: int | None) -> str:
-    """What an exit code of a process means, as ``multiprocessing`` reports it."""
+def oom_kills(events: Path = Path("/sys/fs/cgroup/memory.events")) -> int | None:
+    """How many processes of this container the out-of-memory killer has ended; None if unknown."""
+    try:
+        counters = dict(line.split() for line in events.read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    return int(counters.get("oom_kill", 0))
+
+
+def exit_in_words(exitcode: int | None, out_of_memory: bool = False) -> str:
+    """What an exit code of a process means, as ``multiprocessing`` reports it.
+
+    Args:
+        exitcode: the code, negative for a signal.
+        out_of_memory: whether the system counted an out-of-memory kill in the process's time.
+    """
+    if out_of_memory and exitcode == -_SIGKILL:
+        return "was killed by SIGKILL: the system's out-of-memory killer ended it"
     if exitcode is None:
         return "ended in an unknown way"
     if exitcode >= 0:

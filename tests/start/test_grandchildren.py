@@ -1,0 +1,71 @@
+"""Processes that envs start end with their worker, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import rookery
+from rookery.testing import Fault, Faulty
+
+
+class Launcher(Faulty):
+    """Starts a process of its own and forgets about it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        code = "import time; time.sleep(600)"
+        self.game = subprocess.Popen([sys.executable, "-c", code])
+
+    @property
+    def game_pid(self) -> int:
+        return self.game.pid
+
+
+def _gone(pids: tuple[int, ...]) -> bool:
+    games = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    return not psutil.wait_procs(games, timeout=20)[1]
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_they_end_when_the_vector_env_is_closed(method: str) -> None:
+    with rookery.make_vec(Launcher, 2, backend="process", start_method=method) as venv:
+        pids = venv.get_attr("game_pid")
+        assert all(psutil.pid_exists(pid) for pid in pids)
+    assert _gone(pids)
+
+
+def test_they_end_when_their_worker_is_killed() -> None:
+    with rookery.make_vec(Launcher, 2, backend="process", num_workers=2) as venv:
+        venv.reset()
+        pids = venv.get_attr("game_pid")
+        with pytest.raises(rookery.WorkerDied):
+            venv.step(np.array([Fault.KILL, 0]))
+    assert _gone(pids)
+
+
+def test_they_end_when_the_caller_is_killed(tmp_path: Any) -> None:
+    script = """
+import sys; sys.path.insert(0, FOLDER)
+import rookery, time
+from test_grandchildren import Launcher
+venv = rookery.make_vec(Launcher, 2, backend="process", num_workers=2)
+print(*venv.get_attr("game_pid"), flush=True)
+time.sleep(600)
+"""
+    script = script.replace("FOLDER", repr(os.path.dirname(__file__)))
+    caller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert caller.stdout is not None
+    pids = tuple(int(pid) for pid in caller.stdout.readline().split())
+    assert len(pids) == 2
+    caller.send_signal(signal.SIGKILL)
+    caller.wait()
+    caller.stdout.close()
+    assert _gone(pids)
