@@ -32,6 +32,7 @@ def test_a_hung_step_is_named_with_the_stack_of_its_process(
         with pytest.raises(rookery.WorkerTimeout, match=r"Env 3 .*step within 0.3 s") as caught:
             venv.step(np.array([0, 0, 0, fault]))
         assert caught.value.env_ids == (3,) and caught.value.command == "step"
+        assert caught.value.steps_since_reset == 1 and caught.value.last_action == fault
         assert f"in {place}" in str(caught.value) and "faulty.py" in str(caught.value)
         assert not psutil.wait_procs([process], timeout=10)[1]
 

@@ -38,10 +38,13 @@ def test_a_worker_that_dies_is_named_with_its_signal_or_exit_code(
     method: str, action: int, words: str
 ) -> None:
     with _make(start_method=method) as venv:
-        venv.reset()
+        venv.reset(seed=20)
+        venv.step(np.array([0, 0, 0]))
         with pytest.raises(rookery.WorkerDied, match=words) as caught:
             venv.step(np.array([0, action, 0]))
-        assert caught.value.env_ids == (1,) and caught.value.command == "step"
+        error = caught.value
+        assert error.env_ids == (1,) and error.command == "step"
+        assert (error.seed, error.steps_since_reset, error.last_action) == (21, 2, action)
         assert "env 1 (Faulty)" in str(caught.value)
         with pytest.raises(rookery.WorkerDied):
             venv.step(np.array([0, 0, 0]))

@@ -45,6 +45,7 @@ class BatchSpaces:
         action_leaves = leaves(self.action_space, "action")
         for i, leaf in enumerate(action_leaves):
             columns[f"action.{i}"] = ((n * _action_row_bytes(leaf),), np.dtype(np.uint8))
+        columns["reset_at"] = ((n,), np.dtype(np.int64))
         columns["action_dtype"] = ((max(len(action_leaves), 1),), np.dtype(np.int64))
         return columns
 
@@ -113,6 +114,7 @@ class BatchArrays:
         reward: per buffer, float64 ``[n]``.
         terminated: per buffer, bool ``[n]``.
         truncated: per buffer, bool ``[n]``.
+        reset_at: int64 ``[n]``, how many steps each env's batch had made at its last reset.
     """
 
     def __init__(self, spaces: BatchSpaces, views: Mapping[str, Array]) -> None:
@@ -124,6 +126,7 @@ class BatchArrays:
         self.reward = [views[f"reward{b}"] for b in buffers]
         self.terminated = [views[f"terminated{b}"] for b in buffers]
         self.truncated = [views[f"truncated{b}"] for b in buffers]
+        self.reset_at = views["reset_at"]
         codes = views["action_dtype"]
         self.actions = [
             ActionColumn(leaf, views[f"action.{i}"], codes[i : i + 1], spaces.num_envs)

@@ -45,7 +45,7 @@ class EnvBatch:
         self._seeds: list[int | None] = [None] * len(recipes)
         self._ended = [False] * len(recipes)  # the episode is over and its env not yet reset
         self._steps = 0  # of the whole batch; an episode's steps are a difference of these
-        self._reset_at = [0] * len(recipes)
+        self._reset_at: Any = [0] * len(recipes)
         self._next_seeds: dict[int, int | None] = {}  # for the next reset of env i, if unseeded
         self._latest = 0  # the buffer last written
         for i, recipe in enumerate(recipes):
@@ -63,10 +63,12 @@ class EnvBatch:
         Args:
             arrays: for observations, rewards and flags.
             autoreset_mode: what happens when an episode ends.
-            progress: int64 ``[1]``, where the env that is busy is noted for whoever watches.
+            progress: int64 ``[2]``, where the busy env and the steps of the batch are noted for
+                whoever watches.
         """
         self._arrays = arrays
-        self._progress = [IDLE] if progress is None else progress
+        self._reset_at = arrays.reset_at[self._ids.start : self._ids.stop].data
+        self._progress = [IDLE, 0] if progress is None else progress
         self._mode = autoreset_mode
         self._env_steps = [env.step for env in self.envs]
         space = arrays.spaces.observation_space
@@ -99,7 +101,7 @@ class EnvBatch:
         rewards, terminateds, truncateds = self._outcomes[buffer]
         actions = self._arrays.read_actions(self._ids.start, self._ids.stop)
         writers, progress = self._write_obs[buffer], self._progress
-        self._steps += 1
+        self._steps = progress[1] = self._steps + 1
         self._latest = buffer
         for i, env_id in enumerate(self._ids):
             action = next(actions)

@@ -8,6 +8,7 @@ one that cannot travel spoils no other; it is missed only if a worker asks for i
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -33,7 +34,11 @@ def collect() -> Registrations:
 
 
 def install(specs: Registrations) -> None:
-    """Register the specs that this process does not know yet."""
+    """Register the specs that this process does not know yet.
+
+    A plug-in that an env imports later registers its own again; that is no news to anybody.
+    """
+    warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
     for env_id, pickled in specs.items():
         if env_id not in gym.registry:
             gym.registry[env_id] = _loaded(env_id, pickled)

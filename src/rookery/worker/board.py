@@ -10,18 +10,23 @@ import numpy as np
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.memory import Column, Layout
 
-_INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
-_WORDS = {"command": _INT, "reply": _INT, "progress": _INT, "busy_s": _FLOAT}
+_WORDS = {
+    "command": Column((1,), np.dtype(np.int64)),
+    "reply": Column((1,), np.dtype(np.int64)),
+    "progress": Column((2,), np.dtype(np.int64)),
+    "busy_s": Column((1,), np.dtype(np.float64)),
+}
 
 
 @dataclass(frozen=True)
 class Words:
-    """What caller and worker tell each other without a pipe; each is a memoryview of one element.
+    """What caller and worker tell each other without a pipe; each is a memoryview.
 
     Attributes:
         command: int64, written by the caller.
         reply: int64, written by the worker.
-        progress: int64, which env the worker is busy with, see :mod:`rookery.env.batch`.
+        progress: two int64: which env the worker is busy with, see :mod:`rookery.env.batch`, and
+            how many steps its batch has made.
         busy_s: float64, seconds that the worker spent stepping.
     """
 
@@ -46,7 +51,7 @@ class Board:
         self._spaces = spaces
         columns = {name: Column(*column) for name, column in spaces.columns().items()}
         for i in range(num_workers):  # a cache line each: they are written while others are read
-            columns.update({f"{name}.{i}": Column((1,), dtype) for name, dtype in _WORDS.items()})
+            columns.update({f"{name}.{i}": column for name, column in _WORDS.items()})
         self._layout = Layout(columns)
         self.size_bytes = self._layout.size_bytes
 

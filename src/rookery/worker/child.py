@@ -10,6 +10,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
 from rookery.env.travel import by_value
 from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
@@ -33,7 +34,7 @@ from rookery.worker.protocol import (
 
 _TERMINATE_GRACE_S = 1.0
 _UNKNOWN_EXIT_CODE = 255
-_NO_WORDS = Words(command=[DONE], reply=[DONE], progress=[IDLE], busy_s=[0.0])  # before a board
+_NO_WORDS = Words(command=[DONE], reply=[DONE], progress=[IDLE, 0], busy_s=[0.0])  # before a board
 
 
 class WorkerProcess:
@@ -63,6 +64,8 @@ class WorkerProcess:
         self._env_name = env_name
         self._command = "make"
         self._words = _NO_WORDS
+        self._arrays: BatchArrays | None = None
+        self._seeds: dict[int, int] = {}
         self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
         self._named = True
@@ -104,7 +107,7 @@ class WorkerProcess:
 
     def assign(self, assignment: Assignment, board: Board, block: SharedBlock) -> None:
         """Give it its part of the board."""
-        self._words = board.words(assignment.index)
+        self._words, self._arrays = board.words(assignment.index), board.arrays
         try:
             self._pipe.send(assignment)
             block.send(self._pipe, self.pid)
@@ -123,12 +126,21 @@ class WorkerProcess:
         Raises:
             PicklingError: when an argument cannot travel.
         """
+        if method == "reset":
+            self._note_seeds(*args)
         try:
             return method, by_value((method, args))
         except Exception as error:
             raise PicklingError(
                 f"An argument of {method} cannot be sent to a worker: {error}"
             ) from error
+
+    def _note_seeds(
+        self, buffer: int, seeds: list[int | None], options: Any, mask: list[bool] | None
+    ) -> None:
+        for i, (env_id, seed) in enumerate(zip(self.env_ids, seeds, strict=True)):
+            if seed is not None and (mask is None or mask[i]):
+                self._seeds[env_id] = seed
 
     def begin(self, request: tuple[str, bytes]) -> None:
         """Have it do what was requested."""
@@ -258,9 +270,11 @@ class WorkerProcess:
             "What it printed last may say more.",
             env_ids=sorted(ids, key=lambda env_id: env_id != busy),
             command=self._command,
+            **self._circumstances(busy),
         )
 
     def _timed_out(self, env_id: int, command: str, limit_s: float) -> WorkerTimeout:
+        circumstances = self._circumstances(env_id)  # the signal may end what it hangs in
         stack = python_stack(self.pid, self._stacks)
         self._end_group()
         self._process.join(_TERMINATE_GRACE_S)
@@ -269,7 +283,21 @@ class WorkerProcess:
             f"worker process {self.pid} was killed. Where it hung:\n{stack}",
             env_ids=(env_id,),
             command=command,
+            **circumstances,
         )
+
+    def _circumstances(self, env_id: int) -> dict[str, Any]:
+        """What an env was doing when its process could no longer say so itself."""
+        if self._arrays is None or env_id < 0:
+            return {}
+        stepping = self._words.progress[0] > IDLE
+        return {
+            "seed": self._seeds.get(env_id),
+            "steps_since_reset": int(self._words.progress[1] - self._arrays.reset_at[env_id]),
+            "last_action": next(self._arrays.read_actions(env_id, env_id + 1))
+            if stepping
+            else None,
+        }
 
 
 def _stack_pipe(policy: FaultPolicy) -> tuple[Connection | None, Connection | None]:
