@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import rookery
-from rookery.testing import Faulty, OddError
+from rookery.testing import Fault, Faulty, OddError
 
 CARRIERS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
@@ -194,6 +194,23 @@ def test_a_wrong_observation_shape_is_the_envs_failure(make: Make) -> None:
     with pytest.raises(rookery.EnvFailed, match=r"observation has shape \(3,\).*\(2,\)") as caught:
         venv.step(_actions(0, 0, -8))
     assert isinstance(caught.value, rookery.SpaceError)
+
+
+def test_nan_in_observations_is_warned_of_once(make: Make) -> None:
+    venv = make()
+    venv.reset()
+    with pytest.warns(UserWarning, match=r"envs \[1\] contain NaN"):
+        obs = venv.step(_actions(0, Fault.NOT_A_NUMBER, 0))[0]
+    assert np.isnan(obs[1]).all()
+    for _ in range(600):
+        venv.step(_actions(0, Fault.NOT_A_NUMBER, 0))
+
+
+def test_an_observation_of_a_wrong_kind_is_the_envs_failure(make: Make) -> None:
+    venv = make()
+    venv.reset()
+    with pytest.raises(rookery.EnvFailed, match="observation has dtype <U1"):
+        venv.step(_actions(0, Fault.WRONG_DTYPE, 0))
 
 
 def test_an_env_that_cannot_be_built_leaves_nothing(make: Make) -> None:

@@ -11,13 +11,11 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import Infos
@@ -29,46 +27,17 @@ from rookery.errors import (
     NoPendingCallError,
     PendingCallError,
     RookeryError,
-    SpaceError,
     WorkerError,
     WorkerTimeout,
 )
+from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.crash import CrashRecorder
+from rookery.vector.share import Share
+from rookery.vector.shutdown import CLOSE_GRACE_S, shut_down
 from rookery.vector.statistics import ShareStatistics, Statistics
 from rookery.worker.protocol import Hello, NotFinishedError
 
-ObservationMode = Any  # "same", "different" or (batched space, single space)
-
-
-class Share(Protocol):
-    """Some consecutive envs of a vector env, wherever they live."""
-
-    @property
-    def env_ids(self) -> range:
-        """The indices of its envs."""
-
-    @property
-    def pid(self) -> int:
-        """The process that steps them."""
-
-    @property
-    def busy_s(self) -> float:
-        """Seconds spent stepping."""
-
-    def begin_step(self, buffer: int) -> None:
-        """Begin to step all envs with the actions noted."""
-
-    def request(self, method: str, *args: Any) -> Any:
-        """Prepare a call of a method of the share's EnvBatch; nothing happens yet."""
-
-    def begin(self, request: Any) -> None:
-        """Begin what was prepared."""
-
-    def finish(self, deadline: float | None = None) -> Any:
-        """Wait for what was begun and return its result."""
-
-    def stop(self, deadline: float) -> None:
-        """Give back everything; the envs are closed already, or cannot be."""
+_NAN_CHECK_STEPS = 256  # a look takes 2 us; NaN seldom goes away again
 
 
 class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
@@ -103,13 +72,18 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.metadata = {**hellos[0].metadata, "autoreset_mode": autoreset_mode}
         self.render_mode = hellos[0].render_mode
         self.spec = hellos[0].spec
-        self._decide_spaces(hellos, observation_mode)
+        spaces = agree(shares, hellos, observation_mode)
+        self.single_observation_space = spaces.single_observation_space
+        self.single_action_space = spaces.single_action_space
+        self.observation_space = spaces.observation_space
+        self.action_space = spaces.action_space
         self._mode = autoreset_mode
         self._pending: str | None = None
         self._unfinished: list[Share] = []
         self._results: dict[int, Any] = {}
         self._buffer = 0
         self._vector_steps = 0
+        self._has_warned_of_nan = False
 
     def _ready(self, arrays: BatchArrays, copy: bool) -> None:
         """Take over the arrays that the shares write to; from now on the env can be used."""
@@ -118,33 +92,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._num_buffers = arrays.spaces.num_buffers
         self._begin_steps = tuple(share.begin_step for share in self._shares)
         self._owner_pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _shut_down, self._owner_pid, self._shares)
-
-    def _decide_spaces(self, hellos: Sequence[Hello], observation_mode: ObservationMode) -> None:
-        pairs = [pair for hello in hellos for pair in hello.spaces]
-        self.single_observation_space, self.single_action_space = pairs[0]
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        obs_spaces = [obs for obs, _ in pairs]
-        if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
-            self.observation_space, self.single_observation_space = observation_mode
-        elif observation_mode == "same":
-            self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        elif observation_mode == "different":
-            whole = len(obs_spaces) == self.num_envs
-            per_env = obs_spaces if whole else _per_env(self._shares, hellos)
-            self.observation_space = batch_differing_spaces(per_env)
-        else:
-            raise ConfigError(
-                "observation_mode must be 'same', 'different' or a pair of spaces, "
-                f"got {observation_mode!r}"
-            )
-        for obs, action in pairs[1:]:
-            _check_alike(obs, self.single_observation_space, exactly=observation_mode == "same")
-            if action != self.single_action_space:
-                raise SpaceError(
-                    "All envs must have the same action space; "
-                    f"got {self.single_action_space} and {action}"
-                )
+        self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._shares)
 
     # ---------------------------------------------------------------- reset
 
@@ -238,12 +186,26 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """
         results = self._finish("step", timeout)
         self._vector_steps += 1
+        if self._vector_steps % _NAN_CHECK_STEPS == 1:
+            self._warn_of_nan()
         arrays, b = self._arrays, self._buffer
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
         infos = self._merge_infos(results) if results else {}
         if self._copy:
             return self._observations(), reward.copy(), terminated.copy(), truncated.copy(), infos
         return arrays.batched_obs[b], reward, terminated, truncated, infos
+
+    def _warn_of_nan(self) -> None:
+        for column in self._arrays.obs[self._buffer]:
+            if column.dtype.kind != "f" or self._has_warned_of_nan:
+                continue
+            per_env = np.isnan(column).reshape(self.num_envs, -1).any(axis=1)
+            if per_env.any():
+                self._has_warned_of_nan = True
+                gym.logger.warn(
+                    f"The observations of envs {np.flatnonzero(per_env).tolist()} contain NaN, "
+                    "which no Box space allows; training on them usually fails without a word."
+                )
 
     def _next_buffer(self) -> int:
         self._buffer = (self._buffer + 1) % self._num_buffers
@@ -412,91 +374,19 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if not hasattr(self, "_finalizer"):
             return
         self._finalizer.detach()
-        grace_s = 0.0 if terminate else _CLOSE_GRACE_S if timeout is None else timeout
+        grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
         self._final_statistics = self.statistics()
         self.closed = True
         shares, unfinished = self._shares, self._unfinished
         # Shared memory and semaphores go with the last reference to them.
         del self._arrays, self._begin_steps, self._shares, self._finish_order, self._unfinished
-        _shut_down(self._owner_pid, shares, unfinished, grace_s)
+        shut_down(self._owner_pid, shares, unfinished, grace_s)
 
     def __enter__(self) -> VectorEnv:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-_CLOSE_GRACE_S = 5.0
-
-
-def _shut_down(
-    owner_pid: int,
-    shares: Sequence[Share],
-    unfinished: Sequence[Share] = (),
-    grace_s: float = _CLOSE_GRACE_S,
-) -> None:
-    """Close the envs and stop the shares; the first error of an env is raised at the end."""
-    if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
-        return
-    deadline = time.perf_counter() + grace_s
-    errors: list[RookeryError] = []
-    closing = []
-    try:
-        for share in shares:
-            busy = share in unfinished and _is_late(_outcome(share, deadline))
-            if not busy and _begun_closing(share):
-                closing.append(share)
-        for share in closing:
-            error = _outcome(share, deadline)
-            if isinstance(error, RookeryError):
-                errors.append(error)
-    finally:
-        for share in shares:
-            share.stop(deadline)
-    if errors:
-        raise errors[0]
-
-
-def _outcome(share: Share, deadline: float) -> Exception | None:
-    """What went wrong in what the share was doing; a NotFinishedError if it goes on."""
-    try:
-        share.finish(deadline)
-    except (NotFinishedError, RookeryError) as error:
-        return error
-    return None
-
-
-def _is_late(outcome: Exception | None) -> bool:
-    return isinstance(outcome, NotFinishedError)
-
-
-def _begun_closing(share: Share) -> bool:
-    try:
-        share.begin(share.request("close"))
-    except RookeryError:  # it has died already
-        return False
-    return True
-
-
-def _per_env(shares: Sequence[Share], hellos: Sequence[Hello]) -> list[Any]:
-    spaces = []
-    for share, hello in zip(shares, hellos, strict=True):
-        obs = [obs for obs, _ in hello.spaces]
-        spaces += obs if len(obs) == len(share.env_ids) else obs * len(share.env_ids)
-    return spaces
-
-
-def _check_alike(space: Any, first: Any, exactly: bool) -> None:
-    if exactly and space != first:
-        raise SpaceError(
-            f"All envs must have the same observation space; got {first} and {space}. If only "
-            "their bounds differ, use observation_mode='different'."
-        )
-    if not exactly and not is_space_dtype_shape_equiv(space, first):
-        raise SpaceError(
-            f"The envs' observation spaces differ in shape or dtype: {first} and {space}"
-        )
 
 
 def _take_mask(options: dict[str, Any] | None, num_envs: int) -> list[bool] | None:

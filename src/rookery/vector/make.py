@@ -16,7 +16,8 @@ from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import resolve_start_method
 
 if TYPE_CHECKING:
-    from rookery.vector.base import ObservationMode, VectorEnv
+    from rookery.vector.agreement import ObservationMode
+    from rookery.vector.base import VectorEnv
 
 BACKENDS = ("auto", "serial", "process")
 

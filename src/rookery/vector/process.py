@@ -19,11 +19,13 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.travel import by_value
 from rookery.errors import ConfigError, PicklingError
 from rookery.memory import SharedBlock
-from rookery.vector.base import ObservationMode, Share, VectorEnv
+from rookery.vector.agreement import ObservationMode
+from rookery.vector.base import VectorEnv
 from rookery.vector.cpus import usable_cpus
 from rookery.vector.local import LocalShare
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
+from rookery.vector.share import Share
 from rookery.worker.board import Board
 from rookery.worker.child import WorkerProcess
 from rookery.worker.faults import FaultPolicy

@@ -10,7 +10,8 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe, make_recipes
-from rookery.vector.base import ObservationMode, VectorEnv
+from rookery.vector.agreement import ObservationMode
+from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalShare
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.worker.protocol import Hello

@@ -1,0 +1,79 @@
+"""Which spaces a vector env has, given what its envs have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gymnasium import Space
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
+
+from rookery.errors import ConfigError, SpaceError
+from rookery.vector.share import Share
+from rookery.worker.protocol import Hello
+
+ObservationMode: TypeAlias = Any  # "same", "different" or (batched space, single space)
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The four spaces of a vector env, under Gymnasium's names."""
+
+    single_observation_space: Space[Any]
+    single_action_space: Space[Any]
+    observation_space: Space[Any]
+    action_space: Space[Any]
+
+
+def agree(
+    shares: Sequence[Share], hellos: Sequence[Hello], observation_mode: ObservationMode
+) -> Spaces:
+    """Check that the envs' spaces go together, and batch them.
+
+    Raises:
+        SpaceError: when they do not.
+        ConfigError: when the mode is none.
+    """
+    num_envs = shares[-1].env_ids.stop
+    pairs = [pair for hello in hellos for pair in hello.spaces]
+    single, action = pairs[0]
+    if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
+        batched, single = observation_mode
+    elif observation_mode == "same":
+        batched = batch_space(single, num_envs)
+    elif observation_mode == "different":
+        batched = batch_differing_spaces(_per_env(shares, hellos))
+    else:
+        raise ConfigError(
+            "observation_mode must be 'same', 'different' or a pair of spaces, "
+            f"got {observation_mode!r}"
+        )
+    for other, other_action in pairs[1:]:
+        _check_alike(other, single, exactly=observation_mode == "same")
+        if other_action != action:
+            raise SpaceError(
+                f"All envs must have the same action space; got {action} and {other_action}"
+            )
+    return Spaces(single, action, batched, batch_space(action, num_envs))
+
+
+def _per_env(shares: Sequence[Share], hellos: Sequence[Hello]) -> list[Any]:
+    spaces = []
+    for share, hello in zip(shares, hellos, strict=True):
+        obs = [obs for obs, _ in hello.spaces]
+        spaces += obs if len(obs) == len(share.env_ids) else obs * len(share.env_ids)
+    return spaces
+
+
+def _check_alike(space: Any, first: Any, exactly: bool) -> None:
+    if exactly and space != first:
+        raise SpaceError(
+            f"All envs must have the same observation space; got {first} and {space}. If only "
+            "their bounds differ, use observation_mode='different'."
+        )
+    if not exactly and not is_space_dtype_shape_equiv(space, first):
+        raise SpaceError(
+            f"The envs' observation spaces differ in shape or dtype: {first} and {space}"
+        )
