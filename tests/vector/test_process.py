@@ -59,6 +59,14 @@ def test_a_worker_killed_between_calls_is_noticed_by_the_next() -> None:
                 venv.step(np.array([0, 0, 0]))
 
 
+def test_closing_right_after_a_worker_was_killed_is_no_error() -> None:
+    for _ in range(5):
+        venv = _make()
+        venv.reset()
+        os.kill(venv.pids[0], signal.SIGKILL)
+        venv.close()
+
+
 def test_the_remote_traceback_is_shown_as_the_cause() -> None:
     with _make() as venv:
         venv.reset()

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from rookery.errors import RookeryError
+from rookery.errors import RookeryError, WorkerDied
 from rookery.vector.share import Share
 from rookery.worker.protocol import NotFinishedError
 
@@ -32,7 +32,8 @@ def shut_down(
                 closing.append(share)
         for share in closing:
             error = _outcome(share, deadline)
-            if isinstance(error, RookeryError):
+            # A worker that has died is closed enough; whoever used it was told, or did not care.
+            if isinstance(error, RookeryError) and not isinstance(error, WorkerDied):
                 errors.append(error)
     finally:
         for share in shares:
