@@ -143,8 +143,8 @@ _SB3_SUBPROC = ("SB3, Subproc", "SB3, Subproc, 1 thread")
 _SLEEP = "env that sleeps 5 ms, 8 envs on 8 workers"
 
 _THREE_ON_TWO = (
-    "the caller and two workers are three busy processes on two cores; this kernel often puts two "
-    "of them on one core for a while"
+    "probably that the caller and two workers are three busy processes on two cores, and the kernel "
+    "was seen to put two of them on one core"
 )
 _NOTES = {
     ("cartpole-8", "workers, share of the limit"): _THREE_ON_TWO,
@@ -153,17 +153,13 @@ _NOTES = {
     ("cartpole-64", "workers, share of the limit"): _THREE_ON_TWO,
     ("cartpole-64", "workers / SB3 SubprocVecEnv"): _THREE_ON_TWO,
     ("cartpole-8", "`caller_steps=True`, share of the limit"): (
-        "a step's fixed cost, about 10 us, is a fifth of what eight CartPoles take"
+        "a step of eight envs that do nothing takes about 10 us here"
     ),
-    ("cartpole-64", "`caller_steps=True`, share of the limit"): (
-        "writing results, 0.7 us per env, is a tenth of a CartPole's step"
-    ),
+    ("cartpole-64", "`caller_steps=True`, share of the limit"): "cause not isolated",
     ("image-16", "workers / SyncVectorEnv"): (
-        "the copy out of shared memory reads lines that another core wrote; `copy=False` is faster"
+        "probably the copy out of shared memory; with `copy=False` the workers are faster"
     ),
-    ("rollouts-16", "rookery / SB3 PPO on SubprocVecEnv"): (
-        "two thirds of the time are the CartPoles' own steps"
-    ),
+    ("rollouts-16", "rookery / SB3 PPO on SubprocVecEnv"): "cause not isolated",
     ("ppo-cartpole", "SB3 on DummyVecEnv: seeds that reach 475 in evaluation"): "SB3's own result",
 }
 
