@@ -143,8 +143,8 @@ _SB3_SUBPROC = ("SB3, Subproc", "SB3, Subproc, 1 thread")
 _SLEEP = "env that sleeps 5 ms, 8 envs on 8 workers"
 
 _THREE_ON_TWO = (
-    "probably that the caller and two workers are three busy processes on two cores, and the kernel "
-    "was seen to put two of them on one core"
+    "probably that the caller and two workers are three busy processes on two cores, and the "
+    "kernel was seen to put two of them on one core"
 )
 _NOTES = {
     ("cartpole-8", "workers, share of the limit"): _THREE_ON_TWO,
