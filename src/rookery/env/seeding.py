@@ -33,6 +33,15 @@ def env_seeds(root_seed: int | None, num_envs: int) -> list[int]:
     return seeds
 
 
+def remember_seeds(
+    known: list[int | None], seeds: Sequence[int | None], mask: Sequence[bool] | None
+) -> None:
+    """Note in ``known`` the seeds of a reset: those given, of the envs that ``mask`` selects."""
+    for i, seed in enumerate(seeds):
+        if seed is not None and (mask is None or mask[i]):
+            known[i] = seed
+
+
 def derived_seed(seed: int | None, attempt: int) -> int | None:
     """The seed of an env that takes the place of one seeded with ``seed``, for the n-th time.
 

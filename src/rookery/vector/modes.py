@@ -6,7 +6,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.errors import ConfigError
 
-_BY_NAME = {mode.name.lower(): mode for mode in AutoresetMode}
+_NAMES = sorted(mode.name.lower() for mode in AutoresetMode)
 
 
 def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
@@ -20,4 +20,4 @@ def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     for candidate in AutoresetMode:
         if mode in (candidate.value, candidate.name, candidate.name.lower()):
             return candidate
-    raise ConfigError(f"autoreset_mode must be one of {sorted(_BY_NAME)}, got {mode!r}")
+    raise ConfigError(f"autoreset_mode must be one of {_NAMES}, got {mode!r}")

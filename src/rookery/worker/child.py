@@ -12,6 +12,7 @@ from typing import Any
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
+from rookery.env.seeding import remember_seeds
 from rookery.env.travel import by_value
 from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
 from rookery.memory import SharedBlock
@@ -65,7 +66,7 @@ class WorkerProcess:
         self._command = "make"
         self._words = _NO_WORDS
         self._arrays: BatchArrays | None = None
-        self._seeds: dict[int, int] = {}
+        self._seeds: list[int | None] = [None] * len(env_ids)
         self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
         self._named = True
@@ -127,20 +128,14 @@ class WorkerProcess:
             PicklingError: when an argument cannot travel.
         """
         if method == "reset":
-            self._note_seeds(*args)
+            _, seeds, _, mask = args
+            remember_seeds(self._seeds, seeds, mask)
         try:
             return method, by_value((method, args))
         except Exception as error:
             raise PicklingError(
                 f"An argument of {method} cannot be sent to a worker: {error}"
             ) from error
-
-    def _note_seeds(
-        self, buffer: int, seeds: list[int | None], options: Any, mask: list[bool] | None
-    ) -> None:
-        for i, (env_id, seed) in enumerate(zip(self.env_ids, seeds, strict=True)):
-            if seed is not None and (mask is None or mask[i]):
-                self._seeds[env_id] = seed
 
     def begin(self, request: tuple[str, bytes]) -> None:
         """Have it do what was requested."""
@@ -292,7 +287,7 @@ class WorkerProcess:
             return {}
         stepping = self._words.progress[0] > IDLE
         return {
-            "seed": self._seeds.get(env_id),
+            "seed": self._seeds[env_id - self.env_ids.start],
             "steps_since_reset": int(self._words.progress[1] - self._arrays.reset_at[env_id]),
             "last_action": next(self._arrays.read_actions(env_id, env_id + 1))
             if stepping

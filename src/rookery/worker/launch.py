@@ -129,15 +129,13 @@ def _private_start(threads: int | None) -> Iterator[None]:
         _replaced(os, "getcwd", _directory_or_root),
         _own_server(threads),
     ):
-        yield_config = process.current_process()._config  # type: ignore[attr-defined]
-        daemon = yield_config.pop(
-            "daemon", None
-        )  # a daemonic caller may start workers all the same
+        config = process.current_process()._config  # type: ignore[attr-defined]
+        daemon = config.pop("daemon", None)  # a daemonic caller may start workers all the same
         try:
             yield
         finally:
             if daemon is not None:
-                yield_config["daemon"] = daemon
+                config["daemon"] = daemon
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import psutil
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.batch import Infos
-from rookery.env.seeding import derived_seed
+from rookery.env.seeding import derived_seed, remember_seeds
 from rookery.errors import EnvFailed, WorkerDied, WorkerError, WorkerTimeout
 from rookery.memory import SharedBlock
 from rookery.worker.board import Board
@@ -92,7 +92,8 @@ class SupervisedWorker:
             return
         self._renew()
         if self._method == "reset":
-            self._note_seeds(*self._args)
+            self._buffer, seeds, _, mask = self._args
+            remember_seeds(self._seeds, seeds, mask)
         elif self._method == "set_attr":
             self._attributes[self._args[0]] = self._args
         try:
@@ -109,7 +110,8 @@ class SupervisedWorker:
             result = self._worker.finish(deadline)
         except _FAULTS as error:
             if self._method == "step":
-                return self._close_transitions(error, [])
+                self._count(error)
+                return self._replace(str(error), [], survivors=())
             if self._method == "reset":
                 return self._reset_again(error)
             raise
@@ -126,17 +128,14 @@ class SupervisedWorker:
 
     # ---------------------------------------------------------------- faults
 
-    def _close_transitions(self, error: WorkerError, infos: Infos) -> Infos:
+    def _replace(self, cause: str, infos: Infos, survivors: tuple[int, ...]) -> Infos:
         """Replace the worker and close what its envs were doing.
 
         Args:
-            error: why.
-            infos: of envs whose episode ended by itself in this very step; those stay as they are.
+            cause: why.
+            infos: what this very step has told already.
+            survivors: envs whose episode ended by itself in it; their results stay as they are.
         """
-        self._count(error)
-        return self._replace(str(error), infos, survivors=())
-
-    def _replace(self, cause: str, infos: Infos, survivors: tuple[int, ...]) -> Infos:
         self._begin_restart()
         closed = [env_id for env_id in self.env_ids if env_id not in survivors]
         buffer = self._buffer
@@ -149,17 +148,8 @@ class SupervisedWorker:
                 (env_id, {"final_obs": obs, "final_info": {"fault": fault}})
                 for env_id, obs in zip(closed, last, strict=True)
             ]
-            infos = finals + infos + self._reset_now(buffer)
+            infos = finals + infos + self._reset_anew(None, None)
         return sorted(infos, key=lambda item: item[0])
-
-    def _reset_now(self, buffer: int) -> Infos:
-        self._renew()
-        try:
-            return list(self._have("reset", buffer, self._new_seeds(), None, None))
-        except _FAULTS as error:
-            self._count(error)
-            self._begin_restart()
-            return self._reset_now(buffer)
 
     def _reset_again(self, error: WorkerError) -> Infos:
         """Reset in a new worker what could not be reset in the old one."""
@@ -168,11 +158,17 @@ class SupervisedWorker:
             raise error  # the envs that were to be left alone are lost; no flag could tell
         self._count(error)
         self._begin_restart()
-        self._renew()
-        try:
-            return list(self._have("reset", self._buffer, self._new_seeds(), options, mask))
-        except _FAULTS as again:
-            return self._reset_again(again)
+        return self._reset_anew(options, mask)
+
+    def _reset_anew(self, options: Any, mask: Any) -> Infos:
+        """Reset the envs of a worker that is starting; in another one, should that fail too."""
+        while True:
+            self._renew()
+            try:
+                return list(self._have("reset", self._buffer, self._new_seeds(), options, mask))
+            except _FAULTS as error:
+                self._count(error)
+                self._begin_restart()
 
     def _have(self, method: str, *args: Any) -> Any:
         """Have the present worker call a method of its batch, and wait for it."""
@@ -208,14 +204,6 @@ class SupervisedWorker:
             except _FAULTS as error:
                 self._count(error)
                 self._begin_restart()
-
-    def _note_seeds(
-        self, buffer: int, seeds: list[int | None], options: Any, mask: list[bool] | None
-    ) -> None:
-        self._buffer = buffer
-        for i, seed in enumerate(seeds):
-            if seed is not None and (mask is None or mask[i]):
-                self._seeds[i] = seed
 
     def _new_seeds(self) -> list[int | None]:
         return [derived_seed(seed, self._attempt) for seed in self._seeds]
