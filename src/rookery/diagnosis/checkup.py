@@ -70,6 +70,16 @@ def _make(recipe: EnvRecipe, num_envs: int, num_workers: int, **options: Any) ->
     )
 
 
+def _trouble(recipe: EnvRecipe, num_envs: int, num_workers: int, **options: Any) -> str:
+    """What goes wrong when envs are built, reset and closed; empty if nothing does."""
+    try:
+        with _make(recipe, num_envs, num_workers, **options) as venv:
+            venv.reset(seed=0)
+    except RookeryError as error:
+        return _first_line(error)
+    return ""
+
+
 def _travels(recipe: EnvRecipe) -> Finding:
     parts = {"env": recipe.source, "wrappers": recipe.wrappers, "env_kwargs": dict(recipe.kwargs)}
     for name, value in parts.items():
@@ -87,33 +97,27 @@ def _travels(recipe: EnvRecipe) -> Finding:
 def _starts(recipe: EnvRecipe, method: str) -> Finding:
     check = f"start method {method}"
     started = time.perf_counter()
-    try:
-        with _make(recipe, 1, 1, start_method=method) as venv:
-            venv.reset(seed=0)
-    except RookeryError as error:
+    trouble = _trouble(recipe, 1, 1, start_method=method)
+    if trouble:
         way_out = "read the error; the env fails in a process of its own"
-        return Finding(check, "fail", _first_line(error), way_out)
+        return Finding(check, "fail", trouble, way_out)
     return Finding(check, "ok", f"built and reset in {time.perf_counter() - started:.2f} s")
 
 
 def _two_in_one_process(recipe: EnvRecipe) -> list[Finding]:
-    try:
-        with _make(recipe, 2, 1) as venv:
-            venv.reset(seed=0)
-    except RookeryError as error:
+    check, trouble = "two in one process", _trouble(recipe, 2, 1)
+    if trouble:
         way_out = "isolate=True gives every env a process of its own"
-        return [Finding("two in one process", "note", _first_line(error), way_out)]
-    return [Finding("two in one process", "ok", "several envs can share a worker")]
+        return [Finding(check, "note", trouble, way_out)]
+    return [Finding(check, "ok", "several envs can share a worker")]
 
 
 def _two_processes(recipe: EnvRecipe) -> list[Finding]:
-    try:
-        with _make(recipe, 2, 2) as venv:
-            venv.reset(seed=0)
-    except RookeryError as error:
+    check, trouble = "two processes", _trouble(recipe, 2, 2)
+    if trouble:
         way_out = "something outside the processes is shared: a port, a file, a device?"
-        return [Finding("two processes", "fail", _first_line(error), way_out)]
-    return [Finding("two processes", "ok", "envs in two processes do not disturb each other")]
+        return [Finding(check, "fail", trouble, way_out)]
+    return [Finding(check, "ok", "envs in two processes do not disturb each other")]
 
 
 def _seeding(recipe: EnvRecipe) -> list[Finding]:
