@@ -72,6 +72,35 @@ def test_calls_attributes_and_frames_come_from_every_env(make: Make) -> None:
     assert [frame.shape for frame in venv.render()] == [(2, 2, 3)] * 3
 
 
+def test_functions_are_applied_where_the_envs_live(make: Make) -> None:
+    venv = make("CartPole-v1", 3)
+    assert venv.apply(lambda env: env.unwrapped.spec.id) == ["CartPole-v1"] * 3
+    venv.apply(lambda env: setattr(env.unwrapped, "gravity", 5.0), [2, 0])
+    assert venv.apply(lambda env: env.unwrapped.gravity, [1, 2]) == [9.8, 5.0]
+    with pytest.raises(rookery.UsageError, match="there is no env 3"):
+        venv.apply(repr, [3])
+
+
+def test_each_env_may_have_options_of_its_own(make: Make) -> None:
+    venv = make("CartPole-v1", 3)
+    narrow = {"low": 0.0, "high": 0.0}
+    obs, _ = venv.reset(seed=0, options=[narrow, None, narrow])
+    assert [bool(row.any()) for row in obs] == [False, True, False]
+    with pytest.raises(rookery.UsageError, match="2 entries for 3 envs"):
+        venv.reset(options=[None, None])
+
+
+def test_infos_can_be_had_as_one_dict_for_each_env(make: Make) -> None:
+    venv = make(env_kwargs={"render_mode": "rgb_array"})
+    plain = make(env_kwargs={"render_mode": "rgb_array"})
+    venv.infos_per_env = True
+    _, vector_form = plain.reset(seed=0)
+    _, infos = venv.reset(seed=0)
+    assert len(infos) == NUM_ENVS and all(type(info) is dict for info in infos)
+    for key in (key for key in vector_form if not key.startswith("_")):
+        assert [info[key] for info in infos] == list(vector_form[key])
+
+
 def test_wrong_numbers_of_values_are_refused(make: Make) -> None:
     venv = make()
     with pytest.raises(rookery.ConfigError, match="2 values for 3 envs"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -135,7 +135,7 @@ class EnvBatch:
         self,
         buffer: int,
         seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
+        options: Sequence[dict[str, Any] | None] | dict[str, Any] | None,
         mask: Sequence[bool] | None = None,
     ) -> Infos:
         """Reset the envs; results go into buffer ``buffer``.
@@ -143,7 +143,7 @@ class EnvBatch:
         Args:
             buffer: where to write.
             seeds: one for each env of this batch.
-            options: given to every env's reset.
+            options: given to every env's reset; a sequence has one for each env of this batch.
             mask: which envs of this batch to reset, None means all. The others keep their state
                 and their last observation.
 
@@ -155,7 +155,8 @@ class EnvBatch:
             if mask is not None and not mask[i]:
                 self._carry_over(env_id, buffer)
                 continue
-            obs, info = self._start_episode(i, seeds[i], options)
+            own = options if options is None or isinstance(options, dict) else options[i]
+            obs, info = self._start_episode(i, seeds[i], own)
             try:
                 self._write_obs[buffer][i](obs)
             except Exception as error:
@@ -188,6 +189,22 @@ class EnvBatch:
                 attribute = env.get_wrapper_attr(name)
                 results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
             except Exception as error:
+                raise self._failure(error, i, f"call of {name!r}") from error
+        return results
+
+    def apply(
+        self, function: Callable[[gym.Env[Any, Any]], Any], env_ids: Sequence[int]
+    ) -> list[tuple[int, Any]]:
+        """For those of ``env_ids`` that are of this batch: id and ``function(env)``."""
+        results = []
+        for env_id in env_ids:
+            if env_id not in self._ids:
+                continue
+            i = env_id - self._ids.start
+            try:
+                results.append((env_id, function(self.envs[i])))
+            except Exception as error:
+                name = getattr(function, "__name__", repr(function))
                 raise self._failure(error, i, f"call of {name!r}") from error
         return results
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -37,6 +37,8 @@ from rookery.vector.shutdown import CLOSE_GRACE_S, shut_down
 from rookery.vector.statistics import ShareStatistics, Statistics
 from rookery.worker.protocol import Hello, NotFinishedError
 
+Options: TypeAlias = "dict[str, Any] | Sequence[dict[str, Any] | None] | None"
+
 _NAN_CHECK_STEPS = 256  # a look takes 2 us; NaN seldom goes away again
 
 
@@ -52,11 +54,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         num_workers: how many worker processes there are.
         choice: what ``backend="auto"`` chose, and why; None if it was not asked.
         crash_recorder: keeps what the envs are told, for reports of failures; None keeps nothing.
+        infos_per_env: True has ``reset`` and ``step`` return infos as a list with one dict for each
+            env, in place of Gymnasium's vector form.
     """
 
     backend: str
     choice: Any = None
     crash_recorder: CrashRecorder | None = None
+    infos_per_env: bool = False
 
     def _adopt(
         self,
@@ -100,13 +105,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        options: Options = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those that ``options["reset_mask"]`` selects.
 
         Args:
             seed: an int means ``seed + i`` for env ``i``; a sequence holds one, or None, for each.
-            options: given to every env, without ``"reset_mask"`` (bool ``[num_envs]``).
+            options: given to every env, without ``"reset_mask"`` (bool ``[num_envs]``); or a list
+                with one dict, or None, for each env.
 
         Returns:
             Observations, batched, and infos in Gymnasium's vector form.
@@ -121,20 +127,22 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def reset_async(
         self,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        options: Options = None,
     ) -> None:
         """Begin a reset; :meth:`reset_wait` returns its result."""
         self._require_idle("reset")
         seeds = consecutive_seeds(seed, self.num_envs)
-        options = dict(options) if options is not None else None
-        mask = _take_mask(options, self.num_envs)
+        options, mask = _separated(options, self.num_envs)
         if self.crash_recorder is not None:
             self.crash_recorder.note_reset(seeds, options, mask)
         buffer = self._next_buffer()
         self._begin_all(
             "reset",
             [
-                (buffer, seeds[ids.start : ids.stop], options, mask and mask[ids.start : ids.stop])
+                tuple(
+                    part[ids.start : ids.stop] if isinstance(part, list) else part
+                    for part in (buffer, seeds, options, mask)
+                )
                 for ids in self._ranges()
             ],
         )
@@ -190,7 +198,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._warn_of_nan()
         arrays, b = self._arrays, self._buffer
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
-        infos = self._merge_infos(results) if results else {}
+        infos = self._merge_infos(results) if results or self.infos_per_env else {}
         if self._copy:
             return self._observations(), reward.copy(), terminated.copy(), truncated.copy(), infos
         return arrays.batched_obs[b], reward, terminated, truncated, infos
@@ -220,7 +228,13 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         columns = self._arrays.obs[self._buffer]
         return batched(self.single_observation_space, iter([column.copy() for column in columns]))
 
-    def _merge_infos(self, results: dict[int, Infos]) -> dict[str, Any]:
+    def _merge_infos(self, results: dict[int, Infos]) -> Any:
+        if self.infos_per_env:
+            per_env: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+            for share_infos in results.values():
+                for env_id, info in share_infos:
+                    per_env[env_id].update(info)
+            return per_env
         infos: dict[str, Any] = {}
         for first_id in sorted(results):
             for env_id, info in results[first_id]:
@@ -247,6 +261,28 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """The attribute ``name`` of every env."""
         return self.call(name)
+
+    def apply(
+        self, function: Callable[[Any], Any], env_ids: Sequence[int] | None = None
+    ) -> list[Any]:
+        """``function(env)`` of some envs, called where each env lives.
+
+        Args:
+            function: gets an env, wrappers and all. It travels by value, as its result does.
+            env_ids: which envs; None means all.
+
+        Returns:
+            A result for each of ``env_ids``, in their order.
+        """
+        self._require_idle("apply")
+        ids = list(range(self.num_envs)) if env_ids is None else [int(i) for i in env_ids]
+        for env_id in ids:
+            if not 0 <= env_id < self.num_envs:
+                raise ConfigError(f"apply: there is no env {env_id}, only 0 to {self.num_envs - 1}")
+        self._begin_all("apply", [(function, ids)] * len(self._shares))
+        results = self._finish("apply", None)
+        by_id = dict(pair for pairs in results.values() for pair in pairs)
+        return [by_id[env_id] for env_id in ids]
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
         """Set an attribute of every env: one value for all, or a list or tuple of one for each."""
@@ -389,11 +425,21 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.close()
 
 
-def _take_mask(options: dict[str, Any] | None, num_envs: int) -> list[bool] | None:
-    """Remove ``"reset_mask"`` from the options and check it as Gymnasium does."""
-    if options is None or "reset_mask" not in options:
-        return None
-    mask = options.pop("reset_mask")
+def _separated(options: Options, num_envs: int) -> tuple[Options, list[bool] | None]:
+    """Options for the envs, and the mask that was among them."""
+    if options is None:
+        return None, None
+    if not isinstance(options, dict):
+        if len(options) != num_envs:
+            raise ConfigError(f"options has {len(options)} entries for {num_envs} envs")
+        return list(options), None
+    options = dict(options)
+    mask = options.pop("reset_mask", None)
+    return options, None if mask is None else _checked_mask(mask, num_envs)
+
+
+def _checked_mask(mask: Any, num_envs: int) -> list[bool]:
+    """A reset mask, checked as Gymnasium does."""
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
         kind = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
         raise TypeError(f"options['reset_mask'] must be a bool numpy array, got {kind}")

@@ -26,10 +26,10 @@ _MOST_EVENTS = 100_000  # of a vector env that are kept; older ones are forgotte
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset: one seed for each env, the options, and which envs (None means all)."""
+    """A reset: one seed for each env, options (a list has one for each), which envs (None: all)."""
 
     seeds: Sequence[int | None]
-    options: dict[str, Any] | None
+    options: Any
     mask: Sequence[bool] | None
 
 
@@ -130,7 +130,7 @@ class CrashRecorder:
     def note_reset(
         self,
         seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
+        options: Any,
         mask: Sequence[bool] | None,
     ) -> None:
         """Keep a reset; one that seeds all envs makes all before it unimportant."""
@@ -171,6 +171,8 @@ def _only(env_id: int) -> Any:
             return Step([leaf[env_id : env_id + 1] for leaf in event.leaves])
         if event.mask is not None and not event.mask[env_id]:
             return None
-        return Reset([event.seeds[env_id]], event.options, None)
+        options = event.options
+        own = [options[env_id]] if isinstance(options, list) else options
+        return Reset([event.seeds[env_id]], own, None)
 
     return of_one
