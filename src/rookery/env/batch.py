@@ -12,11 +12,11 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchArrays
 from rookery.env.deferred import Workshop
 from rookery.env.failure import env_failed
+from rookery.env.outbox import Outbox
 from rookery.env.recipe import EnvRecipe
+from rookery.env.slab import News
 from rookery.env.spaces import writer
 from rookery.errors import EnvFailed, UsageError
-
-Infos = list[tuple[int, dict[str, Any]]]  # (env id, an info that is not empty), ids ascending
 
 IDLE = 0  # progress words; env i is i + 1 while it steps and -(i + 1) while it is reset
 
@@ -56,7 +56,12 @@ class EnvBatch:
                 raise self._failure(error, i, "make") from error
 
     def attach(
-        self, arrays: BatchArrays, autoreset_mode: AutoresetMode, progress: Any = None
+        self,
+        arrays: BatchArrays,
+        autoreset_mode: AutoresetMode,
+        progress: Any = None,
+        *,
+        travels: bool = False,
     ) -> None:
         """Say where results go and what happens when an episode ends.
 
@@ -65,6 +70,7 @@ class EnvBatch:
             autoreset_mode: what happens when an episode ends.
             progress: int64 ``[2]``, where the busy env and the steps of the batch are noted for
                 whoever watches.
+            travels: whether the caller is another process.
         """
         self._arrays = arrays
         self._reset_at = arrays.reset_at[self._ids.start : self._ids.stop].data
@@ -72,9 +78,13 @@ class EnvBatch:
         self._mode = autoreset_mode
         self._env_steps = [env.step for env in self.envs]
         space = arrays.spaces.observation_space
+        self._free: list[bytes] = []
         self._write_obs = [
-            [writer(space, iter(columns), env_id, "observation") for env_id in self._ids]
+            [writer(space, iter(columns), self._free, i, "observation") for i in self._ids]
             for columns in arrays.obs
+        ]
+        self._outboxes = [
+            Outbox(arrays.slab, b, self._free, travels) for b in range(len(arrays.obs))
         ]
         # Writing a scalar through a memoryview takes 28 ns, through numpy indexing 65 ns.
         self._outcomes: list[list[Any]] = [
@@ -82,10 +92,13 @@ class EnvBatch:
             for columns in zip(arrays.reward, arrays.terminated, arrays.truncated, strict=True)
         ]
 
-    def step(self, buffer: int) -> Infos:
+    def step(self, buffer: int) -> News | None:
         """Step every env with the action noted for it; results go into buffer ``buffer``.
 
         In the next-step mode an env whose episode has ended is reset instead, its action ignored.
+
+        Returns:
+            What to tell of infos and free values; None if there are none.
 
         Raises:
             EnvFailed: when an env raises; the envs after it were not stepped.
@@ -95,14 +108,16 @@ class EnvBatch:
         started = time.perf_counter()
         if self._mode is AutoresetMode.DISABLED:
             self._require_episodes()
-        infos: Infos = []
         ended, same_step = self._ended, self._mode is AutoresetMode.SAME_STEP
         reward: Any
         rewards, terminateds, truncateds = self._outcomes[buffer]
         actions = self._arrays.read_actions(self._ids.start, self._ids.stop)
         writers, progress = self._write_obs[buffer], self._progress
+        outbox, free, final = self._outboxes[buffer], self._free, None
+        used = outbox.used
         self._steps = progress[1] = self._steps + 1
         self._latest = buffer
+        free.clear()
         for i, env_id in enumerate(self._ids):
             action = next(actions)
             progress[0] = env_id + 1
@@ -115,21 +130,24 @@ class EnvBatch:
                     if terminated or truncated:
                         ended[i] = True
                         if same_step:
-                            infos.append((env_id, {"final_obs": obs, "final_info": info}))
+                            final = outbox.final(obs, info)
                             obs, info = self._start_episode(i)
                 writers[i](obs)
                 rewards[env_id] = reward
                 terminateds[env_id] = terminated
                 truncateds[env_id] = truncated
-                if info:
-                    infos.append((env_id, info))
+                if info or free or final:
+                    outbox.post(env_id, info, final)
+                    final = None
+                elif used and env_id in used:
+                    outbox.clear(env_id)
             except EnvFailed:
                 raise
             except (Exception, SystemExit) as error:
                 raise self._failure(error, i, "step", action) from error
         progress[0] = IDLE
         self.busy_s += time.perf_counter() - started
-        return infos
+        return outbox.news() if outbox.has_posted else None
 
     def reset(
         self,
@@ -137,7 +155,7 @@ class EnvBatch:
         seeds: Sequence[int | None],
         options: Sequence[dict[str, Any] | None] | dict[str, Any] | None,
         mask: Sequence[bool] | None = None,
-    ) -> Infos:
+    ) -> News | None:
         """Reset the envs; results go into buffer ``buffer``.
 
         Args:
@@ -147,10 +165,14 @@ class EnvBatch:
             mask: which envs of this batch to reset, None means all. The others keep their state
                 and their last observation.
 
+        Returns:
+            What to tell of infos and free values; None if there are none.
+
         Raises:
             EnvFailed: when an env raises.
         """
-        infos: Infos = []
+        outbox = self._outboxes[buffer]
+        self._free.clear()
         for i, env_id in enumerate(self._ids):
             if mask is not None and not mask[i]:
                 self._carry_over(env_id, buffer)
@@ -159,13 +181,12 @@ class EnvBatch:
             obs, info = self._start_episode(i, seeds[i], own)
             try:
                 self._write_obs[buffer][i](obs)
+                outbox.post(env_id, info)
             except Exception as error:
                 raise self._failure(error, i, "reset") from error
-            if info:
-                infos.append((env_id, info))
         self._latest = buffer
         self._progress[0] = IDLE
-        return infos
+        return outbox.news() if outbox.has_posted else None
 
     def resume(self, latest: int, seeds: Sequence[int | None]) -> None:
         """Stand in for a batch that was lost: all episodes are over, none of the envs is reset.
@@ -256,6 +277,7 @@ class EnvBatch:
     def _carry_over(self, env_id: int, buffer: int) -> None:
         for new, old in zip(self._arrays.obs[buffer], self._arrays.obs[self._latest], strict=True):
             new[env_id] = old[env_id]
+        self._outboxes[buffer].keep(env_id)
 
     def _failure(self, error: BaseException, i: int, command: str, action: Any = None) -> EnvFailed:
         stepped = command in ("step", "reset")

@@ -18,9 +18,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
-from rookery.env.batch import Infos
+from rookery.env.inbox import Inbox
 from rookery.env.seeding import consecutive_seeds
-from rookery.env.spaces import batched
+from rookery.env.slab import News, SlabFull, SlabShape
 from rookery.errors import (
     ClosedError,
     ConfigError,
@@ -95,6 +95,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._arrays = arrays
         self._copy = copy
         self._num_buffers = arrays.spaces.num_buffers
+        self._inbox = Inbox(arrays)
         self._begin_steps = tuple(share.begin_step for share in self._shares)
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._shares)
@@ -150,7 +151,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
         results = self._finish("reset", timeout)
-        return self._observations(), self._merge_infos(results)
+        return self._observations(), self._infos(results)
 
     # ---------------------------------------------------------------- step
 
@@ -176,7 +177,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a step; :meth:`step_wait` returns its result."""
         if self.closed or self._pending is not None:
             self._require_idle("step")
-        self._arrays.write_actions(actions)
+        if self._inbox.wanted is not None:
+            self._enlarge_slab()
+        self._write_actions(actions)
         if self.crash_recorder is not None:
             self.crash_recorder.note_step(actions)
         buffer = self._next_buffer()
@@ -198,10 +201,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._warn_of_nan()
         arrays, b = self._arrays, self._buffer
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
-        infos = self._merge_infos(results) if results or self.infos_per_env else {}
+        obs = self._observations()
+        infos = self._infos(results) if results or self.infos_per_env else {}
         if self._copy:
-            return self._observations(), reward.copy(), terminated.copy(), truncated.copy(), infos
-        return arrays.batched_obs[b], reward, terminated, truncated, infos
+            return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
+        return obs, reward, terminated, truncated, infos
 
     def _warn_of_nan(self) -> None:
         for column in self._arrays.obs[self._buffer]:
@@ -220,26 +224,40 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return self._buffer
 
     def _observations(self) -> Any:
+        """The observations of the present buffer, batched: copies, or views with copy=False."""
+        arrays, b = self._arrays, self._buffer
+        if arrays.free_obs:
+            self._inbox.read_free(b, range(self.num_envs))
+            return arrays.observations(b)
+        obs = arrays.batched_obs[b]
         if not self._copy:
-            return self._arrays.batched_obs[self._buffer]
-        obs = self._arrays.batched_obs[self._buffer]
-        if type(obs) is np.ndarray:
-            return obs.copy()
-        columns = self._arrays.obs[self._buffer]
-        return batched(self.single_observation_space, iter([column.copy() for column in columns]))
+            return obs
+        return obs.copy() if type(obs) is np.ndarray else arrays.observations(b)
 
-    def _merge_infos(self, results: dict[int, Infos]) -> Any:
+    def _infos(self, news: dict[int, News]) -> Any:
         if self.infos_per_env:
-            per_env: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-            for share_infos in results.values():
-                for env_id, info in share_infos:
-                    per_env[env_id].update(info)
-            return per_env
-        infos: dict[str, Any] = {}
-        for first_id in sorted(results):
-            for env_id, info in results[first_id]:
-                infos = self._add_info(infos, info, env_id)
-        return infos
+            if not news:
+                return [{} for _ in range(self.num_envs)]
+            return self._inbox.infos_per_env(self._buffer)
+        return self._inbox.infos(self._buffer) if news else {}
+
+    def _write_actions(self, actions: Any) -> None:
+        try:
+            self._arrays.write_actions(actions)
+        except SlabFull as full:
+            self._inbox.want(0, full.need_bytes)
+            self._enlarge_slab()
+            self._arrays.write_actions(actions)
+
+    def _enlarge_slab(self) -> None:
+        """Put a larger slab in the place of the present one; nothing in it is unread."""
+        shape, self._inbox.wanted = self._inbox.wanted, None
+        assert shape is not None
+        self._grow_slab(shape)
+
+    def _grow_slab(self, shape: SlabShape) -> None:
+        """Make a larger slab and have every share go on with it."""
+        raise NotImplementedError
 
     # ---------------------------------------------------------------- calls
 
@@ -375,6 +393,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             except RookeryError as error:
                 result = error
             del unfinished[0]
+            if isinstance(result, News):
+                self._inbox.hear(result)
             if result is not None and (not isinstance(result, tuple) or result):
                 results[share.env_ids.start] = result
         self._pending = None
@@ -382,6 +402,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._results = {}
             for first_id in sorted(results):
                 if isinstance(results[first_id], RookeryError):
+                    self._arrays.slab.added.clear()
                     raise self._recorded(results[first_id])
         return results
 
@@ -415,7 +436,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.closed = True
         shares, unfinished = self._shares, self._unfinished
         # Shared memory and semaphores go with the last reference to them.
-        del self._arrays, self._begin_steps, self._shares, self._finish_order, self._unfinished
+        del self._arrays, self._inbox, self._begin_steps
+        del self._shares, self._finish_order, self._unfinished
         shut_down(self._owner_pid, shares, unfinished, grace_s)
 
     def __enter__(self) -> VectorEnv:

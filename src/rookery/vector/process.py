@@ -16,9 +16,9 @@ from rookery.env.arrays import BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.culprit import find_culprit
 from rookery.env.recipe import EnvRecipe
+from rookery.env.slab import SlabShape
 from rookery.env.travel import by_value
 from rookery.errors import ConfigError, PicklingError
-from rookery.memory import SharedBlock
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.cpus import usable_cpus
@@ -137,20 +137,33 @@ class ProcessVectorEnv(VectorEnv):
             # A worker that dies may have torn a row; the other buffer still has the last one.
             num_buffers=1 if copy and not restarts else 2,
         )
-        board = Board(spaces, len(workers))
-        block = SharedBlock(board.size_bytes)
+        self._board = board = Board(spaces, len(workers))
+        board.allocate()
         try:
-            board.map(block.memory)
             for index, worker in enumerate(workers):
-                worker.assign(Assignment(spaces, mode, len(workers), index), board, block)
+                worker.assign(Assignment(spaces, mode, len(workers), index), board)
         except BaseException:
-            block.close()
+            board.release()
             raise
         if not restarts:
-            block.close()
+            board.release()
         if batch is not None:
             batch.attach(board.arrays, mode)
+        self._restarts = restarts
         self._ready(board.arrays, copy)
+
+    def _grow_slab(self, shape: SlabShape) -> None:
+        self._board.enlarge_slab(shape)
+        for share in self._shares:
+            if isinstance(share, (WorkerProcess, SupervisedWorker)):
+                share.adopt_slab(shape)
+        if not self._restarts:
+            self._board.release()
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        if hasattr(self, "_board"):
+            del self._board
+        super().close_extras(timeout, terminate)
 
 
 def split(num_envs: int, num_parts: int) -> list[range]:

@@ -13,9 +13,9 @@ from typing import Any
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
 from rookery.env.seeding import remember_seeds
+from rookery.env.slab import SEE_SLAB, SlabShape
 from rookery.env.travel import by_value
 from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
-from rookery.memory import SharedBlock
 from rookery.worker import launch, loop
 from rookery.worker.board import Board, Words
 from rookery.worker.deadlines import Deadlines, python_stack
@@ -23,9 +23,11 @@ from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure, exit_in_words, oom_kills
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import (
+    ADOPT_SLAB,
     DONE,
     FAILURE,
     REQUEST,
+    SEEN_IN_SLAB,
     STACK_SIGNAL,
     Assignment,
     Errand,
@@ -106,14 +108,24 @@ class WorkerProcess:
         assert isinstance(answer, Hello)
         return answer
 
-    def assign(self, assignment: Assignment, board: Board, block: SharedBlock) -> None:
+    def assign(self, assignment: Assignment, board: Board) -> None:
         """Give it its part of the board."""
-        self._words, self._arrays = board.words(assignment.index), board.arrays
+        self._board, self._arrays = board, board.arrays
+        self._words = board.words(assignment.index)
         try:
             self._pipe.send(assignment)
-            block.send(self._pipe, self.pid)
+            board.send(self._pipe, self.pid)
         except OSError as error:
             raise self._died() from error
+
+    def adopt_slab(self, shape: SlabShape) -> None:
+        """Have it go on with the board's larger slab."""
+        self.begin(self.request(ADOPT_SLAB, shape))
+        try:
+            self._board.send_slab(self._pipe, self.pid)
+        except OSError as error:
+            raise self._died() from error
+        self.finish()
 
     def begin_step(self, buffer: int) -> None:
         """Have it step its envs with the actions on the board."""
@@ -167,6 +179,8 @@ class WorkerProcess:
         reply = self._words.reply[0]
         if reply == DONE:
             return ()
+        if reply == SEEN_IN_SLAB:
+            return SEE_SLAB
         answer = self._receive()
         if reply == FAILURE:
             raise answer.error()

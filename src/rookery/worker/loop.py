@@ -14,20 +14,22 @@ from multiprocessing.connection import Connection
 
 from rookery.env import registrations
 from rookery.env.batch import EnvBatch
-from rookery.memory import SharedBlock
+from rookery.env.slab import SEE_SLAB
+from rookery.env.travel import pickled
 from rookery.worker.board import Board
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure
 from rookery.worker.protocol import (
+    ADOPT_SLAB,
     ANSWER,
     DONE,
     FAILURE,
     REQUEST,
+    SEEN_IN_SLAB,
     STACK_SIGNAL,
     Assignment,
     Errand,
     Hello,
-    encode,
 )
 
 _ORPHAN_CHECK_S = 1.0
@@ -68,9 +70,9 @@ def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
         _settle(errand)
         batch = EnvBatch(errand.recipes, errand.first_id)
     except BaseException as error:  # whatever an env does, the caller hears of it
-        pipe.send_bytes(encode(Failure.of(error)))
+        pipe.send_bytes(pickled(Failure.of(error)))
         return None
-    pipe.send_bytes(encode(Hello.of(batch.envs)))
+    pipe.send_bytes(pickled(Hello.of(batch.envs)))
     return batch
 
 
@@ -85,10 +87,9 @@ def _settle(errand: Errand) -> None:
 
 def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> None:
     assignment: Assignment = pipe.recv()
-    board = Board(assignment.spaces, assignment.num_workers)
-    board.map(SharedBlock.receive(pipe))
+    board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
     words = board.words(assignment.index)
-    batch.attach(board.arrays, assignment.autoreset_mode, words.progress)
+    batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
     closing = False
     while not closing and go.wait(_always):
         reply, payload = DONE, b""
@@ -100,15 +101,21 @@ def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> N
             else:
                 method, args = pickle.loads(request)
                 closing = method == "close"
-                answer = getattr(batch, method)(*args)
-            if answer:
-                reply, payload = ANSWER, encode(answer)
+                if method == ADOPT_SLAB:
+                    board.receive_slab(pipe, *args)
+                    answer = None
+                else:
+                    answer = getattr(batch, method)(*args)
+            if answer is SEE_SLAB:
+                reply = SEEN_IN_SLAB
+            elif answer:
+                reply, payload = ANSWER, pickled(answer)
         except BaseException as error:  # whatever an env does, the caller hears of it
-            reply, payload = FAILURE, encode(Failure.of(error))
+            reply, payload = FAILURE, pickled(Failure.of(error))
         words.reply[0] = reply
         words.busy_s[0] = batch.busy_s
         done.ring()
-        if reply != DONE:
+        if payload:
             pipe.send_bytes(payload)
 
 

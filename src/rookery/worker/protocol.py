@@ -8,7 +8,6 @@ so that a large answer never waits for a reader who still waits for the ring.
 
 from __future__ import annotations
 
-import pickle
 import signal
 from dataclasses import dataclass
 from typing import Any
@@ -21,15 +20,17 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchSpaces
 from rookery.env.recipe import EnvRecipe
 from rookery.env.registrations import Registrations
-from rookery.env.travel import by_value
 
 REQUEST = -1  # the command word; any other value is a step into that buffer
+
+ADOPT_SLAB = "adopt_slab"  # the one request that is no method of EnvBatch; the slab follows
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # "write your Python stack"; None on Windows
 
 DONE = 0  # reply words
 ANSWER = 1
 FAILURE = 2
+SEEN_IN_SLAB = 3  # done, and something lies in the slab
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,3 @@ class Assignment:
 
 class NotFinishedError(Exception):
     """The deadline passed first; what was begun goes on. Never reaches a user."""
-
-
-def encode(value: Any) -> bytes:
-    """Pickle for the journey: quickly if possible, else by value with cloudpickle."""
-    try:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # pickle raises whatever the objects raise; cloudpickle's word is final
-        return by_value(value)

@@ -10,10 +10,9 @@ from typing import Any
 import psutil
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.batch import Infos
 from rookery.env.seeding import derived_seed, remember_seeds
+from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import EnvFailed, WorkerDied, WorkerError, WorkerTimeout
-from rookery.memory import SharedBlock
 from rookery.worker.board import Board
 from rookery.worker.child import WorkerProcess
 from rookery.worker.faults import FaultPolicy
@@ -67,10 +66,19 @@ class SupervisedWorker:
         """Wait until the envs are built; a fault here is raised, whatever the policy."""
         return self._worker.hello()
 
-    def assign(self, assignment: Assignment, board: Board, block: SharedBlock) -> None:
-        """Give it its part of the board; the block must stay open as long as it may restart."""
-        self._assignment, self._board, self._block = assignment, board, block
-        self._worker.assign(assignment, board, block)
+    def assign(self, assignment: Assignment, board: Board) -> None:
+        """Give it its part of the board, which is not to be released while it may restart."""
+        self._assignment, self._board = assignment, board
+        self._worker.assign(assignment, board)
+
+    def adopt_slab(self, shape: SlabShape) -> None:
+        """Have it go on with the board's larger slab, as any worker to come."""
+        if not self._is_fresh:
+            return
+        try:
+            self._worker.adopt_slab(shape)
+        except WorkerDied as error:
+            self._lost = error
 
     def begin_step(self, buffer: int) -> None:
         """Have it step its envs with the actions on the board."""
@@ -111,7 +119,7 @@ class SupervisedWorker:
         except _FAULTS as error:
             if self._method == "step":
                 self._count(error)
-                return self._replace(str(error), [], survivors=())
+                return self._replace(str(error), None, survivors=())
             if self._method == "reset":
                 return self._reset_again(error)
             raise
@@ -122,36 +130,37 @@ class SupervisedWorker:
     def stop(self, deadline: float) -> None:
         """End the process by ``deadline`` and give back all it held."""
         self._worker.stop(deadline)
-        if hasattr(self, "_block"):
-            self._block.close()
+        if hasattr(self, "_board"):
+            self._board.release()
             del self._board
 
     # ---------------------------------------------------------------- faults
 
-    def _replace(self, cause: str, infos: Infos, survivors: tuple[int, ...]) -> Infos:
+    def _replace(self, cause: str, news: Any, survivors: tuple[int, ...]) -> News:
         """Replace the worker and close what its envs were doing.
 
         Args:
             cause: why.
-            infos: what this very step has told already.
+            news: what this very step has told already, if anything.
             survivors: envs whose episode ended by itself in it; their results stay as they are.
         """
         self._begin_restart()
         closed = [env_id for env_id in self.env_ids if env_id not in survivors]
-        buffer = self._buffer
-        last = self._board.arrays.copy_rows(closed, self._other(buffer), buffer)
-        self._board.arrays.close_rows(closed, buffer)
+        arrays, buffer = self._board.arrays, self._buffer
+        last = arrays.copy_rows(closed, self._other(buffer), buffer)
+        arrays.close_rows(closed, buffer)
+        arrays.slab.void_rows(closed, buffer)
         fault = {"cause": cause, "env_ids": tuple(self.env_ids), "attempt": self._attempt}
-        infos = infos + [(env_id, {"fault": fault}) for env_id in closed]
+        told: list[dict[str, Any]] = [{"fault": fault}]
         if self._assignment.autoreset_mode is AutoresetMode.SAME_STEP:
-            finals = [
-                (env_id, {"final_obs": obs, "final_info": {"fault": fault}})
-                for env_id, obs in zip(closed, last, strict=True)
-            ]
-            infos = finals + infos + self._reset_anew(None, None)
-        return sorted(infos, key=lambda item: item[0])
+            news = self._reset_anew(None, None)
+        for env_id, obs in zip(closed, last, strict=True):
+            if self._assignment.autoreset_mode is AutoresetMode.SAME_STEP:
+                told = [{"final_obs": obs, "final_info": {"fault": fault}}, {"fault": fault}]
+            arrays.slab.added[env_id] = list(told)
+        return news or SEE_SLAB
 
-    def _reset_again(self, error: WorkerError) -> Infos:
+    def _reset_again(self, error: WorkerError) -> Any:
         """Reset in a new worker what could not be reset in the old one."""
         _, _, options, mask = self._args
         if mask is not None and not all(mask):
@@ -160,12 +169,12 @@ class SupervisedWorker:
         self._begin_restart()
         return self._reset_anew(options, mask)
 
-    def _reset_anew(self, options: Any, mask: Any) -> Infos:
+    def _reset_anew(self, options: Any, mask: Any) -> Any:
         """Reset the envs of a worker that is starting; in another one, should that fail too."""
         while True:
             self._renew()
             try:
-                return list(self._have("reset", self._buffer, self._new_seeds(), options, mask))
+                return self._have("reset", self._buffer, self._new_seeds(), options, mask)
             except _FAULTS as error:
                 self._count(error)
                 self._begin_restart()
@@ -196,7 +205,7 @@ class SupervisedWorker:
         while not self._is_fresh:
             try:
                 self._worker.hello()
-                self._worker.assign(self._assignment, self._board, self._block)
+                self._worker.assign(self._assignment, self._board)
                 self._have("resume", self._buffer, self._new_seeds())
                 for args in self._attributes.values():
                     self._have("set_attr", *args)
@@ -213,7 +222,7 @@ class SupervisedWorker:
 
     # ---------------------------------------------------------------- memory
 
-    def _recycle_if_large(self, infos: Infos) -> Infos:
+    def _recycle_if_large(self, news: Any) -> Any:
         now = time.perf_counter()
         if not self._too_large and now - self._memory_checked > _MEMORY_CHECK_S:
             self._memory_checked = now
@@ -221,9 +230,9 @@ class SupervisedWorker:
         buffer = self._buffer
         ended = self._board.arrays.ended(self.env_ids, buffer) if self._too_large else ()
         if not ended:
-            return infos
+            return news
         cause, self._too_large = self._too_large, ""
-        return self._replace(cause, list(infos), survivors=ended)
+        return self._replace(cause, news, survivors=ended)
 
     def _size_above_limit(self) -> str:
         assert self._policy.max_worker_rss_mb is not None
