@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space
 
+from rookery.env import mail
 from rookery.env.freeform import FreeForm
 from rookery.env.slab import LENGTH, Slab, SlabFull, SlabShape
 from rookery.env.spaces import Array, FreeLeaf, Leaf, batched, flattened, leaves, rows
@@ -51,12 +52,11 @@ class BatchSpaces:
             columns[f"reward{b}"] = ((n,), np.dtype(np.float64))
             columns[f"terminated{b}"] = ((n,), np.dtype(np.bool_))
             columns[f"truncated{b}"] = ((n,), np.dtype(np.bool_))
-        action_leaves = _fixed(self.action_space)
-        for i, leaf in enumerate(action_leaves):
-            columns[f"action.{i}"] = ((n * _action_row_bytes(leaf),), np.dtype(np.uint8))
+        for i, leaf in enumerate(_fixed(self.action_space)):
+            columns[f"action.{i}"] = ((n, _action_row_bytes(leaf)), np.dtype(np.uint8))
+            columns[f"action_dtype.{i}"] = ((n,), np.dtype(np.int64))
         columns["reset_at"] = ((n,), np.dtype(np.int64))
-        columns["action_dtype"] = ((max(len(action_leaves), 1),), np.dtype(np.int64))
-        return {**columns, **self.slab_columns(self.slab_shape)}
+        return {**columns, **mail.columns(n), **self.slab_columns(self.slab_shape)}
 
     def slab_columns(self, shape: SlabShape) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Name -> (shape, dtype) of the arrays of a slab of this shape."""
@@ -89,43 +89,47 @@ class ActionColumn:
 
     Args:
         leaf: the part of the action space.
-        raw: uint8 ``[n * row_bytes]``, room for 8-byte elements.
-        dtype_code: int64 ``[1]``, where the number type is noted for the reader.
+        raw: uint8 ``[n, row_bytes]``, room for 8-byte elements.
+        dtype_codes: int64 ``[n]``, where the number types are noted for the reader.
     """
 
-    def __init__(self, leaf: Leaf, raw: Array, dtype_code: Array, num_envs: int) -> None:
+    def __init__(self, leaf: Leaf, raw: Array, dtype_codes: Array) -> None:
         self.path = leaf.path
         self._dtype = leaf.dtype
-        self._dtype_code = dtype_code.data
-        self._shape = (num_envs, *leaf.shape)
+        self._dtype_codes = dtype_codes
+        self._code = -1  # of all envs, as written last
+        self._shape = (len(raw), *leaf.shape)
         self._views: dict[Any, Array] = {}  # by dtype for the writer, by its code for the reader
-        count = math.prod(self._shape)
+        count = math.prod(leaf.shape)
         fitting = [np.dtype(c) for c in "?bhilqBHILQefd"]
         for dtype in {leaf.dtype, *fitting}:
-            view = raw[: count * dtype.itemsize].view(dtype).reshape(self._shape)
+            view = raw[:, : count * dtype.itemsize].view(dtype).reshape(self._shape)
             self._views[dtype] = self._views[dtype.num] = view
 
-    def write(self, actions: Any) -> None:
-        """Note the actions of all envs; anything with shape ``[n, *leaf.shape]``.
+    def write(self, actions: Any, env_ids: Any = ...) -> None:
+        """Note the actions of all envs, or of ``env_ids``; anything with shape ``[n, *shape]``.
 
         Raises:
             SpaceError: when the shape differs or the dtype cannot stand for the space's.
         """
         if type(actions) is not np.ndarray:
             actions = np.asarray(actions)
-        if actions.shape != self._shape:
-            raise SpaceError(f"{self.path} has shape {actions.shape}, expected {self._shape}")
+        expected = self._shape if env_ids is ... else (len(env_ids), *self._shape[1:])
+        if actions.shape != expected:
+            raise SpaceError(f"{self.path} has shape {actions.shape}, expected {expected}")
         view = self._views.get(actions.dtype)
         if view is None:
             view = self._views[self._dtype]
             if not np.can_cast(actions.dtype, self._dtype, "same_kind"):
                 raise SpaceError(f"{self.path} has dtype {actions.dtype}, expected {self._dtype}")
-        view[...] = actions
-        self._dtype_code[0] = view.dtype.num
+        view[env_ids] = actions
+        if env_ids is not ... or view.dtype.num != self._code:
+            self._dtype_codes[env_ids] = view.dtype.num
+            self._code = view.dtype.num if env_ids is ... else -1
 
     def read(self, first: int, last: int) -> Array:
         """A copy of rows ``first`` to ``last``, which an env may keep."""
-        return self._views[self._dtype_code[0]][first:last].copy()
+        return self._views[self._dtype_codes[first]][first:last].copy()
 
 
 class FreeActions:
@@ -197,6 +201,7 @@ class BatchArrays:
         truncated: per buffer, bool ``[n]``.
         reset_at: int64 ``[n]``, how many steps each env's batch had made at its last reset.
         slab: what has no column of its own.
+        mail: what single envs are told.
     """
 
     def __init__(self, spaces: BatchSpaces, views: Mapping[str, Array]) -> None:
@@ -214,12 +219,15 @@ class BatchArrays:
         self.truncated = [views[f"truncated{b}"] for b in buffers]
         self.reset_at = views["reset_at"]
         self.slab = Slab(spaces.num_buffers, spaces.slab_shape, views)
-        codes = views["action_dtype"]
+        self.mail = mail.Mailbox(views)
         self.actions = [
-            ActionColumn(leaf, views[f"action.{i}"], codes[i : i + 1], spaces.num_envs)
+            ActionColumn(leaf, views[f"action.{i}"], views[f"action_dtype.{i}"])
             for i, leaf in enumerate(_fixed(spaces.action_space))
         ]
         free = _free(spaces.action_space)
+        self._are_free = [
+            isinstance(leaf, FreeLeaf) for leaf in leaves(spaces.action_space, _ACTION)
+        ]
         self._free_actions = FreeActions(self.slab, free, spaces.num_envs) if free else None
         is_leaf = [leaf.path for leaf in _fixed(spaces.action_space)] == [_ACTION]
         self._only_action = self.actions[0] if is_leaf else None
@@ -234,7 +242,7 @@ class BatchArrays:
     def enlarge_slab_in_memory(self, shape: SlabShape) -> None:
         """Put a larger slab, of this process alone, in the place of the present one."""
         columns = self.spaces.slab_columns(shape)
-        self.slab.bind(shape, {n: np.zeros(size, dtype) for n, (size, dtype) in columns.items()})
+        self.slab.enlarge(shape, {n: np.zeros(size, dtype) for n, (size, dtype) in columns.items()})
 
     def observations(self, buffer: int, env_ids: Array | None = None) -> Any:
         """Copies of the observations of some envs, batched; the free values are those read last.
@@ -252,32 +260,31 @@ class BatchArrays:
             free = [tuple(values[i] for i in env_ids) for values in self.free_obs]
         return batched(space, _interleaved(space, fixed, free))
 
-    def write_actions(self, actions: Any) -> None:
+    def write_actions(self, actions: Any, env_ids: Any = ...) -> None:
         """Note a batch of actions, in the batched form of the action space.
+
+        Args:
+            actions: one for each env, or for each of ``env_ids``.
+            env_ids: int64 ``[k]``, whose.
 
         Raises:
             SpaceError: when they do not fit.
             SlabFull: when free values of theirs need a larger slab.
         """
         if self._only_action is not None:
-            self._only_action.write(actions)
+            self._only_action.write(actions, env_ids)
             return
         space = self.spaces.action_space
         parts = flattened(space, actions, _ACTION)
         if self._free_actions is not None:
-            free = [
-                p
-                for p, leaf in zip(parts, leaves(space, _ACTION), strict=True)
-                if type(leaf) is FreeLeaf
-            ]
+            free = [part for part, is_free in zip(parts, self._are_free, strict=True) if is_free]
             parts = [
-                p
-                for p, leaf in zip(parts, leaves(space, _ACTION), strict=True)
-                if type(leaf) is Leaf
+                part for part, is_free in zip(parts, self._are_free, strict=True) if not is_free
             ]
-            self._free_actions.write(free, range(self.spaces.num_envs))
+            ids = range(self.spaces.num_envs) if env_ids is ... else env_ids.tolist()
+            self._free_actions.write(free, ids)
         for column, part in zip(self.actions, parts, strict=True):
-            column.write(part)
+            column.write(part, env_ids)
 
     def read_actions(self, first: int, last: int) -> Iterator[Any]:
         """The actions of envs ``first`` to ``last``, one by one, as a plain loop would see them."""

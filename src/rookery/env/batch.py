@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
+from rookery.env import mail
 from rookery.env.arrays import BatchArrays
 from rookery.env.deferred import Workshop
 from rookery.env.failure import env_failed
@@ -68,13 +69,13 @@ class EnvBatch:
         Args:
             arrays: for observations, rewards and flags.
             autoreset_mode: what happens when an episode ends.
-            progress: int64 ``[2]``, where the busy env and the steps of the batch are noted for
-                whoever watches.
+            progress: int64 ``[3]``, where the busy env, the steps of the batch and the number of
+                letters answered are noted for whoever watches.
             travels: whether the caller is another process.
         """
         self._arrays = arrays
         self._reset_at = arrays.reset_at[self._ids.start : self._ids.stop].data
-        self._progress = [IDLE, 0] if progress is None else progress
+        self._progress = [IDLE, 0, 0] if progress is None else progress
         self._mode = autoreset_mode
         self._env_steps = [env.step for env in self.envs]
         space = arrays.spaces.observation_space
@@ -92,10 +93,14 @@ class EnvBatch:
             for columns in zip(arrays.reward, arrays.terminated, arrays.truncated, strict=True)
         ]
 
-    def step(self, buffer: int) -> News | None:
+    def step(self, buffer: int, only: int | None = None) -> News | None:
         """Step every env with the action noted for it; results go into buffer ``buffer``.
 
         In the next-step mode an env whose episode has ended is reset instead, its action ignored.
+
+        Args:
+            buffer: where to write.
+            only: id of the one env to step; None means all.
 
         Returns:
             What to tell of infos and free values; None if there are none.
@@ -106,19 +111,17 @@ class EnvBatch:
                 was stepped.
         """
         started = time.perf_counter()
-        if self._mode is AutoresetMode.DISABLED:
-            self._require_episodes()
+        ids = self._counted(only)
         ended, same_step = self._ended, self._mode is AutoresetMode.SAME_STEP
         reward: Any
         rewards, terminateds, truncateds = self._outcomes[buffer]
-        actions = self._arrays.read_actions(self._ids.start, self._ids.stop)
+        actions = self._arrays.read_actions(ids.start, ids.stop)
         writers, progress = self._write_obs[buffer], self._progress
         outbox, free, final = self._outboxes[buffer], self._free, None
         used = outbox.used
-        self._steps = progress[1] = self._steps + 1
         self._latest = buffer
         free.clear()
-        for i, env_id in enumerate(self._ids):
+        for i, env_id in enumerate(ids, ids.start - self._ids.start):
             action = next(actions)
             progress[0] = env_id + 1
             try:
@@ -188,6 +191,52 @@ class EnvBatch:
         self._progress[0] = IDLE
         return outbox.news() if outbox.has_posted else None
 
+    @property
+    def mail(self) -> mail.Mailbox:
+        """What single envs are told."""
+        return self._arrays.mail
+
+    def unanswered(self) -> list[int]:
+        """Ids of the envs that were told something by mail, the first told first."""
+        return self._arrays.mail.unanswered(self._ids)
+
+    def obey(self, env_id: int) -> News | None:
+        """Do what an env was told by mail; results go into the buffer that was written last.
+
+        Raises:
+            EnvFailed: when the env raises.
+            UsageError: when its episode had ended and it was not reset, in the disabled mode.
+        """
+        arrays, buffer, progress = self._arrays, self._latest, self._progress
+        progress[2] += 1
+        kind = arrays.mail.kind[env_id]
+        if kind == mail.STEP:
+            return self.step(buffer, env_id)
+        seed = int(arrays.mail.seed[env_id]) if kind == mail.SEEDED_RESET else None
+        self._free.clear()
+        obs, info = self._start_episode(env_id - self._ids.start, seed)
+        try:
+            self._write_obs[buffer][env_id - self._ids.start](obs)
+            self._outboxes[buffer].post(env_id, info)
+        except Exception as error:
+            raise self._failure(error, env_id - self._ids.start, "reset") from error
+        for column in (arrays.reward, arrays.terminated, arrays.truncated):
+            column[buffer][env_id] = 0
+        progress[0] = IDLE
+        return self._outboxes[buffer].news()
+
+    def begin_episodes(self, buffer: int, env_ids: Sequence[int]) -> News | None:
+        """Reset some envs, unseeded, and leave the rows of the others alone."""
+        outbox = self._outboxes[buffer]
+        self._free.clear()
+        for env_id in env_ids:
+            i = env_id - self._ids.start
+            obs, info = self._start_episode(i)
+            self._write_obs[buffer][i](obs)
+            outbox.post(env_id, info)
+        self._progress[0] = IDLE
+        return outbox.news() if outbox.has_posted else None
+
     def resume(self, latest: int, seeds: Sequence[int | None]) -> None:
         """Stand in for a batch that was lost: all episodes are over, none of the envs is reset.
 
@@ -250,8 +299,19 @@ class EnvBatch:
         if errors:
             raise errors[0]
 
-    def _require_episodes(self) -> None:
-        over = [env_id for env_id, ended in zip(self._ids, self._ended, strict=True) if ended]
+    def _counted(self, only: int | None) -> range:
+        """Ids of the envs to step, whose steps are counted."""
+        ids = self._ids if only is None else range(only, only + 1)
+        if self._mode is AutoresetMode.DISABLED:
+            self._require_episodes(ids)
+        if only is None:
+            self._steps = self._progress[1] = self._steps + 1
+        else:
+            self._reset_at[only - self._ids.start] -= 1  # the others' counts stay as they are
+        return ids
+
+    def _require_episodes(self, ids: range) -> None:
+        over = [env_id for env_id in ids if self._ended[env_id - self._ids.start]]
         if over:
             raise UsageError(
                 f"Envs {over} were stepped after their episodes had ended. With "

@@ -105,6 +105,13 @@ class Slab:
         self.added: dict[int, list[Info]] = {}
         self.bind(shape, views)
 
+    def enlarge(self, shape: SlabShape, views: Mapping[str, Any]) -> None:
+        """Go on with larger arrays, to which all rows are copied."""
+        before = self._arrays()
+        self.bind(shape, views)
+        for new, old in zip(self._arrays(), before, strict=True):
+            new[..., : old.shape[-1]] = old
+
     def bind(self, shape: SlabShape, views: Mapping[str, Any]) -> None:
         """Go on with other arrays, one for each of ``shape.columns()``."""
         buffers = range(self._num_buffers)
@@ -115,6 +122,10 @@ class Slab:
         self.fixed = [views[f"fixed{b}"] for b in buffers]
         self.tails = [views[f"tail{b}"] for b in buffers]
         self.action_tails = views["action_tail"]
+
+    def _arrays(self) -> list[Array]:
+        per_buffer = (self.forms, self.tail_used, self.loose, self.fixed, self.tails)
+        return [*(array for arrays in per_buffer for array in arrays), self.action_tails]
 
     def void_rows(self, env_ids: Sequence[int], buffer: int) -> None:
         """Say that some envs have no info, and that their free values are those read last."""

@@ -15,8 +15,10 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from rookery.env import mail
 from rookery.env.arrays import BatchArrays
 from rookery.env.inbox import Inbox
 from rookery.env.seeding import consecutive_seeds
@@ -32,9 +34,11 @@ from rookery.errors import (
 )
 from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.crash import CrashRecorder
+from rookery.vector.partial import PartialBatches
 from rookery.vector.share import Share
 from rookery.vector.shutdown import CLOSE_GRACE_S, shut_down
 from rookery.vector.statistics import ShareStatistics, Statistics
+from rookery.worker.doorbell import Doorbell
 from rookery.worker.protocol import Hello, NotFinishedError
 
 Options: TypeAlias = "dict[str, Any] | Sequence[dict[str, Any] | None] | None"
@@ -90,12 +94,19 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._vector_steps = 0
         self._has_warned_of_nan = False
 
-    def _ready(self, arrays: BatchArrays, copy: bool) -> None:
-        """Take over the arrays that the shares write to; from now on the env can be used."""
+    def _ready(self, arrays: BatchArrays, copy: bool, arrivals: Doorbell | None = None) -> None:
+        """Take over the arrays that the shares write to; from now on the env can be used.
+
+        Args:
+            arrays: of all envs.
+            copy: whether results are copied out of them.
+            arrivals: the bell that workers ring when an env has answered its mail.
+        """
         self._arrays = arrays
         self._copy = copy
         self._num_buffers = arrays.spaces.num_buffers
         self._inbox = Inbox(arrays)
+        self._partial = PartialBatches(arrays, self._shares, arrivals, self._inbox)
         self._begin_steps = tuple(share.begin_step for share in self._shares)
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._shares)
@@ -175,7 +186,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step_async(self, actions: Any) -> None:
         """Begin a step; :meth:`step_wait` returns its result."""
-        if self.closed or self._pending is not None:
+        if self.closed or self._pending is not None or self._partial.in_use:
             self._require_idle("step")
         if self._inbox.wanted is not None:
             self._enlarge_slab()
@@ -241,23 +252,111 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             return self._inbox.infos_per_env(self._buffer)
         return self._inbox.infos(self._buffer) if news else {}
 
-    def _write_actions(self, actions: Any) -> None:
+    def _write_actions(self, actions: Any, env_ids: Any = ...) -> None:
         try:
-            self._arrays.write_actions(actions)
+            self._arrays.write_actions(actions, env_ids)
         except SlabFull as full:
             self._inbox.want(0, full.need_bytes)
             self._enlarge_slab()
-            self._arrays.write_actions(actions)
+            self._arrays.write_actions(actions, env_ids)
 
     def _enlarge_slab(self) -> None:
         """Put a larger slab in the place of the present one; nothing in it is unread."""
         shape, self._inbox.wanted = self._inbox.wanted, None
         assert shape is not None
+        self._partial.quiesce()
+        self._partial.settle()
         self._grow_slab(shape)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         """Make a larger slab and have every share go on with it."""
         raise NotImplementedError
+
+    # ---------------------------------------------------------------- partial batches
+
+    def async_reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    ) -> None:
+        """Begin to reset envs one by one; :meth:`recv` returns whoever is ready.
+
+        Args:
+            seed: as for :meth:`reset`; a sequence has one for each env of the vector env.
+            env_ids: which envs; None means all.
+
+        Raises:
+            PendingCallError: when an answer of one of them is still under way.
+        """
+        self._require_nothing_pending("async_reset")
+        ids = self._partial.chosen(env_ids, "async_reset")
+        seeds = [consecutive_seeds(seed, self.num_envs)[i] for i in ids.tolist()]
+        for value in seeds:
+            if value is not None and not 0 <= value < 2**63:
+                raise ConfigError(f"async_reset: a seed must lie in 0 to 2**63 - 1, got {value}")
+        if self.crash_recorder is not None:
+            self.crash_recorder.note_resets(ids, seeds)
+        self._partial.tell(ids, mail.RESET, seeds)
+
+    def send(
+        self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None
+    ) -> None:
+        """Begin to step some envs; :meth:`recv` returns whoever is ready.
+
+        Args:
+            actions: one for each of ``env_ids``, batched as ``action_space`` is.
+            env_ids: whose, in the order of ``actions``; None means all, in order.
+
+        Raises:
+            PendingCallError: when an answer of one of them is still under way.
+        """
+        self._require_nothing_pending("send")
+        ids = self._partial.chosen(env_ids, "send")
+        if self._inbox.wanted is not None and not self._partial.num_busy:
+            self._enlarge_slab()
+        self._write_actions(actions, ids)
+        if self.crash_recorder is not None:
+            self.crash_recorder.note_step(actions, ids)
+        self._partial.tell(ids, mail.STEP)
+
+    def recv(
+        self, min_envs: int = 1, timeout: float | None = None
+    ) -> tuple[Any, Any, Any, Any, Any, npt.NDArray[np.int64]]:
+        """Wait for envs that were sent something, and take all that are ready.
+
+        Args:
+            min_envs: how many to wait for.
+            timeout: seconds; when they pass, a :class:`WorkerTimeout` is raised, the envs go on,
+                and this method may be called again.
+
+        Returns:
+            Observations, rewards, terminated, truncated and infos as from :meth:`step`, but of the
+            k envs in ``env_ids``, int64 ``[k]``, whoever was ready first coming first; always
+            copies. An env that was reset has reward 0 and no flag.
+
+        Raises:
+            NoPendingCallError: when no env was sent anything.
+            ConfigError: when fewer than ``min_envs`` were.
+            WorkerError: when an env or a worker fails; other envs can still be received.
+        """
+        self._require_nothing_pending("recv")
+        try:
+            ids = self._partial.receive(min_envs, timeout)
+        except WorkerError as error:
+            self._recorded(error)
+            raise
+        arrays, b = self._arrays, self._buffer
+        if arrays.free_obs:
+            self._inbox.read_free(b, ids.tolist())
+        infos = self._inbox.infos_per_env if self.infos_per_env else self._inbox.infos
+        return (
+            arrays.observations(b, ids),
+            arrays.reward[b][ids],
+            arrays.terminated[b][ids],
+            arrays.truncated[b][ids],
+            infos(b, ids),
+            ids,
+        )
 
     # ---------------------------------------------------------------- calls
 
@@ -358,6 +457,16 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # ---------------------------------------------------------------- the state machine
 
     def _require_idle(self, call: str) -> None:
+        self._require_nothing_pending(call)
+        if self._partial.num_busy:
+            raise PendingCallError(
+                f"{call}: {self._partial.num_busy} envs still have an answer under way; recv() "
+                "returns it",
+                "recv",
+            )
+        self._partial.settle()
+
+    def _require_nothing_pending(self, call: str) -> None:
         if self.closed:
             raise ClosedError(f"{call}: this vector env is closed")
         if self._pending is not None:
@@ -387,14 +496,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         while unfinished:
             share = unfinished[0]
             try:
-                result = share.finish(deadline)
+                result = self._finish_share(share, deadline)
             except NotFinishedError:
                 raise self._late(call, timeout) from None
-            except RookeryError as error:
-                result = error
             del unfinished[0]
-            if isinstance(result, News):
-                self._inbox.hear(result)
             if result is not None and (not isinstance(result, tuple) or result):
                 results[share.env_ids.start] = result
         self._pending = None
@@ -405,6 +510,16 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                     self._arrays.slab.added.clear()
                     raise self._recorded(results[first_id])
         return results
+
+    def _finish_share(self, share: Share, deadline: float | None) -> Any:
+        """What a share returns, or the error that it raises."""
+        try:
+            result = share.finish(deadline)
+        except RookeryError as error:
+            return error
+        if isinstance(result, News):
+            self._inbox.hear(result)
+        return result
 
     def _recorded(self, error: RookeryError) -> RookeryError:
         if self.crash_recorder is not None and isinstance(error, WorkerError) and error.env_ids:
@@ -436,7 +551,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.closed = True
         shares, unfinished = self._shares, self._unfinished
         # Shared memory and semaphores go with the last reference to them.
-        del self._arrays, self._inbox, self._begin_steps
+        del self._arrays, self._inbox, self._partial, self._begin_steps
         del self._shares, self._finish_order, self._unfinished
         shut_down(self._owner_pid, shares, unfinished, grace_s)
 

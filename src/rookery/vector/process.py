@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -28,6 +29,7 @@ from rookery.vector.serial import as_recipes
 from rookery.vector.share import Share
 from rookery.worker.board import Board
 from rookery.worker.child import WorkerProcess
+from rookery.worker.doorbell import Doorbell
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.protocol import Assignment, Errand, Hello
@@ -97,17 +99,22 @@ class ProcessVectorEnv(VectorEnv):
         errands = _make_errands(recipes, remote, method, threads_per_worker)
         workers: list[WorkerProcess | SupervisedWorker] = []
         batch = None
+        self._arrivals = arrivals = Doorbell()
+        self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
         try:
             for ids, errand in zip(remote, errands, strict=True):
                 name = recipes[ids.start].name
                 start = partial(
-                    WorkerProcess, method, threads_per_worker, errand, ids, name, faults
+                    WorkerProcess, method, threads_per_worker, errand, ids, name, faults, arrivals
                 )
                 workers.append(SupervisedWorker(start, faults) if faults.restarts else start())
             if local is not None:
                 batch = EnvBatch(recipes[local.start : local.stop], 0)
             self._assemble(batch, workers, mode, observation_mode, copy, faults.restarts)
+            if not faults.restarts:  # workers to come find it by its name
+                self._nameless()
         except BaseException:
+            self._nameless()
             if batch is not None:
                 batch.close()
             deadline = time.perf_counter() + _START_GRACE_S
@@ -124,6 +131,7 @@ class ProcessVectorEnv(VectorEnv):
         copy: bool,
         restarts: bool,
     ) -> None:
+        arrivals = self._arrivals
         hellos = [worker.hello() for worker in workers]
         shares: list[Share] = [*workers]
         if batch is not None:
@@ -150,7 +158,7 @@ class ProcessVectorEnv(VectorEnv):
         if batch is not None:
             batch.attach(board.arrays, mode)
         self._restarts = restarts
-        self._ready(board.arrays, copy)
+        self._ready(board.arrays, copy, arrivals)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._board.enlarge_slab(shape)
@@ -162,7 +170,8 @@ class ProcessVectorEnv(VectorEnv):
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         if hasattr(self, "_board"):
-            del self._board
+            del self._board, self._arrivals
+            self._nameless()
         super().close_extras(timeout, terminate)
 
 
@@ -237,6 +246,11 @@ def _culprit(errand: Errand) -> tuple[int, EnvRecipe, str]:
                 kind = f"{type(part).__module__}.{type(part).__qualname__}"
                 return env_id, recipe, f"{path}: {kind.removeprefix('builtins.')}"
     return errand.first_id, errand.recipes[0], "its recipe"
+
+
+def _forget_name(owner_pid: int, bell: Doorbell) -> None:
+    if os.getpid() == owner_pid:  # a forked copy of the owner has no say in this
+        bell.forget_name()
 
 
 def _working_directory() -> str | None:

@@ -15,7 +15,7 @@ from rookery.memory import Column, Layout, SharedBlock
 _WORDS = {
     "command": Column((1,), np.dtype(np.int64)),
     "reply": Column((1,), np.dtype(np.int64)),
-    "progress": Column((2,), np.dtype(np.int64)),
+    "progress": Column((3,), np.dtype(np.int64)),
     "busy_s": Column((1,), np.dtype(np.float64)),
 }
 
@@ -27,8 +27,8 @@ class Words:
     Attributes:
         command: int64, written by the caller.
         reply: int64, written by the worker.
-        progress: two int64: which env the worker is busy with, see :mod:`rookery.env.batch`, and
-            how many steps its batch has made.
+        progress: three int64: which env the worker is busy with, see :mod:`rookery.env.batch`,
+            how many steps its batch has made, and how many letters it has answered.
         busy_s: float64, seconds that the worker spent stepping.
     """
 
@@ -88,7 +88,7 @@ class Board:
         block = SharedBlock(layout.size_bytes)
         self._blocks[1:] = [block]
         self._slab_shape = shape
-        self.arrays.slab.bind(shape, layout.views(block.memory))
+        self.arrays.slab.enlarge(shape, layout.views(block.memory))
 
     def send_slab(self, pipe: Connection, pid: int) -> None:
         """Give a process access to the larger slab."""

@@ -25,9 +25,12 @@ from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import (
     ADOPT_SLAB,
     DONE,
+    EVERYBODY,
     FAILURE,
+    MAIL,
     REQUEST,
     SEEN_IN_SLAB,
+    SETTLE,
     STACK_SIGNAL,
     Assignment,
     Errand,
@@ -37,7 +40,9 @@ from rookery.worker.protocol import (
 
 _TERMINATE_GRACE_S = 1.0
 _UNKNOWN_EXIT_CODE = 255
-_NO_WORDS = Words(command=[DONE], reply=[DONE], progress=[IDLE, 0], busy_s=[0.0])  # before a board
+_NO_WORDS = Words(
+    command=[DONE], reply=[DONE], progress=[IDLE, 0, 0], busy_s=[0.0]
+)  # before a board
 
 
 class WorkerProcess:
@@ -50,6 +55,7 @@ class WorkerProcess:
         env_ids: the indices of its envs in the vector env.
         env_name: what to call them in messages.
         policy: its deadlines.
+        arrivals: the bell that all workers ring when an env has answered its mail.
     """
 
     def __init__(
@@ -60,8 +66,10 @@ class WorkerProcess:
         env_ids: range,
         env_name: str,
         policy: FaultPolicy,
+        arrivals: Doorbell,
     ) -> None:
         self.env_ids = env_ids
+        self._early: dict[int, Any] = {}  # answers to mail, received before they were asked for
         self._deadlines = Deadlines(policy) if policy.has_deadline else None
         self._stacks, their_stacks = _stack_pipe(policy)
         self._env_name = env_name
@@ -71,7 +79,6 @@ class WorkerProcess:
         self._seeds: list[int | None] = [None] * len(env_ids)
         self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
-        self._named = True
         self._pipe, theirs = connection.Pipe()
         inherited = None if isinstance(errand, bytes) else errand
         try:
@@ -79,7 +86,7 @@ class WorkerProcess:
                 start_method,
                 threads,
                 loop.run,
-                (theirs, self._go, self._done, inherited, their_stacks),
+                (theirs, self._go, self._done, arrivals, inherited, their_stacks),
                 f"rookery-{env_ids.start}",
             )
             self.pid: int = self._process.pid or 0
@@ -112,6 +119,7 @@ class WorkerProcess:
         """Give it its part of the board."""
         self._board, self._arrays = board, board.arrays
         self._words = board.words(assignment.index)
+        self._words.command[0] = MAIL
         try:
             self._pipe.send(assignment)
             board.send(self._pipe, self.pid)
@@ -126,6 +134,8 @@ class WorkerProcess:
         except OSError as error:
             raise self._died() from error
         self.finish()
+
+    # ---------------------------------------------------------------- all envs together
 
     def begin_step(self, buffer: int) -> None:
         """Have it step its envs with the actions on the board."""
@@ -181,8 +191,44 @@ class WorkerProcess:
             return ()
         if reply == SEEN_IN_SLAB:
             return SEE_SLAB
-        answer = self._receive()
-        if reply == FAILURE:
+        return self._answer(EVERYBODY, reply)
+
+    # ---------------------------------------------------------------- mail
+
+    def notify(self) -> None:
+        """Have it look for mail to its envs."""
+        self._command = "step"
+        if self._deadlines is not None:
+            self._deadlines.forget()
+        self._go.ring()
+
+    def obey_next(self) -> bool:
+        """Nothing is done by the calling process."""
+        return False
+
+    def fetch(self, env_id: int) -> Any:
+        """What an env that has answered its mail tells beside the arrays; raises its failure."""
+        assert self._arrays is not None
+        status = int(self._arrays.mail.status[env_id])
+        return () if status in (DONE, SEEN_IN_SLAB) else self._answer(env_id, status)
+
+    def check(self) -> None:
+        """Raise what keeps its envs from ever answering their mail, if anything does."""
+        self._raise_fault()
+
+    def settle(self) -> None:
+        """Be ready for other calls than mail, once no env has any."""
+        self.begin(self.request(SETTLE))
+        self.finish()
+
+    # ---------------------------------------------------------------- the process
+
+    def _answer(self, whose: int, status: int) -> Any:
+        while whose not in self._early:
+            owner, answer = self._receive()
+            self._early[owner] = answer
+        answer = self._early.pop(whose)
+        if status == FAILURE:
             raise answer.error()
         return answer
 
@@ -201,7 +247,7 @@ class WorkerProcess:
     def _late(self) -> tuple[int, str, float] | None:
         if self._deadlines is None:
             return None
-        return self._deadlines.late(self._words.progress[0])
+        return self._deadlines.late(self._words.progress)
 
     def _raise_fault(self) -> None:
         if not self.is_alive():
@@ -249,10 +295,8 @@ class WorkerProcess:
             self._stacks.close()
 
     def _forget_names(self) -> None:
-        if self._named:
-            self._named = False
-            self._go.forget_name()
-            self._done.forget_name()
+        self._go.forget_name()
+        self._done.forget_name()
 
     def _send(self, payload: bytes) -> None:
         try:

@@ -39,11 +39,12 @@ class Deadlines:
         self._word: Any = None
         self._since = 0.0
 
-    def late(self, word: int) -> tuple[int, str, float] | None:
-        """Env, command and time-out in seconds if the env noted in ``word`` is late."""
+    def late(self, progress: Any) -> tuple[int, str, float] | None:
+        """Env, command and time-out in seconds if the env noted in ``progress`` is late."""
         now = time.perf_counter()
-        if word != self._word:
-            self._word, self._since = word, now
+        word, letters = progress[0], progress[2]
+        if (word, letters) != self._word:
+            self._word, self._since = (word, letters), now
         if word == IDLE:
             return None
         command = "step" if word > 0 else "reset"

@@ -7,25 +7,30 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
+from typing import Any
 
 from rookery.env import registrations
 from rookery.env.batch import EnvBatch
 from rookery.env.slab import SEE_SLAB
 from rookery.env.travel import pickled
-from rookery.worker.board import Board
+from rookery.worker.board import Board, Words
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure
 from rookery.worker.protocol import (
     ADOPT_SLAB,
     ANSWER,
     DONE,
+    EVERYBODY,
     FAILURE,
+    MAIL,
     REQUEST,
     SEEN_IN_SLAB,
+    SETTLE,
     STACK_SIGNAL,
     Assignment,
     Errand,
@@ -40,6 +45,7 @@ def run(
     pipe: Connection,
     go: Doorbell,
     done: Doorbell,
+    arrivals: Doorbell,
     inherited: Errand | None,
     stacks: Connection | None,
 ) -> None:
@@ -49,6 +55,7 @@ def run(
         pipe: the caller sends an Errand, then, after our Hello, an Assignment, later requests.
         go: rung by the caller for each command.
         done: rung by us for each reply.
+        arrivals: rung by us and the other workers for each env that has answered its mail.
         inherited: the Errand of a forked worker, which need not be pickled.
         stacks: where to write the Python stack when the caller asks for it with a signal.
     """
@@ -60,7 +67,7 @@ def run(
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller is gone; so are we
         batch = _build(pipe, inherited)
         if batch is not None:
-            _serve(pipe, go, done, batch)
+            _serve(pipe, go, done, arrivals, batch)
 
 
 def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
@@ -85,15 +92,19 @@ def _settle(errand: Errand) -> None:
     registrations.install(errand.registrations)
 
 
-def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> None:
+def _serve(
+    pipe: Connection, go: Doorbell, done: Doorbell, arrivals: Doorbell, batch: EnvBatch
+) -> None:
     assignment: Assignment = pipe.recv()
     board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
     words = board.words(assignment.index)
     batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
     closing = False
     while not closing and go.wait(_always):
-        reply, payload = DONE, b""
-        command = words.command[0]
+        command, words.command[0] = words.command[0], MAIL
+        if command == MAIL:
+            _answer_mail(batch, board, words, pipe, arrivals)
+            continue
         request = pipe.recv_bytes() if command == REQUEST else None
         try:
             if request is None:
@@ -101,22 +112,53 @@ def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> N
             else:
                 method, args = pickle.loads(request)
                 closing = method == "close"
-                if method == ADOPT_SLAB:
-                    board.receive_slab(pipe, *args)
-                    answer = None
-                else:
-                    answer = getattr(batch, method)(*args)
-            if answer is SEE_SLAB:
-                reply = SEEN_IN_SLAB
-            elif answer:
-                reply, payload = ANSWER, pickled(answer)
+                answer = _do(method, args, batch, board, pipe, go)
+            reply, payload = _reply(EVERYBODY, answer)
         except BaseException as error:  # whatever an env does, the caller hears of it
-            reply, payload = FAILURE, pickled(Failure.of(error))
+            reply, payload = FAILURE, pickled((EVERYBODY, Failure.of(error)))
         words.reply[0] = reply
         words.busy_s[0] = batch.busy_s
         done.ring()
         if payload:
             pipe.send_bytes(payload)
+
+
+def _do(
+    method: str, args: Any, batch: EnvBatch, board: Board, pipe: Connection, go: Doorbell
+) -> Any:
+    if method == ADOPT_SLAB:
+        board.receive_slab(pipe, *args)
+        return None
+    if method == SETTLE:
+        go.forget_rings()
+        return None
+    return getattr(batch, method)(*args)
+
+
+def _answer_mail(
+    batch: EnvBatch, board: Board, words: Words, pipe: Connection, arrivals: Doorbell
+) -> None:
+    mail = board.arrays.mail
+    while unanswered := batch.unanswered():
+        if words.command[0] != MAIL:  # the caller gives up waiting, and closes
+            return
+        env_id = unanswered[0]
+        try:
+            status, payload = _reply(env_id, batch.obey(env_id))
+        except BaseException as error:  # whatever an env does, the caller hears of it
+            status, payload = FAILURE, pickled((env_id, Failure.of(error)))
+        words.busy_s[0] = batch.busy_s
+        mail.answer(env_id, status, time.perf_counter())
+        arrivals.ring()
+        if payload:
+            pipe.send_bytes(payload)
+
+
+def _reply(whose: int, answer: Any) -> tuple[int, bytes]:
+    """The reply word, and what goes through the pipe."""
+    if answer is SEE_SLAB:
+        return SEEN_IN_SLAB, b""
+    return (ANSWER, pickled((whose, answer))) if answer else (DONE, b"")
 
 
 def _always() -> bool:
