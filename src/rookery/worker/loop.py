@@ -99,11 +99,11 @@ def _serve(
     board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
     words = board.words(assignment.index)
     batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
-    closing = False
+    closing = interrupted = False
     while not closing and go.wait(_always):
         command, words.command[0] = words.command[0], MAIL
         if command == MAIL:
-            _answer_mail(batch, board, words, pipe, arrivals)
+            interrupted = not _answer_mail(batch, board, words, pipe, arrivals)
             continue
         request = pipe.recv_bytes() if command == REQUEST else None
         try:
@@ -121,6 +121,8 @@ def _serve(
         done.ring()
         if payload:
             pipe.send_bytes(payload)
+        if interrupted and not closing:
+            interrupted = not _answer_mail(batch, board, words, pipe, arrivals)
 
 
 def _do(
@@ -137,11 +139,12 @@ def _do(
 
 def _answer_mail(
     batch: EnvBatch, board: Board, words: Words, pipe: Connection, arrivals: Doorbell
-) -> None:
+) -> bool:
+    """Do what single envs were told; False if a command came before all had answered."""
     mail = board.arrays.mail
     while unanswered := batch.unanswered():
-        if words.command[0] != MAIL:  # the caller gives up waiting, and closes
-            return
+        if words.command[0] != MAIL:
+            return False
         env_id = unanswered[0]
         try:
             status, payload = _reply(env_id, batch.obey(env_id))
@@ -152,6 +155,7 @@ def _answer_mail(
         arrivals.ring()
         if payload:
             pipe.send_bytes(payload)
+    return True
 
 
 def _reply(whose: int, answer: Any) -> tuple[int, bytes]:
