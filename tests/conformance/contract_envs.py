@@ -149,3 +149,57 @@ class Typed(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         return 2, self._reward, self._flag(action == 1), self._flag(False), {}
+
+
+class Echo(gym.Env[Any, Any]):
+    """Notes dtype and shape of the latest action, and then overwrites it.
+
+    Args:
+        action_space: the space of its actions.
+    """
+
+    observation_space = gym.spaces.Discrete(2)
+
+    def __init__(self, action_space: gym.Space[Any]) -> None:
+        self.action_space = action_space
+        self.kind: Any = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.kind = _kind_of(action)
+        if isinstance(action, np.ndarray):
+            action[...] = 0
+        return 0, 0.0, False, False, {}
+
+
+def _kind_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _kind_of(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_kind_of, value))
+    return str(value.dtype), value.shape
+
+
+class Fixed(gym.Env[Any, Any]):
+    """Observes one and the same value.
+
+    Args:
+        observation_space: the space that it is said to be of.
+        value: the observation.
+    """
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, observation_space: gym.Space[Any], value: Any) -> None:
+        self.observation_space = observation_space
+        self._value = value
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._value, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        return self._value, 0.0, False, False, {}
