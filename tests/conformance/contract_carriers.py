@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,10 +21,15 @@ Open = Callable[..., Any]  # the fixtures that open carriers
 # Fork starts fastest, and how Gymnasium's processes start is not what is tested here.
 _CONTEXT = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
 
-GYMNASIUM: dict[str, Carrier] = {
-    "SyncVectorEnv": SyncVectorEnv,
-    "AsyncVectorEnv": partial(AsyncVectorEnv, context=_CONTEXT),
-}
+
+def _open_async(env_fns: Any, **options: Any) -> AsyncVectorEnv[Any, Any]:
+    with warnings.catch_warnings():
+        # From Python 3.12 on, forking beside threads is warned of; torch may have started some.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return AsyncVectorEnv(env_fns, context=_CONTEXT, **options)
+
+
+GYMNASIUM: dict[str, Carrier] = {"SyncVectorEnv": SyncVectorEnv, "AsyncVectorEnv": _open_async}
 OURS: dict[str, Carrier] = {
     "serial": rookery.SerialVectorEnv,
     "process": partial(rookery.ProcessVectorEnv, num_workers=2),

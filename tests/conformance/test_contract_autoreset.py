@@ -62,6 +62,7 @@ def test_next_step_resets_without_seed_and_options(open_any: Open) -> None:
 
 
 def test_a_reset_in_between_takes_the_place_of_the_automatic_one(open_any: Open) -> None:
+    """With ``shared_memory=False``, AsyncVectorEnv forgets that, and resets a second time."""
     venv = open_any(autoreset_mode=MODES["next_step"])
     venv.reset()
     venv.step(cues(Cue.TERMINATE, 0, 0))

@@ -72,6 +72,7 @@ def test_env_functions_have_no_spec_that_could_make_the_vector_env_again(open_an
     assert open_any().spec is None
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_registered_id_is_the_spec_and_stands_in_the_repr(
     gymnasiums_arena: None, mode: Any
