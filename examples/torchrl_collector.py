@@ -28,8 +28,6 @@ def make_env(args: argparse.Namespace) -> TransformedEnv:
     venv = rookery.make_vec(
         args.env_id, args.num_envs, backend="process", autoreset_mode=args.autoreset_mode
     )
-    # TorchRL looks for the mode where Gymnasium's own classes have it.
-    venv.autoreset_mode = venv.metadata["autoreset_mode"]
     env = GymWrapper(venv, categorical_action_encoding=True)
     return TransformedEnv(env, Compose(InitTracker(), RewardSum()), auto_unwrap=True)
 

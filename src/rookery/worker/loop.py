@@ -67,7 +67,12 @@ def run(
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller is gone; so are we
         batch = _build(pipe, inherited)
         if batch is not None:
-            _serve(pipe, go, done, arrivals, batch)
+            try:
+                assignment: Assignment = pipe.recv()
+            except EOFError:  # some other env could not be built
+                batch.close()
+                raise
+            _serve(pipe, go, done, arrivals, batch, assignment)
 
 
 def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
@@ -93,9 +98,13 @@ def _settle(errand: Errand) -> None:
 
 
 def _serve(
-    pipe: Connection, go: Doorbell, done: Doorbell, arrivals: Doorbell, batch: EnvBatch
+    pipe: Connection,
+    go: Doorbell,
+    done: Doorbell,
+    arrivals: Doorbell,
+    batch: EnvBatch,
+    assignment: Assignment,
 ) -> None:
-    assignment: Assignment = pipe.recv()
     board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
     words = board.words(assignment.index)
     batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
