@@ -30,7 +30,7 @@ from rookery.errors import (
 if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
     from rookery.env.deferred import Deferred
-    from rookery.learn.config import A2CConfig, PPOConfig
+    from rookery.learn.config import A2CConfig, DQNConfig, PPOConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
     from rookery.training import evaluate, resume, train
@@ -44,6 +44,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "A2CConfig": "rookery.learn.config",
+    "DQNConfig": "rookery.learn.config",
     "Deferred": "rookery.env.deferred",
     "PPOConfig": "rookery.learn.config",
     "FaultPolicy": "rookery.worker.faults",
@@ -64,6 +65,7 @@ __all__ = [
     "A2CConfig",
     "ClosedError",
     "ConfigError",
+    "DQNConfig",
     "Deferred",
     "EnvFailed",
     "FaultPolicy",
