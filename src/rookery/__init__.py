@@ -30,7 +30,7 @@ from rookery.errors import (
 if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
     from rookery.env.deferred import Deferred
-    from rookery.learn.config import A2CConfig, DQNConfig, PPOConfig
+    from rookery.learn.config import A2CConfig, DQNConfig, PPOConfig, SACConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
     from rookery.training import evaluate, resume, train
@@ -52,6 +52,7 @@ _HOMES = {
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
     "Rollout": "rookery.rollout.rollout",
+    "SACConfig": "rookery.learn.config",
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
     "VectorEnv": "rookery.vector.base",
@@ -79,6 +80,7 @@ __all__ = [
     "ProcessVectorEnv",
     "Rollout",
     "RookeryError",
+    "SACConfig",
     "SerialVectorEnv",
     "SpaceError",
     "SyncCollector",

@@ -80,6 +80,8 @@ def advantage_batch(
     return Batch(model.encode(obs), model.head.encode(action), *columns)
 
 
-def observe(rollout: Rollout, model: ActorCriticModel) -> None:
-    """Merge the rollout's valid observations into the statistics of ``model``."""
+def observe(rollout: Rollout, model: Any) -> None:
+    """Merge the rollout's valid observations into the statistics of ``model``, if it has any."""
+    if model.normalizer is None:
+        return
     model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()))

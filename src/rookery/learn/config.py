@@ -185,7 +185,7 @@ class DQNConfig(Config):
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
     learning_rate: float = 1e-3
-    final_learning_rate: float | None = None
+    final_learning_rate: float | None = 0.0
     target_interval: int = 100
     target_rate: float = 1.0
     initial_epsilon: float = 1.0
@@ -201,6 +201,60 @@ class DQNConfig(Config):
         _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
         _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
         _shares(self, "priority_exponent", "priority_correction", "target_rate")
+        _known_activation(self)
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def replay_rows(self, num_envs: int) -> int:
+        """How many steps of every env the replay keeps."""
+        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+
+
+@dataclass(frozen=True, slots=True)
+class SACConfig(Config):
+    """Settings of SAC. Every field is a flag of ``rookery train sac``.
+
+    Attributes:
+        num_steps: Steps of every env between two calls of the learner.
+        updates_per_step: Gradient steps per env step, whatever the number of envs.
+        warmup_steps: Env steps before the first gradient step.
+        replay_size: Transitions that are kept, over all envs.
+        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        batch_size: Transitions per gradient step.
+        gamma: Discount.
+        n_step: Rewards that are summed before a value stands in for the rest.
+        learning_rate: Adam's step size, of actor, critics and entropy coefficient.
+        target_rate: How far the target critics go towards the critics at every gradient step.
+        entropy_coef: Weight of the entropy; unset, learned.
+        target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+    """
+
+    num_steps: int = 1
+    updates_per_step: float = 1.0
+    warmup_steps: int = 1_000
+    replay_size: int = 200_000
+    save_replay: bool = True
+    batch_size: int = 256
+    gamma: float = 0.99
+    n_step: int = 1
+    learning_rate: float = 1e-3
+    target_rate: float = 0.005
+    entropy_coef: float | None = None
+    target_entropy: float | None = None
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "relu"
+    normalize_obs: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "num_steps", "replay_size", "batch_size", "n_step")
+        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate")
+        _shares(self, "gamma", "target_rate")
+        if self.entropy_coef is not None:
+            _at_least(self, 0, "entropy_coef")
         _known_activation(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
