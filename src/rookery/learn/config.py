@@ -172,7 +172,7 @@ class DQNConfig(Config):
     """
 
     num_steps: int = 4
-    updates_per_step: float = 0.25
+    updates_per_step: float = 0.5
     warmup_steps: int = 1_000
     replay_size: int = 100_000
     save_replay: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from rookery.env.seeding import env_seeds
+from rookery.errors import WorkerError
 from rookery.learn.config import Config
 from rookery.telemetry.sink import Sink
 from rookery.training import state
@@ -73,7 +74,7 @@ class Run:
         try:
             with self._shield:
                 try:
-                    self._loop(journal)
+                    self._loop_until_signal(journal)
                 except (KeyboardInterrupt, Terminated) as interrupt:
                     message = f"after {self.steps} steps; see {self.run_dir.checkpoint}"
                     raise type(interrupt)(message) from None
@@ -83,6 +84,14 @@ class Run:
             journal.close()
             self._draw()
         return self._result()
+
+    def _loop_until_signal(self, journal: Journal) -> None:
+        try:
+            self._loop(journal)
+        except WorkerError:
+            # A signal to the whole process group ends the workers too; it is what happened.
+            self._shield.check()
+            raise
 
     def _loop(self, journal: Journal) -> None:
         """Collect, learn, log, until the steps are done."""
