@@ -97,6 +97,8 @@ class Run:
         """Collect, learn, log, until the steps are done."""
         settings = self.settings
         clock = Clock(self.collector, self.venv, self.seconds)
+        if self._video:
+            self._video.begin(self.steps)
         saved = time.perf_counter()
         while self.steps < settings.total_steps:
             began = time.perf_counter()
