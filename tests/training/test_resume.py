@@ -22,6 +22,10 @@ from rookery.training.interrupt import InterruptShield, Terminated
 
 TIMES = {"seconds", "steps_per_second", "collect_s", "policy_s", "env_s", "wait_s", "learn_s"}
 RUNS = {
+    "recurrent": (
+        "CartPole-v1",
+        PPOConfig(num_steps=32, num_epochs=2, recurrent="gru", memory_size=8),
+    ),
     "ppo": ("CartPole-v1", PPOConfig(num_steps=32, num_epochs=2, normalize_reward=True)),
     "a2c": ("CartPole-v1", A2CConfig(normalize_obs=True)),
     "dqn": (

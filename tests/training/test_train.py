@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from training_envs import Match, Uneven, Wide
+from training_envs import Match, Recall, Uneven, Wide
 
 import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig
@@ -128,6 +128,18 @@ def test_ppo_learns_continuous_answers(tmp_path: Path):
         eval_episodes=20,
     )
     assert result.eval_return_mean > 900.0
+
+
+@pytest.mark.parametrize(("recurrent", "least", "most"), [("gru", 0.95, 1.0), ("none", 0.0, 0.8)])
+def test_only_a_policy_that_remembers_recalls_what_it_was_shown(tmp_path, recurrent, least, most):
+    config = PPOConfig(
+        num_steps=32, num_epochs=8, minibatch_size=128, learning_rate=5e-3, gamma=0.9,
+        recurrent=recurrent, memory_size=16, entropy_coef=0.01,
+    )  # fmt: skip
+    result = _quick(tmp_path, Recall, config, total_steps=10_000, num_envs=8, eval_episodes=64)
+    assert least <= result.eval_return_mean <= most
+    again = rookery.evaluate(tmp_path, episodes=64)
+    assert again.eval_return_mean == result.eval_return_mean
 
 
 def test_a_run_directory_is_complete(tmp_path: Path):

@@ -119,3 +119,29 @@ class Corridor(gym.Env[Any, Any]):
     def step(self, action):
         self.place += 0.1 if action else -0.1
         return self._obs(), self.place, abs(self.place) > 0.95, False, {}
+
+
+class Recall(gym.Env[Any, Any]):
+    """Shows a cue once and asks for it some steps later: without memory, half of the answers."""
+
+    observation_space = spaces.Box(-1, 1, (2,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, delay: int = 4) -> None:
+        self._delay = delay
+        self._cue = 0
+        self._count = 0
+
+    def _obs(self) -> Any:
+        cue = 2.0 * self._cue - 1.0 if self._count == 0 else 0.0
+        return np.array([cue, self._count == self._delay], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._cue, self._count = int(self.np_random.integers(2)), 0
+        return self._obs(), {}
+
+    def step(self, action):
+        asked = self._count == self._delay
+        self._count += 1
+        return self._obs(), float(asked and action == self._cue), asked, False, {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rookery.errors import ConfigError
 
@@ -63,6 +63,9 @@ class PPOConfig(Config):
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
+        recurrent: Remember the episode in a gated recurrent unit, in place of the hidden layers.
+        memory_size: Numbers that a recurrent policy remembers.
+        sequence_length: Steps through which gradients flow back in time; it divides num_steps.
     """
 
     num_steps: int = 128
@@ -84,9 +87,20 @@ class PPOConfig(Config):
     activation: str = "tanh"
     normalize_obs: bool = False
     normalize_reward: bool = False
+    recurrent: Literal["none", "gru"] = "none"
+    memory_size: int = 64
+    sequence_length: int = 16
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "num_steps", "num_epochs", "minibatch_size")
+        _at_least(self, 1, "memory_size", "sequence_length")
+        if self.recurrent not in ("none", "gru"):
+            raise ConfigError(f"recurrent is {self.recurrent!r}; it must be 'none' or 'gru'")
+        if self.recurrent == "gru" and self.num_steps % self.sequence_length:
+            raise ConfigError(
+                f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
+                f"{self.num_steps}"
+            )
         _at_least(self, 0, "learning_rate", "clip_range", "max_grad_norm")
         _shares(self, "gamma", "gae_lambda")
         _known_activation(self)

@@ -88,6 +88,31 @@ def actor_critic_layout(
     return ParameterLayout(shapes, gains)
 
 
+def recurrent_layout(
+    vector_size: int, memory_size: int, num_outputs: int, has_log_std: bool
+) -> ParameterLayout:
+    """Lay out a gated recurrent unit, which actor and critic share, and their heads.
+
+    The weights of its reset gate, update gate and candidate lie side by side, in this order.
+    """
+    gates = 3 * memory_size
+    shapes: dict[str, Shape] = {
+        "gru.input.weight": (vector_size, gates),
+        "gru.input.bias": (gates,),
+        "gru.memory.weight": (memory_size, gates),
+        "gru.memory.bias": (gates,),
+        "actor.weight": (memory_size, num_outputs),
+        "actor.bias": (num_outputs,),
+        "critic.weight": (memory_size, 1),
+        "critic.bias": (1,),
+    }
+    gains = {name: float(name.endswith("weight")) for name in shapes}
+    gains["actor.weight"] = 0.01
+    if has_log_std:
+        shapes["log_std"], gains["log_std"] = (num_outputs,), 0.0
+    return ParameterLayout(shapes, gains)
+
+
 def _add_nature_network(add: Any, name: str, shape: tuple[int, int, int]) -> None:
     channels, height, width = shape
     for k, (kernel, stride, filters) in enumerate(NATURE_CONVOLUTIONS):

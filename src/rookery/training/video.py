@@ -80,11 +80,13 @@ class VideoRecorder:
 
 def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
     obs, _ = env.reset(seed=seed)
-    ended = False
+    ended, memory = False, policy.memory
+    policy.begin_episodes(np.ones(1, np.bool_))
     while not ended:
         action = policy.to_env(policy.act(_batch_of_one(obs), deterministic=True).action)
         obs, _, terminated, truncated, _ = env.step(action[0])
         ended = bool(terminated or truncated)
+    policy.memory = memory
 
 
 def _batch_of_one(obs: Tree) -> Tree:
