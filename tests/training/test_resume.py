@@ -260,3 +260,12 @@ def test_the_second_signal_is_not_waited_for():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         shield.check()  # nothing is left of it
+
+
+def test_signals_wait_for_the_end_of_an_update():
+    with InterruptShield() as shield:
+        with shield.hold():
+            for _ in range(3):
+                os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Terminated):
+            shield.check()
