@@ -65,15 +65,15 @@ def _batch(rollout: Rollout, policy):
     return sequence_batch(rollout, rollout.reward, policy.model, network, *settings), network
 
 
-def _torch_cell(views: dict[str, np.ndarray]) -> torch.nn.GRUCell:
-    """Fill torch's own unit with the weights; its order of gates is the same."""
-    inputs, gates = views["gru.input.weight"].shape
+def _torch_cell(views: dict[str, np.ndarray], k: int) -> torch.nn.GRUCell:
+    """Fill torch's own unit with the weights of unit k; its order of gates is the same."""
+    _, inputs, gates = views["gru.input.weight"].shape
     cell = torch.nn.GRUCell(inputs, gates // 3)
     names = {"ih": "gru.input", "hh": "gru.memory"}
     with torch.no_grad():
         for theirs, ours in names.items():
-            getattr(cell, f"weight_{theirs}").copy_(torch.from_numpy(views[f"{ours}.weight"].T))
-            getattr(cell, f"bias_{theirs}").copy_(torch.from_numpy(views[f"{ours}.bias"]))
+            getattr(cell, f"weight_{theirs}").copy_(torch.from_numpy(views[f"{ours}.weight"][k].T))
+            getattr(cell, f"bias_{theirs}").copy_(torch.from_numpy(views[f"{ours}.bias"][k, 0]))
     return cell
 
 
@@ -81,10 +81,13 @@ def test_the_unit_is_that_of_torch():
     policy = _policy()
     views = policy.model.layout.views(policy.model.parameters)
     rng = np.random.default_rng(0)
-    x, memory = (rng.normal(size=(7, n)).astype(np.float32) for n in (3, 5))
-    with torch.no_grad():
-        expected = _torch_cell(views)(torch.from_numpy(x), torch.from_numpy(memory))
-    np.testing.assert_allclose(gru(views, x, memory), expected, atol=1e-6)
+    x, memory = (rng.normal(size=(7, n)).astype(np.float32) for n in (3, 10))
+    after = gru(views, x, memory)
+    for k, part in enumerate((slice(0, 5), slice(5, 10))):
+        with torch.no_grad():
+            before = torch.from_numpy(memory[:, part])
+            expected = _torch_cell(views, k)(torch.from_numpy(x), before)
+        np.testing.assert_allclose(after[:, part], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("action_space", [spaces.Discrete(2), spaces.Box(-1, 1, (2,))], ids=str)
@@ -142,7 +145,7 @@ def test_gradients_are_those_of_torchs_own_unit():
     rng = np.random.default_rng(0)
     vector = rng.normal(size=(6, 4, 3)).astype(np.float32)
     begins, valid = rng.random((2, 6, 4)) < [[[0.3]], [[0.8]]]
-    memory = rng.normal(size=(4, 5)).astype(np.float32)
+    memory = rng.normal(size=(4, 10)).astype(np.float32)
     count = int(valid.sum())
     action = rng.integers(0, 2, (count, 1))
     by = rng.normal(size=(2, count)).astype(np.float32)
@@ -150,25 +153,35 @@ def test_gradients_are_those_of_torchs_own_unit():
     evaluation = network.evaluate(Sequences(vector, begins, memory, valid), action)
     gradient = evaluation.backward(by[0], np.zeros(count, np.float32), by[1])
 
-    cell, state, states = _torch_cell(views), torch.from_numpy(memory), []
-    for x, begin in zip(torch.from_numpy(vector), torch.from_numpy(begins), strict=True):
-        state = cell(x, state * ~begin[:, None])
-        states.append(state)
-    seen = torch.stack(states)[torch.from_numpy(valid)]
+    cells = [_torch_cell(views, k) for k in range(2)]
+    starts = torch.from_numpy(memory).split(5, dim=1)
+    seen = [
+        _walk(cell, start, vector, begins)[torch.from_numpy(valid)]
+        for cell, start in zip(cells, starts, strict=True)
+    ]
     heads = {n: torch.from_numpy(views[n].copy()).requires_grad_() for n in views if "gru" not in n}
-    logits = seen @ heads["actor.weight"] + heads["actor.bias"]
+    logits = seen[0] @ heads["actor.weight"] + heads["actor.bias"]
     log_prob = torch.distributions.Categorical(logits=logits).log_prob(
         torch.from_numpy(action[:, 0])
     )
-    value = (seen @ heads["critic.weight"] + heads["critic.bias"])[:, 0]
+    value = (seen[1] @ heads["critic.weight"] + heads["critic.bias"])[:, 0]
     loss = (log_prob * torch.from_numpy(by[0])).sum() + (value * torch.from_numpy(by[1])).sum()
     loss.backward()
     ours = model.layout.views(gradient)
     for name, tensor in heads.items():
         np.testing.assert_allclose(ours[name], tensor.grad, atol=1e-4)
-    np.testing.assert_allclose(ours["gru.input.weight"].T, cell.weight_ih.grad, atol=1e-4)
-    np.testing.assert_allclose(ours["gru.memory.weight"].T, cell.weight_hh.grad, atol=1e-4)
-    np.testing.assert_allclose(ours["gru.memory.bias"], cell.bias_hh.grad, atol=1e-4)
+    for k, cell in enumerate(cells):
+        np.testing.assert_allclose(ours["gru.input.weight"][k].T, cell.weight_ih.grad, atol=1e-4)
+        np.testing.assert_allclose(ours["gru.memory.weight"][k].T, cell.weight_hh.grad, atol=1e-4)
+        np.testing.assert_allclose(ours["gru.memory.bias"][k, 0], cell.bias_hh.grad, atol=1e-4)
+
+
+def _walk(cell, state, vector, begins) -> torch.Tensor:
+    states = []
+    for x, begin in zip(torch.from_numpy(vector), torch.from_numpy(begins), strict=True):
+        state = cell(x, state * ~begin[:, None])
+        states.append(state)
+    return torch.stack(states)
 
 
 def test_pieces_hold_every_valid_step_once():

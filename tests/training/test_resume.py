@@ -155,6 +155,28 @@ def test_states_of_envs_can_be_left_out(tmp_path: Path, capsys):
     assert "new episodes" in said
 
 
+def test_a_deleted_companion_is_one_that_was_not_saved(tmp_path: Path, capsys):
+    env, config = RUNS["dqn"]
+    _interrupted(tmp_path, env, config)
+    for file in (tmp_path / "resume").iterdir():
+        file.unlink()
+    assert rookery.resume(tmp_path).steps == 960
+    said = capsys.readouterr().err
+    assert "replay was not saved" in said and "new episodes" in said
+
+
+def test_envs_that_do_not_take_their_state_back_start_new_episodes(tmp_path: Path, capsys):
+    class Forgetful(Corridor):
+        def set_state(self, state):
+            raise ValueError("what state?")
+
+    config = PPOConfig(num_steps=16, num_epochs=1)
+    _interrupted(tmp_path, Forgetful, config)
+    assert rookery.resume(tmp_path, env=Forgetful).steps == 960
+    said = capsys.readouterr().err
+    assert "what state?" in said and "new episodes" in said
+
+
 def test_sigterm_writes_a_checkpoint_and_means_exit_code_143(tmp_path: Path):
     env, config = RUNS["ppo"]
     SignalAt.signals[150] = signal.SIGTERM

@@ -63,7 +63,7 @@ class PPOConfig(Config):
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
-        recurrent: Remember the episode in a gated recurrent unit, in place of the hidden layers.
+        recurrent: Remember the episode in gated recurrent units, in place of the hidden layers.
         memory_size: Numbers that a recurrent policy remembers.
         sequence_length: Steps through which gradients flow back in time; it divides num_steps.
     """

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rookery.learn.batch import Batch, Floats
 from rookery.policy.model import ActorCriticModel
-from rookery.policy.recurrent import gru
+from rookery.policy.recurrent import critic_value, gru
 from rookery.rollout import Rollout, gae
 from rookery.rollout.tree import merge_axes, take
 
@@ -121,8 +121,7 @@ def _final_value(rollout: Rollout, model: ActorCriticModel, memories: Floats) ->
         t, b = t[cut], b[cut]
         parts = model.layout.views(model.parameters)
         vector = model.encode(take(rollout.final_obs, cut)).vector
-        memory = gru(parts, vector, memories[t, b])
-        final_value[t, b] = memory @ parts["critic.weight"][:, 0] + parts["critic.bias"]
+        final_value[t, b] = critic_value(parts, gru(parts, vector, memories[t, b]))
     return final_value
 
 

@@ -30,7 +30,7 @@ class Policy(ABC):
 
     Attributes:
         version: how many times the weights were changed; rollouts carry it.
-        memory: float32 ``[B, H]``, what a recurrent policy remembers of the episodes of B envs;
+        memory: float32 ``[B, M]``, what a recurrent policy remembers of the episodes of B envs;
             None where a policy remembers nothing, or nothing yet.
         is_recurrent: whether it has a memory; then `begin_episodes` must be called.
     """

@@ -30,7 +30,7 @@ class PolicySpec:
         hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind images.
         activation: "tanh" or "relu", in the towers.
         normalize_obs: whether observations are standardised by running statistics.
-        memory_size: H of a gated recurrent unit in place of the towers; 0 remembers nothing.
+        memory_size: H of gated recurrent units in place of the towers; 0 remembers nothing.
     """
 
     observation_space: spaces.Space[Any]

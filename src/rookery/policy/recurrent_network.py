@@ -22,7 +22,7 @@ class Sequences(NamedTuple):
     Attributes:
         vector: float32 ``[L, M, D]``, encoded observations.
         begins: bool ``[L, M]``, where an episode begins, so that nothing is remembered.
-        memory: float32 ``[M, H]``, what was remembered before the first step.
+        memory: float32 ``[M, 2 H]``, what was remembered before the first step.
         valid: bool ``[L, M]``, the steps to evaluate.
     """
 
@@ -43,18 +43,18 @@ class RecurrentNetwork:
         self._log_std = views.get("log_std", np.empty(0, np.float32))
 
     def unroll(self, sequences: Sequences) -> Floats:
-        """Compute the memory after every step, float32 ``[L, M, H]``, without gradients."""
+        """Compute the memory after every step, float32 ``[L, M, 2 H]``, without gradients."""
         with torch.inference_mode():
-            memories: Floats = self._memories(self._parts(), sequences).numpy()
-        return memories
+            memories = self._memories(self._parts(), sequences).numpy()
+        return np.concatenate([memories[:, 0], memories[:, 1]], axis=2)
 
     def evaluate(self, sequences: Sequences, action: Actions) -> Evaluation:
         """Evaluate the N valid steps, in order of time and piece; see `Network.evaluate`."""
         parts = self._parts()
         valid = torch.from_numpy(sequences.valid)
-        memory = self._memories(parts, sequences)[valid]
-        outputs = torch.addmm(parts["actor.bias"], memory, parts["actor.weight"])
-        value = torch.addmm(parts["critic.bias"], memory, parts["critic.weight"]).squeeze(1)
+        actors, critics = self._memories(parts, sequences).unbind(1)
+        outputs = torch.addmm(parts["actor.bias"], actors[valid], parts["actor.weight"])
+        value = torch.addmm(parts["critic.bias"], critics[valid], parts["critic.weight"]).squeeze(1)
         head = self._head.evaluate(outputs.detach().numpy(), self._log_std, action)
 
         def backward(d_log_prob: Floats, d_entropy: Floats, d_value: Floats) -> Floats:
@@ -69,19 +69,23 @@ class RecurrentNetwork:
         return Evaluation(head.log_prob, head.entropy, value.detach().numpy(), backward)
 
     def _memories(self, parts: dict[str, Tensor], sequences: Sequences) -> Tensor:
-        """Walk through time; all that reads no memory is computed for all steps at once."""
-        size = sequences.memory.shape[1]
-        vector = torch.from_numpy(np.ascontiguousarray(sequences.vector))
+        """Walk through time: memories after every step, ``[L, 2, M, H]``.
+
+        All that reads no memory is computed for all steps at once.
+        """
+        size = sequences.memory.shape[1] // 2
+        vector = torch.from_numpy(np.ascontiguousarray(sequences.vector))[:, None]
         inputs = vector @ parts["gru.input.weight"] + parts["gru.input.bias"]
         kept = torch.from_numpy(~sequences.begins).to(torch.float32)[:, :, None]
         memory = torch.from_numpy(np.ascontiguousarray(sequences.memory))
+        memory = memory.view(-1, 2, size).transpose(0, 1)
         memories = []
         for x, keep in zip(inputs, kept, strict=True):
             memory = memory * keep
-            old = torch.addmm(parts["gru.memory.bias"], memory, parts["gru.memory.weight"])
-            gates = torch.sigmoid(x[:, : 2 * size] + old[:, : 2 * size])
-            reset, update = gates.chunk(2, dim=1)
-            candidate = torch.tanh(x[:, 2 * size :] + reset * old[:, 2 * size :])
+            old = torch.baddbmm(parts["gru.memory.bias"], memory, parts["gru.memory.weight"])
+            gates = torch.sigmoid(x[..., : 2 * size] + old[..., : 2 * size])
+            reset, update = gates.chunk(2, dim=2)
+            candidate = torch.tanh(x[..., 2 * size :] + reset * old[..., 2 * size :])
             memory = torch.lerp(candidate, memory, update)
             memories.append(memory)
         return torch.stack(memories)

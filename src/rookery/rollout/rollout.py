@@ -35,7 +35,7 @@ class Rollout:
         final_value: float32 ``[T, B]``, the value of the true final observation where an
             episode was truncated; elsewhere, and where the policy is recurrent, zero.
         policy_version: int64 ``[B]``, the version of the weights that acted.
-        memory: float32 ``[B, H]``, what a recurrent policy remembered before the first row; None
+        memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
             where the policy remembers nothing.
     """
 
