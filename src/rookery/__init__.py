@@ -30,10 +30,10 @@ from rookery.errors import (
 if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
     from rookery.env.deferred import Deferred
-    from rookery.learn.config import PPOConfig
+    from rookery.learn.config import A2CConfig, DQNConfig, PPOConfig, SACConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
-    from rookery.training import evaluate, train
+    from rookery.training import evaluate, resume, train
     from rookery.vector.base import VectorEnv
     from rookery.vector.make import make_vec
     from rookery.vector.process import ProcessVectorEnv
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "A2CConfig": "rookery.learn.config",
+    "DQNConfig": "rookery.learn.config",
     "Deferred": "rookery.env.deferred",
     "PPOConfig": "rookery.learn.config",
     "FaultPolicy": "rookery.worker.faults",
@@ -50,17 +52,21 @@ _HOMES = {
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
     "Rollout": "rookery.rollout.rollout",
+    "SACConfig": "rookery.learn.config",
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
     "VectorEnv": "rookery.vector.base",
     "evaluate": "rookery.training",
     "make_vec": "rookery.vector.make",
+    "resume": "rookery.training",
     "train": "rookery.training",
 }
 
 __all__ = [
+    "A2CConfig",
     "ClosedError",
     "ConfigError",
+    "DQNConfig",
     "Deferred",
     "EnvFailed",
     "FaultPolicy",
@@ -74,6 +80,7 @@ __all__ = [
     "ProcessVectorEnv",
     "Rollout",
     "RookeryError",
+    "SACConfig",
     "SerialVectorEnv",
     "SpaceError",
     "SyncCollector",
@@ -85,6 +92,7 @@ __all__ = [
     "WorkerTimeout",
     "evaluate",
     "make_vec",
+    "resume",
     "seeding",
     "train",
 ]

@@ -42,6 +42,16 @@ def clipped_surrogate_loss(ratio: Floats, advantage: Floats, clip_range: float) 
     return Loss(-float(np.minimum(surrogate, clipped).mean()), gradient)
 
 
+def policy_gradient_loss(log_prob: Floats, advantage: Floats) -> Loss:
+    """The policy gradient's loss: Mnih et al. (2016), section 4, ``-mean(log_prob * A)``.
+
+    Returns:
+        The loss and its gradient by ``log_prob``.
+    """
+    size = len(log_prob)
+    return Loss(-float(log_prob @ advantage) / size, advantage * np.float32(-1.0 / size))
+
+
 def value_loss(value: Floats, returns: Floats) -> Loss:
     """Mean squared error, the L^VF of Schulman et al. (2017), equation 9.
 
@@ -70,6 +80,21 @@ def clipped_value_loss(
     larger = np.where(free, error, near_error)
     gradient = np.where(free | (np.abs(change) <= clip_range), larger, np.float32(0))
     return Loss(float(larger @ larger) / len(larger), gradient * np.float32(2.0 / len(larger)))
+
+
+def huber_loss(value: Floats, target: Floats, weight: Floats, limit: float = 1.0) -> Loss:
+    """Weighted mean of a squared error whose gradient is clipped to +-``limit``.
+
+    Huber (1964); Mnih et al. (2015), "Methods", clip the error term likewise:
+    ``e^2 / 2`` where ``|e| <= limit``, else ``limit * (|e| - limit / 2)``.
+
+    Returns:
+        The loss and its gradient by ``value``.
+    """
+    error = value - target
+    clipped = np.clip(error, -limit, limit)
+    losses = clipped * (error - np.float32(0.5) * clipped)
+    return Loss(float(weight @ losses) / len(error), weight * clipped / np.float32(len(error)))
 
 
 def approximate_kl(log_ratio: Floats, ratio: Floats) -> float:

@@ -30,9 +30,14 @@ class Policy(ABC):
 
     Attributes:
         version: how many times the weights were changed; rollouts carry it.
+        memory: float32 ``[B, M]``, what a recurrent policy remembers of the episodes of B envs;
+            None where a policy remembers nothing, or nothing yet.
+        is_recurrent: whether it has a memory; then `begin_episodes` must be called.
     """
 
     version: int = 0
+    memory: npt.NDArray[np.float32] | None = None
+    is_recurrent: bool = False
 
     @abstractmethod
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
@@ -46,6 +51,13 @@ class Policy(ABC):
     def value(self, obs: Tree) -> npt.NDArray[np.float32]:
         """Value of a batch of observations ``[N, *obs]``: float32 ``[N]``."""
         return self.act(obs, deterministic=True).value
+
+    def begin_episodes(self, env_ids: npt.NDArray[np.bool_]) -> None:
+        """Forget what was before in the envs that bool ``[B]`` selects: new episodes begin there.
+
+        Recurrent policies see one batch of envs at a time, always in the same order.
+        """
+        return
 
     def to_env(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Make drawn actions fit the env's action space, for example by clipping to its bounds."""
