@@ -97,6 +97,15 @@ class TupleWalk(Walk):
         return super()._obs(), self.count
 
 
+class NestedWalk(Walk):
+    """Its observation is a dict inside a dict."""
+
+    observation_space = spaces.Dict({"outer": spaces.Dict({"inner": Walk.observation_space})})
+
+    def _obs(self) -> Any:
+        return {"outer": {"inner": super()._obs()}}
+
+
 class ImageWalk(Walk):
     """Its observation is an image with the channels last."""
 

@@ -23,18 +23,19 @@ def print_row(comparison: Comparison, is_first: bool) -> None:
     if is_first:
         print(_HEAD)
     counts = [_counts(comparison.outcomes[contender]) for contender in CONTENDERS]
-    private, unexplained = len(comparison.private()), len(comparison.unexplained())
-    notes = [f"{private} read private attributes"] * bool(private)
+    excused, unexplained = len(comparison.excused()), len(comparison.unexplained())
+    notes = [f"{excused} cannot pass"] * bool(excused)
     notes += [f"{unexplained} UNEXPLAINED"] * bool(unexplained)
     name = f"{comparison.package}/{comparison.file}"
     print(f"{name:<44}{counts[0]:>16}{counts[1]:>16}   {', '.join(notes)}".rstrip(), flush=True)
 
 
 def print_exceptions(comparisons: Sequence[Comparison]) -> None:
-    """Print every test that the peer passes and we do not, and the sums."""
+    """Print every test that is special, with the reason, and the sums."""
     for title, pick in (
-        ("Failed for what they read of the peer's own class:", Comparison.private),
+        ("Cannot pass:", Comparison.excused),
         ("Failed without an excuse:", Comparison.unexplained),
+        ("Ran with envs in the test's own process:", Comparison.own_process),
     ):
         tests = {test: why for comparison in comparisons for test, why in pick(comparison).items()}
         if tests:
@@ -73,7 +74,12 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
         name: {**_tally(outcomes), "seconds": round(outcomes.seconds)}
         for name, outcomes in comparison.outcomes.items()
     }
-    return {**counts, "private": comparison.private(), "unexplained": comparison.unexplained()}
+    return {
+        **counts,
+        "excused": comparison.excused(),
+        "unexplained": comparison.unexplained(),
+        "own_process": comparison.own_process(),
+    }
 
 
 def _tally(outcomes: Outcomes) -> Counter[str]:

@@ -52,15 +52,20 @@ class Comparison:
             if outcome == "passed" and ours.get(test, ("",))[0] != "passed"
         }
 
-    def private(self) -> dict[str, str]:
-        """Those that read what only the peer's class has, with what they read."""
-        found = {test: known.find(test, "private") for test in self.worse()}
-        return {test: entry.reason for test, entry in found.items() if entry is not None}
+    def excused(self) -> dict[str, str]:
+        """Those that cannot pass, with the reason."""
+        found = {test: known.find(test, *known.EXCUSES) for test in self.worse()}
+        return {test: f"{e.kind}: {e.reason}" for test, e in found.items() if e is not None}
 
     def unexplained(self) -> dict[str, str]:
         """Those that have no such excuse."""
-        private = self.private()
-        return {test: why for test, why in self.worse().items() if test not in private}
+        excused = self.excused()
+        return {test: why for test, why in self.worse().items() if test not in excused}
+
+    def own_process(self) -> dict[str, str]:
+        """The tests whose envs had to stay in this process, with the reason."""
+        found = {test: known.find(test, "own-process") for test in self.outcomes[OURS].tests}
+        return {test: entry.reason for test, entry in found.items() if entry is not None}
 
 
 def run_file(folder: Path, file: Path, contender: str, expensive: bool) -> Outcomes:

@@ -28,6 +28,7 @@ from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
 
 try:
+    from stable_baselines3.common.preprocessing import check_for_nested_spaces
     from stable_baselines3.common.vec_env import VecEnv
     from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 except ImportError as error:
@@ -35,14 +36,15 @@ except ImportError as error:
 
 Env = gym.Env[Any, Any]
 
+_CUT = "TimeLimit.truncated"
 _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class RookeryVecEnv(VecEnv):
     """A drop-in for ``SubprocVecEnv`` and ``DummyVecEnv`` on top of :func:`rookery.make_vec`.
 
-    Observations have the dtype of their space, as in ``DummyVecEnv``; rewards are float64
-    ``[num_envs]``, as in ``SubprocVecEnv``. No array is ever changed after it was handed out.
+    Observations have the dtype of their space and rewards are float32, as in ``DummyVecEnv``, so
+    that a run learns the very same. No array is ever changed after it was handed out.
 
     Args:
         env_fns: one callable per env.
@@ -58,6 +60,7 @@ class RookeryVecEnv(VecEnv):
     Raises:
         UsageError: when the arguments cannot work.
         WorkerError: when an env could not be built.
+        NotImplementedError: SB3's own, for dicts or tuples inside an observation's dict or tuple.
     """
 
     vector_env: VectorEnv
@@ -78,6 +81,7 @@ class RookeryVecEnv(VecEnv):
             **options,
         )
         try:
+            check_for_nested_spaces(venv.single_observation_space)
             venv.infos_per_env = True
             self._refuse_shared_envs()
             self._local_ids = _ids_in_this_process(venv)
@@ -120,35 +124,32 @@ class RookeryVecEnv(VecEnv):
 
     def step_wait(
         self,
-    ) -> tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], list[dict[str, Any]]]:
+    ) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:
         """Finish the step; an env whose episode ended is reset already.
 
         Returns:
-            Observations ``[num_envs, *shape]``, rewards float64 ``[num_envs]``, dones bool
+            Observations ``[num_envs, *shape]``, rewards float32 ``[num_envs]``, dones bool
             ``[num_envs]``, and a dict for each env, with ``"TimeLimit.truncated"`` and, if its
             episode ended, ``"terminal_observation"``.
         """
         obs, rewards, terminated, truncated, told = self.vector_env.step_wait()
         infos = self._owned(told)
         dones = terminated | truncated
-        ended = dones.nonzero()[0].tolist()
-        for env_id in ended:
-            infos[env_id] = self._close_episode(env_id, infos[env_id])
-        if ended:
-            for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
-                info["TimeLimit.truncated"] = cut
-        else:
-            for info in infos:
-                info["TimeLimit.truncated"] = False
-        return obs, rewards, dones, infos
+        for info in infos:
+            info[_CUT] = False
+        for env_id in dones.nonzero()[0].tolist():
+            cut = bool(truncated[env_id] and not terminated[env_id])
+            infos[env_id] = self._close_episode(env_id, infos[env_id], cut)
+        return obs, rewards.astype(np.float32), dones, infos
 
     def close(self) -> None:
         """Close the envs and end the workers; closing twice is fine."""
         self.vector_env.close()
 
-    def _close_episode(self, env_id: int, info: dict[str, Any]) -> dict[str, Any]:
+    def _close_episode(self, env_id: int, info: dict[str, Any], cut: bool) -> dict[str, Any]:
         """The info of an episode's last step; what else there is came with the reset after it."""
-        final = {**info.pop("final_info"), "terminal_observation": info.pop("final_obs")}
+        final = {**info.pop("final_info"), "terminal_observation": info.pop("final_obs"), _CUT: cut}
+        del info[_CUT]
         self.reset_infos[env_id] = info
         return final
 
