@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,7 +91,8 @@ def run_file(folder: Path, file: Path, contender: str, expensive: bool) -> Outco
         xml = Path(scratch) / "results.xml"
         log = folder / f"{file.stem}.{contender}.log"
         started = time.perf_counter()
-        with log.open("w") as output:
+        # A run that does not end has no results: its tests count as not run.
+        with log.open("w") as output, suppress(subprocess.TimeoutExpired):
             subprocess.run(
                 [*command, f"--junitxml={xml}"],
                 cwd=scratch,
