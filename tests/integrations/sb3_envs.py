@@ -122,5 +122,14 @@ class OldReset(Walk):
         return super().reset(seed=seed)
 
 
+class Compiled(Walk):
+    """Nobody can read the signature of its ``reset``, as that of compiled code."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed, options=options)
+
+    reset.__signature__ = "unknown"  # type: ignore[attr-defined]
+
+
 class Holder(gym.Wrapper[Any, Any, Any, Any]):
     """A wrapper that changes nothing."""

@@ -11,7 +11,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sb3_envs import DictWalk, Holder, ImageWalk, NestedWalk, OldReset, ThriftyWalk, TupleWalk, Walk
+from sb3_envs import (
+    Compiled,
+    DictWalk,
+    Holder,
+    ImageWalk,
+    NestedWalk,
+    OldReset,
+    ThriftyWalk,
+    TupleWalk,
+    Walk,
+)
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
@@ -211,6 +221,13 @@ def test_a_reset_without_options_is_enough(make: Make) -> None:
     for _ in range(4):
         vec_env.step([1, 1])
     assert vec_env.get_attr("seeds_seen") == [[3, None], [4, None]]
+
+
+def test_a_reset_whose_signature_is_unknown_gets_its_options(make: Make) -> None:
+    vec_env = make(Compiled, Compiled)
+    vec_env.set_options({"a": 1})
+    vec_env.reset()
+    assert vec_env.get_attr("options_seen") == [[{"a": 1}]] * 2
 
 
 def test_what_is_no_gymnasium_env_is_refused_as_sb3_does(make: Make) -> None:

@@ -37,11 +37,11 @@ def main() -> int:
                     folder, file, contender, arguments.expensive
                 )
             report.print_row(comparison, is_first=not comparisons)
+            report.write(comparison)
             comparisons.append(comparison)
     if not comparisons:
         sys.exit(f"no test file is named {' or '.join(arguments.files)}")
     report.print_exceptions(comparisons)
-    report.write(comparisons)
     return int(any(comparison.unexplained() for comparison in comparisons))
 
 

@@ -52,11 +52,11 @@ def print_exceptions(comparisons: Sequence[Comparison]) -> None:
     )
 
 
-def write(comparisons: Sequence[Comparison]) -> None:
-    """Record the counts; files of an earlier run that were not run again stay."""
+def write(comparison: Comparison) -> None:
+    """Record a test file's counts beside those of the others."""
     recorded = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"files": {}}
     files = recorded["files"]
-    files.update({f"{c.package}/{c.file}": _as_json(c) for c in comparisons})
+    files[f"{comparison.package}/{comparison.file}"] = _as_json(comparison)
     result = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "python": platform.python_version(),

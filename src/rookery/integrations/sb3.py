@@ -279,7 +279,10 @@ def _adapter() -> Callable[[Any], Any]:
         return env
 
     def takes_options(layer: Env) -> bool:
-        parameters = inspect.signature(layer.reset).parameters.values()
+        try:
+            parameters = inspect.signature(layer.reset).parameters.values()
+        except (TypeError, ValueError):  # compiled code may not tell
+            return True
         return any(p.name == "options" or p.kind is p.VAR_KEYWORD for p in parameters)
 
     def reset_without_options(env: Any) -> None:
