@@ -56,7 +56,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/outside", description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", metavar="FILE", help="for instance test_vec_envs.py")
     parser.add_argument(
-        "--expensive", action="store_true", help="with the tests that their authors mark so"
+        "--expensive", action="store_true", help="with what their authors call expensive or slow"
     )
     return parser.parse_args()
 

@@ -76,12 +76,12 @@ def run_file(folder: Path, file: Path, contender: str, expensive: bool) -> Outco
         folder: the unpacked tests of a package.
         file: one of them.
         contender: whose vector envs to use.
-        expensive: whether to run what is marked so.
+        expensive: whether to run what is marked as expensive or slow.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
     command += ["-c", str(folder / "pyproject.toml")]
     if not expensive:
-        command += ["-m", "not expensive"]
+        command += ["-m", "not expensive and not slow"]
     if contender == OURS:
         command += ["-p", "replacement"]
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
