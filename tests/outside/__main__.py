@@ -30,7 +30,7 @@ def main() -> int:
     comparisons = []
     for package in PACKAGES:
         folder = fetch(package)
-        for file in _files(folder, arguments.files):
+        for file in _files(package, folder, arguments.files):
             comparison = Comparison(package, file.name)
             for contender in CONTENDERS:
                 comparison.outcomes[contender] = run_file(
@@ -45,16 +45,18 @@ def main() -> int:
     return int(any(comparison.unexplained() for comparison in comparisons))
 
 
-def _files(folder: Path, names: list[str]) -> list[Path]:
+def _files(package: str, folder: Path, names: list[str]) -> list[Path]:
     files = sorted((folder / "tests").glob("test_*.py"))
     if names:
-        return [file for file in files if file.name in names]
+        return [file for file in files if {file.name, f"{package}/{file.name}"} & {*names}]
     return [file for file in files if file.name not in _UNRELATED]
 
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/outside", description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", metavar="FILE", help="for instance test_vec_envs.py")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="test_vec_envs.py, sb3-contrib/test_run.py"
+    )
     parser.add_argument(
         "--expensive", action="store_true", help="with what their authors call expensive or slow"
     )
