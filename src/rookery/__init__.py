@@ -29,6 +29,7 @@ from rookery.errors import (
 
 if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
+    from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
     from rookery.learn.config import PPOConfig
     from rookery.policy.base import Policy, PolicyStep
@@ -53,6 +54,7 @@ _HOMES = {
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
     "VectorEnv": "rookery.vector.base",
+    "WorkerCollector": "rookery.collect.workers",
     "evaluate": "rookery.training",
     "make_vec": "rookery.vector.make",
     "train": "rookery.training",
@@ -80,6 +82,7 @@ __all__ = [
     "UnknownEnvError",
     "UsageError",
     "VectorEnv",
+    "WorkerCollector",
     "WorkerDied",
     "WorkerError",
     "WorkerTimeout",

@@ -2,5 +2,6 @@
 
 from rookery.collect.base import Collector
 from rookery.collect.sync import SyncCollector
+from rookery.collect.workers import WorkerCollector
 
-__all__ = ["Collector", "SyncCollector"]
+__all__ = ["Collector", "SyncCollector", "WorkerCollector"]

@@ -35,6 +35,7 @@ class Rollout:
         final_value: float32 ``[T, B]``, the value of the true final observation where an
             episode was truncated; elsewhere zero.
         policy_version: int64 ``[B]``, the version of the weights that acted.
+        env_ids: int64 ``[B]``, which env each column is of.
     """
 
     obs: Tree
@@ -51,6 +52,7 @@ class Rollout:
     final_index: npt.NDArray[np.int64]
     final_value: npt.NDArray[np.float32]
     policy_version: npt.NDArray[np.int64]
+    env_ids: npt.NDArray[np.int64]
 
     @classmethod
     def allocate(cls, num_steps: int, obs: Tree, action: npt.NDArray[Any]) -> Rollout:
@@ -78,6 +80,7 @@ class Rollout:
             final_index=np.zeros((0, 2), np.int64),
             final_value=np.zeros(shape, np.float32),
             policy_version=np.zeros(num_envs, np.int64),
+            env_ids=np.arange(num_envs),
         )
 
     @property

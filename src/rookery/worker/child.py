@@ -48,6 +48,7 @@ class WorkerProcess:
         env_ids: the indices of its envs in the vector env.
         env_name: what to call them in messages.
         policy: its deadlines.
+        preload: modules that a forkserver has imported before it forks.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class WorkerProcess:
         env_ids: range,
         env_name: str,
         policy: FaultPolicy,
+        preload: tuple[str, ...] = (),
     ) -> None:
         self.env_ids = env_ids
         self._deadlines = Deadlines(policy) if policy.has_deadline else None
@@ -79,6 +81,7 @@ class WorkerProcess:
                 loop.run,
                 (theirs, self._go, self._done, inherited, their_stacks),
                 f"rookery-{env_ids.start}",
+                preload,
             )
             self.pid: int = self._process.pid or 0
             if isinstance(errand, bytes):
@@ -146,6 +149,24 @@ class WorkerProcess:
         self._go.ring()
         self._send(payload)
 
+    def lend(self, block: SharedBlock) -> None:
+        """Give it access to a block; what is installed afterwards finds its memory there."""
+        self.begin(self.request("lend"))
+        try:
+            block.send(self._pipe, self.pid)
+        except OSError as error:
+            raise self._died() from error
+        self.finish()
+
+    @property
+    def pipe(self) -> Connection:
+        """Can be read once an answer that is not empty has come; for waiting, not for reading."""
+        return self._pipe
+
+    def look(self) -> None:
+        """Raise what is wrong with a worker that is taking its time, if anything is."""
+        self._raise_fault()
+
     def finish(self, deadline: float | None = None) -> Any:
         """Wait for what was begun.
 
@@ -187,7 +208,8 @@ class WorkerProcess:
     def _late(self) -> tuple[int, str, float] | None:
         if self._deadlines is None:
             return None
-        return self._deadlines.late(self._words.progress[0])
+        busy_env, steps = self._words.progress
+        return self._deadlines.late(busy_env, steps)
 
     def _raise_fault(self) -> None:
         if not self.is_alive():
@@ -285,7 +307,8 @@ class WorkerProcess:
         """What an env was doing when its process could no longer say so itself."""
         if self._arrays is None or env_id < 0:
             return {}
-        stepping = self._words.progress[0] > IDLE
+        # Whatever else steps envs (an installed policy) keeps its actions elsewhere.
+        stepping = self._words.progress[0] > IDLE and self._command == "step"
         return {
             "seed": self._seeds[env_id - self.env_ids.start],
             "steps_since_reset": int(self._words.progress[1] - self._arrays.reset_at[env_id]),

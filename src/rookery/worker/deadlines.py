@@ -36,14 +36,19 @@ class Deadlines:
 
     def forget(self) -> None:
         """Begin anew, with a new command."""
-        self._word: Any = None
+        self._seen: Any = None
         self._since = 0.0
 
-    def late(self, word: int) -> tuple[int, str, float] | None:
-        """Env, command and time-out in seconds if the env noted in ``word`` is late."""
+    def late(self, word: int, steps: int) -> tuple[int, str, float] | None:
+        """Env, command and time-out in seconds if the env noted in ``word`` is late.
+
+        Args:
+            word: the worker's progress word.
+            steps: that its batch has made. One command may be many steps of the same env.
+        """
         now = time.perf_counter()
-        if word != self._word:
-            self._word, self._since = word, now
+        if (word, steps) != self._seen:
+            self._seen, self._since = (word, steps), now
         if word == IDLE:
             return None
         command = "step" if word > 0 else "reset"

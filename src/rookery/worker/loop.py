@@ -16,6 +16,7 @@ from rookery.env import registrations
 from rookery.env.batch import EnvBatch
 from rookery.memory import SharedBlock
 from rookery.worker.board import Board
+from rookery.worker.desk import Desk
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure
 from rookery.worker.protocol import (
@@ -89,6 +90,7 @@ def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> N
     board.map(SharedBlock.receive(pipe))
     words = board.words(assignment.index)
     batch.attach(board.arrays, assignment.autoreset_mode, words.progress)
+    desk = Desk(batch, board.arrays, words.progress, pipe)
     closing = False
     while not closing and go.wait(_always):
         reply, payload = DONE, b""
@@ -100,7 +102,7 @@ def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> N
             else:
                 method, args = pickle.loads(request)
                 closing = method == "close"
-                answer = getattr(batch, method)(*args)
+                answer = desk.answer(method, args)
             if answer:
                 reply, payload = ANSWER, encode(answer)
         except BaseException as error:  # whatever an env does, the caller hears of it

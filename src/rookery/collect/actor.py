@@ -1,0 +1,128 @@
+"""Actor: a policy that acts in the envs of one worker, beside them; no step needs the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from rookery.collect.board import RolloutBoard, RolloutShape
+from rookery.policy.base import Policy, SplitPolicy
+from rookery.rollout import Rollout, Tree
+from rookery.rollout.tree import assign, copy, merge_axes, stack, take
+from rookery.worker.desk import Methods, Premises
+
+# Of one worker's rollout: version of the weights, final_index and final_obs; b counts its own envs.
+Report = tuple[int, npt.NDArray[np.int64], Tree]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an actor is told.
+
+    Attributes:
+        shape: of the rollouts that all actors share.
+        policy: acts; every actor has a copy.
+        first_id: index of the worker's first env.
+        last_id: one more than that of its last env.
+        stream: which random numbers the copy draws; see `Policy.use_stream`.
+    """
+
+    shape: RolloutShape
+    policy: Policy
+    first_id: int
+    last_id: int
+    stream: int
+
+
+def install_actor(premises: Premises, part: Part) -> Methods:
+    """Put an actor beside the envs of a worker."""
+    return {"collect": Actor(premises, part).collect}
+
+
+class StoppedError(Exception):
+    """The collector is being closed; nobody will read what was begun."""
+
+
+class Actor:
+    """Steps the envs of a batch T times per rollout, with its own copy of the policy."""
+
+    def __init__(self, premises: Premises, part: Part) -> None:
+        self._policy = policy = part.policy
+        policy.use_stream(part.stream)
+        board = RolloutBoard(part.shape, policy.model)
+        board.map(premises.memory)
+        self._weights, self._stop = board.weights, board.stop
+        self._batch = premises.batch
+        self._arrays = board.arrays_for(premises.arrays)
+        self._batch.attach(self._arrays, AutoresetMode.SAME_STEP, premises.progress)
+        self._first_id, self._num_steps = part.first_id, part.shape.num_steps
+        buffers = range(part.shape.num_buffers)
+        envs = slice(part.first_id, part.last_id)
+        self._rollouts = [board.rollout(buffer, envs) for buffer in buffers]
+        # Sliced once: a slice and its tuple cost 200 ns each, for every step and leaf.
+        self._obs = [
+            [take(board.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
+            for buffer in buffers
+        ]
+        self._final: list[tuple[int, int, Tree]] = []
+        self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
+        if isinstance(policy, SplitPolicy):
+            self._decide = self._sample
+
+    def collect(self, buffer: int) -> Report:
+        """Fill a buffer: go on from where the buffer before it ended."""
+        version = self._weights.read(self._policy.model)
+        rollout = self._rollouts[buffer]
+        assign(self._obs[buffer][0], ..., self._obs[buffer - 1][-1])
+        self._final.clear()
+        self._run(buffer, rollout)
+        rollout.valid[:] = True
+        rollout.policy_version[:] = version
+        index = np.array([(t, b) for t, b, _ in self._final], np.int64).reshape(-1, 2)
+        final_obs = stack([obs for _, _, obs in self._final], rollout.last_obs)
+        self._add_values(rollout, index, final_obs)
+        return version, index, final_obs
+
+    def _run(self, buffer: int, rollout: Rollout) -> None:
+        """Step the envs. Everything that can be done for all rows at once is done afterwards."""
+        step, to_env, decide = self._batch.step, self._policy.to_env, self._decide
+        arrays, actions, stop = self._arrays, rollout.action, self._stop
+        first = buffer * self._num_steps
+        for t, obs in enumerate(self._obs[buffer][:-1]):
+            if stop[0]:
+                raise StoppedError
+            action = decide(rollout, t, obs)
+            actions[t] = action
+            arrays.actions_now = np.array(to_env(action))  # its own: an env may keep its action
+            infos = step(first + t)
+            for env_id, info in infos:
+                if "final_obs" in info:
+                    self._final.append((t, env_id - self._first_id, copy(info["final_obs"])))
+
+    def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
+        return self._policy.sample(obs)  # type: ignore[attr-defined, no-any-return]
+
+    def _act(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
+        action, rollout.log_prob[t], rollout.value[t] = self._policy.act(obs)
+        return action
+
+    def _add_values(
+        self, rollout: Rollout, index: npt.NDArray[np.int64], final_obs: Tree
+    ) -> None:
+        """Compute what the envs did not have to wait for."""
+        policy = self._policy
+        if isinstance(policy, SplitPolicy):
+            log_prob, value = policy.assess(merge_axes(rollout.obs), merge_axes(rollout.action))
+            rollout.log_prob[:] = log_prob.reshape(rollout.log_prob.shape)
+            rollout.value[:] = value.reshape(rollout.value.shape)
+        rollout.last_value[:] = policy.value(rollout.last_obs)
+        t, b = index.T
+        cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
+        rollout.final_value[:] = 0.0
+        if cut.any():
+            rollout.final_value[t[cut], b[cut]] = policy.value(take(final_obs, cut))
