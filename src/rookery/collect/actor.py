@@ -111,9 +111,7 @@ class Actor:
         action, rollout.log_prob[t], rollout.value[t] = self._policy.act(obs)
         return action
 
-    def _add_values(
-        self, rollout: Rollout, index: npt.NDArray[np.int64], final_obs: Tree
-    ) -> None:
+    def _add_values(self, rollout: Rollout, index: npt.NDArray[np.int64], final_obs: Tree) -> None:
         """Compute what the envs did not have to wait for."""
         policy = self._policy
         if isinstance(policy, SplitPolicy):

@@ -43,7 +43,6 @@ class Crew:
             self._install(block)
         finally:
             block.close()
-        # An error of an env that closes late is of no use to the garbage collector.
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), venv, self.workers, self._under_way, self._board.stop
         )
@@ -77,7 +76,11 @@ class Crew:
         self._begin_all(
             [
                 worker.request(
-                    "reset", last, list(seeds[worker.env_ids.start : worker.env_ids.stop]), None, None
+                    "reset",
+                    last,
+                    list(seeds[worker.env_ids.start : worker.env_ids.stop]),
+                    None,
+                    None,
                 )
                 for worker in self.workers
             ]
@@ -130,6 +133,8 @@ class Crew:
     def close(self) -> None:
         """Stop the workers where they are, and close the envs."""
         self._finalizer()
+        # Shared memory and semaphores go with the last reference to them.
+        del self.workers, self._requests, self._board
 
     def _begin_all(self, requests: Sequence[Any]) -> None:
         for index, (worker, request) in enumerate(zip(self.workers, requests, strict=True)):

@@ -50,6 +50,8 @@ class WorkerCollector(Collector):
         policy: whose weights are published.
         single_observation_space: of one env.
         single_action_space: of one env.
+        num_workers: worker processes.
+        pids: their process ids.
     """
 
     def __init__(
@@ -106,13 +108,14 @@ class WorkerCollector(Collector):
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
-            self._seeds = consecutive_seeds(seed, venv.num_envs)  # type: ignore[arg-type]
+            self._seeds = consecutive_seeds(seed, venv.num_envs)
             self._crew = Crew(venv, self.policy, shape)
         except BaseException:
             venv.close(terminate=True)
             raise
         self.single_observation_space, self.single_action_space = spaces
         self.num_envs, self.num_steps, self.num_workers = venv.num_envs, num_steps, venv.num_workers
+        self.pids = venv.pids
         self.closed = False
         self._is_reset = False
         self._buffer = -1
@@ -160,11 +163,6 @@ class WorkerCollector(Collector):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Process ids of the workers."""
-        return tuple(worker.pid for worker in self._crew.workers)
 
     def _collect_now(self) -> Rollout:
         self._buffer = (self._buffer + 1) % self._crew.shape.num_buffers

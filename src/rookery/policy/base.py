@@ -57,7 +57,7 @@ class Policy(ABC):
         """Make drawn actions fit the env's action space, for example by clipping to its bounds."""
         return action
 
-    def use_stream(self, index: int) -> None:
+    def use_stream(self, index: int) -> None:  # noqa: B027
         """Draw from the ``index``-th of the streams that the present generator leads to.
 
         Copies of one policy that act side by side must not draw the same numbers. Stream 0 is the

@@ -46,7 +46,7 @@ class WeightStore:
         self._moments = views["weights.moments"]
         self._signatures: Any = views["weights.signatures"]
         self._newest: Any = views["weights.newest"]
-        self._taken = 0  # the set that was read last
+        self._taken = self._version = 0  # of the set that was read last
 
     @staticmethod
     def columns(model: Model | None) -> dict[str, Column]:
@@ -97,14 +97,13 @@ class WeightStore:
         place = number % 2
         before, version, checksum = self._signatures[place].tolist()
         parameters, moments = self._parameters[place].copy(), self._moments[place].copy()
-        is_whole = (
-            before == number == self._signatures[place, 0]
-            and _checksum(number, version, parameters, moments) == checksum
-        )
-        if is_whole:
-            _install(model, parameters, moments)
-            self._taken, self._version = number, version
-        return is_whole
+        if not before == number == self._signatures[place, 0]:
+            return False
+        if _checksum(number, version, parameters, moments) != checksum:
+            return False
+        _install(model, parameters, moments)
+        self._taken, self._version = number, version
+        return True
 
 
 def _contents(model: Model | None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
