@@ -57,11 +57,24 @@ class SleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
         return np.zeros(4, np.float32), 0.0, False, False, {}
 
 
+class UnevenSleepEnv(SleepEnv):
+    """Waits for an exponentially distributed time, 2 ms in the mean: some steps take long."""
+
+    mean_s = 0.002
+
+    def step(
+        self, action: int
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        time.sleep(self.np_random.exponential(self.mean_s))
+        return np.zeros(4, np.float32), 0.0, False, False, {}
+
+
 MAKERS: dict[str, Maker] = {
     "cartpole": functools.partial(gymnasium.make, "CartPole-v1"),
     "halfcheetah": functools.partial(gymnasium.make, "HalfCheetah-v5"),
     "image": ImageEnv,
     "sleep": SleepEnv,
+    "uneven_sleep": UnevenSleepEnv,
 }
 
 
