@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
-    from rookery.learn.config import PPOConfig
+    from rookery.learn.config import A2CConfig, PPOConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
-    from rookery.training import evaluate, train
+    from rookery.training import evaluate, resume, train
     from rookery.vector.base import VectorEnv
     from rookery.vector.make import make_vec
     from rookery.vector.process import ProcessVectorEnv
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "A2CConfig": "rookery.learn.config",
     "Deferred": "rookery.env.deferred",
     "PPOConfig": "rookery.learn.config",
     "FaultPolicy": "rookery.worker.faults",
@@ -57,10 +58,12 @@ _HOMES = {
     "WorkerCollector": "rookery.collect.workers",
     "evaluate": "rookery.training",
     "make_vec": "rookery.vector.make",
+    "resume": "rookery.training",
     "train": "rookery.training",
 }
 
 __all__ = [
+    "A2CConfig",
     "ClosedError",
     "ConfigError",
     "Deferred",
@@ -88,6 +91,7 @@ __all__ = [
     "WorkerTimeout",
     "evaluate",
     "make_vec",
+    "resume",
     "seeding",
     "train",
 ]

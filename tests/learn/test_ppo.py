@@ -51,7 +51,7 @@ def _learner(config: PPOConfig = SMALL, observation_space=VECTOR, action_space=A
         hidden_sizes=config.hidden_sizes,
         normalize_obs=config.normalize_obs,
     )
-    return policy, PPO(policy.model, config, B)
+    return policy, PPO(policy, config, B)
 
 
 @pytest.mark.parametrize("action", ACTIONS)

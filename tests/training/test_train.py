@@ -109,7 +109,7 @@ def test_a_run_directory_is_complete(tmp_path: Path):
     run_dir = tmp_path / "deep" / "run"
     result = _quick(run_dir)
     names = {path.name for path in run_dir.iterdir() if "tfevents" not in path.name}
-    assert names == {"config.json", "metrics.jsonl", "checkpoint.pt", "curve.png"}
+    assert names == {"config.json", "metrics.jsonl", "checkpoint.pt", "curve.png", "resume"}
     assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
     assert result.run_dir == str(run_dir)
     assert result.steps == 128

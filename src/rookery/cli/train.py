@@ -1,13 +1,15 @@
-"""``rookery train ppo ENV``."""
+"""``rookery train ALGORITHM ENV`` and ``rookery train --resume RUN_DIR``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Annotated
+import sys
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Annotated, Any
 
 from rookery.cli.arguments import parse, parse_json, print_result
 from rookery.errors import UsageError
-from rookery.learn.config import PPOConfig
+from rookery.training.algorithms import ALGORITHMS, Algorithm
+from rookery.training.interrupt import Terminated
 from rookery.training.settings import TrainSettings
 
 try:
@@ -17,24 +19,20 @@ except ImportError as error:
 
     raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
 
-ALGORITHMS = ("ppo",)
-
 
 @dataclass(frozen=True)
-class PPOCommand:
-    """Train a policy with PPO on parallel environments. The last line printed is a JSON object.
+class ResumeCommand:
+    """Go on with a run from its last checkpoint. The last line printed is a JSON object.
+
+    Resume runs that you trust: saved states of envs are pickles, and loading them executes code.
 
     Attributes:
-        env: Gymnasium id, or package.module:Id.
-        env_kwargs: Arguments of the env, a JSON object.
-        train: the run.
-        ppo: the learner.
+        resume: Folder that rookery train wrote.
+        total_steps: A new end of the run; unset, the run's own.
     """
 
-    env: Positional[str]
-    env_kwargs: str = "{}"
-    train: Annotated[TrainSettings, OmitArgPrefixes] = field(default_factory=TrainSettings)
-    ppo: Annotated[PPOConfig, OmitArgPrefixes] = field(default_factory=PPOConfig)
+    resume: str
+    total_steps: int | None = None
 
 
 def run(arguments: list[str]) -> int:
@@ -42,21 +40,64 @@ def run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
-    algorithm, *rest = arguments
-    if algorithm not in ALGORITHMS:
-        raise UsageError(f"there is no algorithm {algorithm!r}; {_usage()}")
-    command = parse(PPOCommand, rest, f"rookery train {algorithm}")
+    try:
+        result = _resume(arguments) if arguments[0].startswith("--") else _train(arguments)
+    except Terminated as end:
+        print(f"rookery: terminated {end}", file=sys.stderr)
+        return int(str(end.code))
+    print_result(result)
+    return 0
+
+
+def _train(arguments: list[str]) -> dict[str, Any]:
+    name, *rest = arguments
+    if name not in ALGORITHMS:
+        raise UsageError(f"there is no algorithm {name!r}; {_usage()}")
+    command: Any = parse(_command(ALGORITHMS[name]), rest, f"rookery train {name}")
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     settings = {f.name: getattr(command.train, f.name) for f in fields(command.train)}
-    from rookery.training.loop import train
+    from rookery.training.start import train
 
-    result = train(command.env, command.ppo, env_kwargs=env_kwargs, progress=True, **settings)
-    print_result(result.to_dict())
-    return 0
+    config = command.learner
+    return train(command.env, config, env_kwargs=env_kwargs, progress=True, **settings).to_dict()
+
+
+def _resume(arguments: list[str]) -> dict[str, Any]:
+    command = parse(ResumeCommand, arguments, "rookery train")
+    from rookery.training.start import resume
+
+    return resume(command.resume, total_steps=command.total_steps, progress=True).to_dict()
+
+
+def _command(algorithm: Algorithm) -> type[Any]:
+    """Make the dataclass of one algorithm's command line."""
+    settings = Annotated[TrainSettings, OmitArgPrefixes]
+    learner = Annotated[algorithm.config, OmitArgPrefixes]  # type: ignore[name-defined]
+    command = make_dataclass(
+        f"{algorithm.title}Command",
+        [
+            ("env", Positional[str]),
+            ("env_kwargs", str, "{}"),
+            ("train", settings, field(default_factory=TrainSettings)),
+            ("learner", learner, field(default_factory=algorithm.config)),
+        ],
+        frozen=True,
+    )
+    command.__doc__ = f"""Train a policy with {algorithm.title} on parallel environments.
+
+    The last line printed is a JSON object.
+
+    Attributes:
+        env: Gymnasium id, or package.module:Id.
+        env_kwargs: Arguments of the env, a JSON object.
+        train: the run.
+        learner: the learner.
+    """
+    return command
 
 
 def _usage() -> str:
     return (
-        f"usage: rookery train {{{','.join(ALGORITHMS)}}} ENV [OPTIONS] "
-        "(rookery train ppo --help lists the options)"
+        f"usage: rookery train {{{','.join(ALGORITHMS)}}} ENV [OPTIONS], or rookery train --resume "
+        "RUN_DIR [--total-steps N] (rookery train ppo --help lists the options)"
     )

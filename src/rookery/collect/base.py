@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 from rookery.rollout import Rollout
 
@@ -13,10 +15,14 @@ class Collector(ABC):
     Attributes:
         num_envs: B of the rollouts.
         num_steps: T of the rollouts.
+        policy_s: seconds spent deciding so far.
+        env_s: seconds spent stepping envs so far, waiting for them included.
     """
 
     num_envs: int
     num_steps: int
+    policy_s: float = 0.0
+    env_s: float = 0.0
 
     @abstractmethod
     def collect(self) -> Rollout:
@@ -24,3 +30,15 @@ class Collector(ABC):
 
         Episodes go on from one rollout to the next.
         """
+
+    def reset(self, seed: Sequence[int] | None = None) -> None:
+        """Begin new episodes in all envs; a collector that does so by itself need do nothing."""
+        return
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Where it stands, as plain data; None where that cannot be said."""
+        return None
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave; the envs must have been reset."""
+        raise NotImplementedError(f"{type(self).__name__} cannot go on from a state")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rookery.collect.base import Collector
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import assign, copy, merge_axes, stack, take
+from rookery.rollout.tree import assign, copy, merge_axes, stack, take, tree_map
+
+# The columns of a rollout that are written step by step.
+_STEPPED = ("obs", "action", "reward", "terminated", "truncated", "log_prob", "value")
 
 
 class SyncCollector(Collector):
@@ -30,6 +34,8 @@ class SyncCollector(Collector):
         *,
         seed: int | Sequence[int] | None = None,
         copy: bool = True,
+        values: bool = True,
+        between_steps: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; the envs are reset by the first `collect`.
 
@@ -39,6 +45,9 @@ class SyncCollector(Collector):
             num_steps: T.
             seed: passed to the first reset.
             copy: False reuses the rollout's arrays, which are then valid until the next `collect`.
+            values: False leaves log probabilities and values zero, for learners that read none.
+            between_steps: called before every step; what it raises leaves `collect`, and the next
+                one goes on where it was left.
         """
         self.num_envs = venv.num_envs
         self.num_steps = num_steps
@@ -47,27 +56,48 @@ class SyncCollector(Collector):
         self._seed = seed
         self._copy = copy
         self._mode = AutoresetMode(venv.metadata["autoreset_mode"])
+        self._values = values
+        self._between_steps = between_steps
         self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
         if isinstance(policy, SplitPolicy):
             self._decide = self._sample
         self._obs: Tree = None
+        self._row = 0
+        self._is_stepping = False
         self._storage: Rollout | None = None
         self._ended = np.zeros(venv.num_envs, np.bool_)
         self._faulted: list[tuple[int, npt.NDArray[np.bool_]]] = []
         self._final: list[tuple[int, int, Tree]] = []
 
     def collect(self) -> Rollout:
-        if self._obs is None:
-            self._obs, _ = self._venv.reset(seed=self._seed)  # type: ignore[arg-type]
-        rollout = self._rows()
-        self._faulted.clear()
-        self._final.clear()
+        if self._obs is None or self._is_stepping:
+            self.reset()
+        if self._row == 0:
+            self._storage = self._rows()
+            self._faulted.clear()
+            self._final.clear()
+        rollout = self._storage
+        assert rollout is not None
         self._run(rollout)
         self._mark_valid(rollout)
         self._add_final_obs(rollout)
-        self._add_values(rollout)
+        if self._values:
+            self._add_values(rollout)
         rollout.policy_version[:] = self._policy.version
+        self._row = 0
         return rollout
+
+    def reset(self, seed: Sequence[int] | None = None) -> None:
+        """Reset all envs and begin a rollout; the first `collect` does so by itself.
+
+        Args:
+            seed: of the envs; None takes the one given at the start, once.
+        """
+        chosen = self._seed if seed is None else seed
+        self._seed = None
+        self._obs, _ = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        self._ended[:] = False
+        self._row, self._is_stepping = 0, False
 
     def _rows(self) -> Rollout:
         if self._storage is None or self._copy:
@@ -80,16 +110,22 @@ class SyncCollector(Collector):
         """Step the envs. Everything that can be done for all rows at once is done afterwards."""
         step, to_env, obs = self._venv.step, self._policy.to_env, self._obs
         rewards, terminated, truncated = rollout.reward, rollout.terminated, rollout.truncated
-        for t in range(self.num_steps):
+        for t in range(self._row, self.num_steps):
+            self._between_steps()
+            self._is_stepping = True
+            before = time.perf_counter()
             assign(rollout.obs, t, obs)
             action = self._decide(rollout, t, take(rollout.obs, t))
             rollout.action[t] = action
+            decided = time.perf_counter()
             obs, rewards[t], terminated[t], truncated[t], info = step(to_env(action))
+            self.env_s += time.perf_counter() - decided
+            self.policy_s += decided - before
             if info:
                 self._read(info, t)
             if self._mode is AutoresetMode.DISABLED:
                 obs = self._reset_ended(obs, terminated[t] | truncated[t], t)
-        self._obs = obs
+            self._obs, self._row, self._is_stepping = obs, t + 1, False
 
     def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
         return self._policy.sample(obs)  # type: ignore[attr-defined, no-any-return]
@@ -148,6 +184,46 @@ class SyncCollector(Collector):
         rollout.final_value[:] = 0.0
         if cut.any():
             rollout.final_value[t[cut], b[cut]] = policy.value(take(rollout.final_obs, cut))
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Where it stands, amid a rollout too, as plain data. It goes with the envs' own states.
+
+        None before the first `collect`, and where a step was broken off: then no such state exists.
+        """
+        if self._obs is None or self._is_stepping:
+            return None
+        rows = slice(0, self._row)
+        rollout = self._storage if self._row else None
+        return {
+            "obs": copy(self._obs),
+            "ended": self._ended.copy(),
+            "row": self._row,
+            "rows": {name: copy(take(getattr(rollout, name), rows)) for name in _STEPPED}
+            if rollout
+            else None,
+            "faulted": [[t, mask.copy()] for t, mask in self._faulted],
+            "final": [[t, b, copy(obs)] for t, b, obs in self._final],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave; the envs must have been reset."""
+        like = self._obs
+        self._obs = _as_tree(state["obs"], like)
+        self._ended = np.array(state["ended"], np.bool_)
+        self._row = int(state["row"])
+        if self._row == 0:
+            return
+        self._storage = rollout = self._rows()
+        for name in _STEPPED:
+            whole = getattr(rollout, name)
+            assign(whole, slice(0, self._row), _as_tree(state["rows"][name], whole))
+        self._faulted = [(int(t), np.array(mask, np.bool_)) for t, mask in state["faulted"]]
+        self._final = [(int(t), int(b), _as_tree(obs, like)) for t, b, obs in state["final"]]
+
+
+def _as_tree(saved: Any, like: Tree) -> Tree:
+    """Give back to plain data the structure and the dtypes of ``like``."""
+    return tree_map(lambda a, values: np.array(values, a.dtype), like, saved)
 
 
 def _of_env(vectored: Any, b: Any, like: Tree) -> Tree:

@@ -1,8 +1,8 @@
 """Rollouts in, new weights out: one file per algorithm, read from top to bottom.
 
-The learners need torch; the configurations do not.
+Torch is loaded only where observations hold images.
 """
 
-from rookery.learn.config import PPOConfig
+from rookery.learn.config import A2CConfig, Config, PPOConfig
 
-__all__ = ["PPOConfig"]
+__all__ = ["A2CConfig", "Config", "PPOConfig"]

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from rookery.errors import ConfigError
 
+C = TypeVar("C", bound="Config")
+
+
+class Config:
+    """Settings of one algorithm: a frozen dataclass that JSON can hold.
+
+    Attributes:
+        num_steps: steps of every env before each call of the learner.
+        hidden_sizes: widths of the hidden layers.
+    """
+
+    __slots__ = ()
+
+    num_steps: int
+    hidden_sizes: tuple[int, ...] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name, as plain data."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        """How many transitions one gradient step reads."""
+        return self.num_steps * num_envs
+
+    @classmethod
+    def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
+        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists."""
+        sizes = values.get("hidden_sizes")
+        return cls(**{**values, "hidden_sizes": None if sizes is None else tuple(sizes)})
+
 
 @dataclass(frozen=True, slots=True)
-class PPOConfig:
+class PPOConfig(Config):
     """Settings of PPO. Every field is a flag of ``rookery train ppo``.
 
     Attributes:
@@ -57,24 +88,70 @@ class PPOConfig:
     def __post_init__(self) -> None:
         _at_least(self, 1, "num_steps", "num_epochs", "minibatch_size")
         _at_least(self, 0, "learning_rate", "clip_range", "max_grad_norm")
-        for name in ("gamma", "gae_lambda"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must lie in [0, 1]")
-        if self.activation not in ("tanh", "relu"):
-            raise ConfigError(f"activation is {self.activation!r}; it must be 'tanh' or 'relu'")
+        _shares(self, "gamma", "gae_lambda")
+        _known_activation(self)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.minibatch_size
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PPOConfig:
-        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists."""
-        sizes = values.get("hidden_sizes")
-        return cls(**{**values, "hidden_sizes": None if sizes is None else tuple(sizes)})
+
+@dataclass(frozen=True, slots=True)
+class A2CConfig(Config):
+    """Settings of A2C. Every field is a flag of ``rookery train a2c``.
+
+    Attributes:
+        num_steps: Steps of every env per rollout, and so per gradient step.
+        gamma: Discount.
+        gae_lambda: Lambda of generalised advantage estimation; 1 is the n-step advantage.
+        learning_rate: RMSProp's step size at the start.
+        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
+        entropy_coef: Weight of the entropy bonus.
+        value_coef: Weight of the value loss.
+        max_grad_norm: Longest gradient; longer ones are scaled down.
+        normalize_advantage: Whether advantages are standardised per rollout.
+        rms_decay: Decay of RMSProp's mean of squared gradients.
+        rms_epsilon: Added to it under the root.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+        normalize_reward: Divide rewards by the running deviation of the return.
+    """
+
+    num_steps: int = 5
+    gamma: float = 0.99
+    gae_lambda: float = 1.0
+    learning_rate: float = 3e-3
+    final_learning_rate: float | None = 0.0
+    entropy_coef: float = 0.0
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    normalize_advantage: bool = False
+    rms_decay: float = 0.99
+    rms_epsilon: float = 1e-8
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "tanh"
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "num_steps")
+        _at_least(self, 0, "learning_rate", "max_grad_norm", "rms_epsilon")
+        _shares(self, "gamma", "gae_lambda", "rms_decay")
+        _known_activation(self)
 
 
 def _at_least(config: Any, low: float, *names: str) -> None:
     for name in names:
         if getattr(config, name) < low:
             raise ConfigError(f"{name} is {getattr(config, name)}; it must be at least {low}")
+
+
+def _shares(config: Any, *names: str) -> None:
+    for name in names:
+        if not 0.0 <= getattr(config, name) <= 1.0:
+            raise ConfigError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
+
+
+def _known_activation(config: Any) -> None:
+    if config.activation not in ("tanh", "relu"):
+        raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")

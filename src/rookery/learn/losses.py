@@ -42,6 +42,16 @@ def clipped_surrogate_loss(ratio: Floats, advantage: Floats, clip_range: float) 
     return Loss(-float(np.minimum(surrogate, clipped).mean()), gradient)
 
 
+def policy_gradient_loss(log_prob: Floats, advantage: Floats) -> Loss:
+    """The policy gradient's loss: Mnih et al. (2016), section 4, ``-mean(log_prob * A)``.
+
+    Returns:
+        The loss and its gradient by ``log_prob``.
+    """
+    size = len(log_prob)
+    return Loss(-float(log_prob @ advantage) / size, advantage * np.float32(-1.0 / size))
+
+
 def value_loss(value: Floats, returns: Floats) -> Loss:
     """Mean squared error, the L^VF of Schulman et al. (2017), equation 9.
 

@@ -6,15 +6,14 @@ valid transitions, and take a clipped gradient step on each of them, several tim
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rookery.learn.adam import Adam
+from rookery.learn.base import Learner, actor_critic_policy
+from rookery.learn.batch import Batch, advantage_batch, observe
 from rookery.learn.config import PPOConfig
 from rookery.learn.losses import (
     approximate_kl,
@@ -24,50 +23,15 @@ from rookery.learn.losses import (
     standardize,
     value_loss,
 )
-from rookery.policy.encoder import Features
-from rookery.policy.model import ActorCriticModel
+from rookery.learn.schedule import clip_norm, linear, means
 from rookery.policy.network import network_for
-from rookery.rollout import RewardScaler, Rollout, gae
-from rookery.rollout.tree import merge_axes, take
+from rookery.rollout import RewardScaler, Rollout
 
 __all__ = ["PPO", "Batch", "PPOConfig"]
 
-Floats: TypeAlias = npt.NDArray[np.float32]
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """N transitions.
-
-    Attributes:
-        features: encoded observations.
-        action: ``[N, K]``, encoded by the action head.
-        log_prob: float32 ``[N]``, when the action was drawn.
-        value: float32 ``[N]``, when the action was drawn.
-        advantage: float32 ``[N]``.
-        returns: float32 ``[N]``, what the value should be.
-    """
-
-    features: Features
-    action: npt.NDArray[Any]
-    log_prob: Floats
-    value: Floats
-    advantage: Floats
-    returns: Floats
-
-    def __len__(self) -> int:
-        return len(self.log_prob)
-
-    def take(self, index: npt.NDArray[np.int64]) -> Batch:
-        """Return the transitions ``index``, int64 ``[M]``."""
-        vector, images = self.features
-        features = Features(vector[index], tuple(image[index] for image in images))
-        columns = (self.action, self.log_prob, self.value, self.advantage, self.returns)
-        return Batch(features, *(column[index] for column in columns))
-
-
-class PPO:
-    """The learner. It writes the weights of ``model`` in place.
+class PPO(Learner):
+    """The learner. It writes the weights of ``policy.model`` in place.
 
     Attributes:
         model: whose parameters are learned; policies that act with it see every change.
@@ -75,59 +39,32 @@ class PPO:
         num_updates: how many rollouts were learned from.
     """
 
-    def __init__(
-        self, model: ActorCriticModel, config: PPOConfig, num_envs: int, seed: int = 0
-    ) -> None:
-        self.model = model
+    make_policy = staticmethod(actor_critic_policy)
+
+    def __init__(self, policy: Any, config: PPOConfig, num_envs: int, seed: int = 0) -> None:
+        self.model = policy.model
         self.config = config
         self.num_updates = 0
-        self._network = network_for(model)
-        self._optimizer = Adam(model.parameters)
+        self._network = network_for(self.model)
+        self._optimizer = Adam(self.model.parameters)
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
         self._rng = np.random.default_rng(seed)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
-        """Learn from one rollout.
-
-        Args:
-            rollout: collected under the present weights.
-            progress: how much of the training is done, from 0 to 1; moves the schedules.
-
-        Returns:
-            Metrics by name; docs/metrics.md explains them.
-        """
         config = self.config
-        learning_rate = _schedule(config.learning_rate, config.final_learning_rate, progress)
-        clip_range = _schedule(config.clip_range, config.final_clip_range, progress)
+        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
+        clip_range = linear(config.clip_range, config.final_clip_range, progress)
         batch = self._batch(rollout)
         metrics = self._epochs(batch, learning_rate, clip_range) if len(batch) else {}
         # Only now: the statistics that this rollout was acted under hold through its epochs.
-        self.model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()))
+        observe(rollout, self.model)
         self.num_updates += 1
         return {**metrics, "learning_rate": learning_rate, "clip_range": clip_range}
 
     def _batch(self, rollout: Rollout) -> Batch:
-        """Estimate advantages, leave invalid rows out, and make one flat batch of the rest."""
         reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
-        advantage, returns = gae(
-            reward,
-            rollout.value,
-            rollout.last_value,
-            rollout.terminated,
-            rollout.truncated,
-            rollout.final_value,
-            gamma=self.config.gamma,
-            gae_lambda=self.config.gae_lambda,
-            valid=rollout.valid,
-        )
-        obs, action = merge_axes(rollout.obs), merge_axes(rollout.action)
-        columns = [rollout.log_prob, rollout.value, advantage, returns]
-        columns = [column.reshape(-1) for column in columns]
-        if not rollout.valid.all():
-            rows = np.flatnonzero(rollout.valid)
-            obs, action = take(obs, rows), action[rows]
-            columns = [column[rows] for column in columns]
-        return Batch(self.model.encode(obs), self.model.head.encode(action), *columns)
+        config = self.config
+        return advantage_batch(rollout, reward, self.model, config.gamma, config.gae_lambda)
 
     def _epochs(self, batch: Batch, learning_rate: float, clip_range: float) -> dict[str, float]:
         """Pass over the batch up to ``num_epochs`` times; return the minibatches' mean metrics."""
@@ -137,12 +74,11 @@ class PPO:
             minibatches = self._minibatches(batch)
             latest = [self._step(part, learning_rate, clip_range) for part in minibatches]
             steps += latest
-            kl = _mean(latest, "approximate_kl")
+            kl = means(latest)["approximate_kl"]
             if config.target_kl is not None and kl > config.target_kl:
                 break
-        means = {name: _mean(steps, name) for name in steps[0]}
         variance = explained_variance(batch.value, batch.returns)
-        return {**means, "explained_variance": variance, "epochs": float(epochs)}
+        return {**means(steps), "explained_variance": variance, "epochs": float(epochs)}
 
     def _minibatches(self, batch: Batch) -> Iterator[Batch]:
         """Shuffle and cut. One minibatch that is the whole batch needs neither."""
@@ -172,7 +108,7 @@ class PPO:
         d_entropy = np.full_like(now.entropy, -config.entropy_coef / len(batch))
         d_value = value.gradient * np.float32(config.value_coef)
         gradient = now.backward(policy.gradient, d_entropy, d_value)
-        norm = _clip(gradient, config.max_grad_norm)
+        norm = clip_norm(gradient, config.max_grad_norm)
         self._optimizer.step(gradient, learning_rate)
         return {
             "policy_loss": policy.mean,
@@ -184,7 +120,6 @@ class PPO:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the model that is needed to go on, as plain data."""
         return {
             "optimizer": self._optimizer.state_dict(),
             "rewards": self._rewards.state_dict() if self._rewards else None,
@@ -193,26 +128,12 @@ class PPO:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
         self._optimizer.load_state_dict(state["optimizer"])
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
         self._rng.bit_generator.state = state["rng"]
         self.num_updates = int(state["num_updates"])
 
-
-def _schedule(start: float, final: float | None, progress: float) -> float:
-    """Go linearly from ``start`` to ``final``, or stay where there is none."""
-    return start if final is None else start + (final - start) * min(max(progress, 0.0), 1.0)
-
-
-def _clip(gradient: Floats, max_norm: float) -> float:
-    """Scale ``gradient`` in place so that it is no longer than ``max_norm``; return its length."""
-    norm = math.sqrt(gradient @ gradient)
-    if norm > max_norm:
-        gradient *= np.float32(max_norm / norm)
-    return norm
-
-
-def _mean(rows: list[dict[str, float]], name: str) -> float:
-    return sum(row[name] for row in rows) / len(rows)
+    def abandon_episodes(self) -> None:
+        if self._rewards:
+            self._rewards.abandon_episodes()

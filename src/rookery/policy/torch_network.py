@@ -12,9 +12,8 @@ from torch import Tensor
 
 from rookery.policy import mlp
 from rookery.policy.encoder import Features
-from rookery.policy.heads.base import Actions
 from rookery.policy.model import ActorCriticModel
-from rookery.policy.network import Evaluation, Floats, Network
+from rookery.policy.network import Floats, Forward, Network
 from rookery.policy.parameters import NATURE_CONVOLUTIONS
 
 _ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
@@ -24,14 +23,12 @@ class TorchNetwork(Network):
     """Computes any `ActorCriticModel` by torch operations, sharing its parameters' memory."""
 
     def __init__(self, model: ActorCriticModel) -> None:
-        self._head = model.head
+        super().__init__(model)
         self._activation = _ACTIVATIONS[model.spec.activation]
         self._shapes = model.layout.shapes
         self._flat = torch.from_numpy(model.parameters).requires_grad_()
-        views = model.layout.views(model.parameters)
-        self._log_std = views.get("log_std", np.empty(0, np.float32))
 
-    def forward(self, features: Features) -> tuple[Tensor, Tensor]:
+    def tensors(self, features: Features) -> tuple[Tensor, Tensor]:
         """Compute outputs ``[N, num_outputs]`` and values ``[N]``."""
         parts = self._named()
         encoded = [
@@ -46,20 +43,16 @@ class TorchNetwork(Network):
         outputs = torch.addmm(towers.actor[1], hidden[0], towers.actor[0])
         return outputs, torch.addmm(towers.critic[1], hidden[1], towers.critic[0]).squeeze(1)
 
-    def evaluate(self, features: Features, action: Actions) -> Evaluation:
-        outputs, value = self.forward(features)
-        head = self._head.evaluate(outputs.detach().numpy(), self._log_std, action)
+    def forward(self, features: Features) -> Forward:
+        outputs, value = self.tensors(features)
 
-        def backward(d_log_prob: Floats, d_entropy: Floats, d_value: Floats) -> Floats:
-            d_outputs, d_log_std = head.backward(d_log_prob, d_entropy)
+        def backward(d_outputs: Floats, d_value: Floats) -> Floats:
             by = [torch.from_numpy(d_outputs), torch.from_numpy(d_value)]
             (flat,) = torch.autograd.grad([outputs, value], self._flat, by)
             gradient: Floats = flat.numpy()
-            if d_log_std is not None:
-                gradient[-len(d_log_std) :] += d_log_std  # it is laid out last
             return gradient
 
-        return Evaluation(head.log_prob, head.entropy, value.detach().numpy(), backward)
+        return Forward(outputs.detach().numpy(), value.detach().numpy(), backward)
 
     def _named(self) -> dict[str, Tensor]:
         """Views by name. One split is one node of the graph, so the gradient is one tensor."""

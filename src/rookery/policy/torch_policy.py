@@ -49,5 +49,5 @@ class TorchPolicy(Policy):
 
     def _forward(self, obs: Tree) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         with torch.inference_mode():
-            outputs, value = self._network.forward(self.model.encode(obs))
+            outputs, value = self._network.tensors(self.model.encode(obs))
         return outputs.numpy(), value.numpy()

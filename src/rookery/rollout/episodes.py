@@ -36,6 +36,19 @@ class EpisodeTracker:
         self._return = np.zeros(num_envs, np.float64)
         self._length = np.zeros(num_envs, np.int64)
 
+    def abandon(self) -> None:
+        """Forget the episodes under way: the envs were reset from outside."""
+        self._return[:], self._length[:] = 0.0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on from here, as plain data."""
+        return {"return": self._return.copy(), "length": self._length.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._return = np.asarray(state["return"], np.float64)
+        self._length = np.asarray(state["length"], np.int64)
+
     def update(self, rollout: Rollout) -> Episodes:
         """Take in the next rollout and return the episodes that ended in it, by env and time.
 

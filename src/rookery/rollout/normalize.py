@@ -105,6 +105,10 @@ class RewardScaler:
             np.clip(rollout.reward * np.float32(scale), -self._limit, self._limit), np.float32
         )
 
+    def abandon_episodes(self) -> None:
+        """Begin all returns anew: the envs were reset from outside."""
+        self._return = np.zeros_like(self._return)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on from here, as plain data."""
         return {"moments": self.moments.state_dict(), "return": self._return.copy()}

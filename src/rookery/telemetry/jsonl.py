@@ -13,7 +13,10 @@ from rookery.telemetry.sink import Sink
 class JSONLSink(Sink):
     """One object per update, each on its line, flushed at once: ``tail -f`` works."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, resume_step: int | None = None) -> None:
+        """Open ``path`` for appending; lines after ``resume_step`` are dropped, they come again."""
+        if resume_step is not None and path.exists():
+            _drop_after(path, resume_step)
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -28,3 +31,10 @@ def read_jsonl(path: Path) -> list[dict[str, float]]:
     """Read metrics back; a last line that was cut off while it was written is left out."""
     lines = path.read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines[:-1] if line]
+
+
+def _drop_after(path: Path, step: int) -> None:
+    kept = [row for row in read_jsonl(path) if row["step"] <= step]
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    temporary.replace(path)

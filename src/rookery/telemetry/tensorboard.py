@@ -10,7 +10,7 @@ from rookery.errors import MissingExtra
 from rookery.telemetry.sink import Sink
 
 try:
-    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
     from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
     from tensorboard.summary.writer.event_file_writer import (  # type: ignore[import-untyped]
         EventFileWriter,
@@ -22,8 +22,14 @@ except ImportError as error:
 class TensorBoardSink(Sink):
     """Writes scalars with TensorBoard's own writer; torch's wrapper takes two seconds to import."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, resume_step: int | None = None) -> None:
+        """Open a new file; TensorBoard hides what earlier ones hold after ``resume_step``."""
         self._writer = EventFileWriter(str(folder))
+        if resume_step is not None:
+            start = SessionLog(status=SessionLog.START)
+            self._writer.add_event(
+                Event(wall_time=time.time(), step=resume_step + 1, session_log=start)
+            )
         self._closed = False
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from rookery.errors import ConfigError, MissingExtra
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the name ``path`` once it is complete and on the disk."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -23,12 +35,8 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     def to_tensor(value: Any) -> Any:
         return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    with whole_file(path) as file:
         torch.save(_map_leaves(to_tensor, state), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

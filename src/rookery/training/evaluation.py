@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError
-from rookery.learn.config import PPOConfig
-from rookery.policy import make_policy
 from rookery.policy.base import Policy
+from rookery.training.algorithms import ALGORITHMS
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import EvalResult, TrainSettings
@@ -70,11 +69,13 @@ def evaluate(
     run = RunDirectory.existing(run_dir)
     config = run.read_config()
     settings = TrainSettings(**config["train"])
-    source = _source(config["source"], env, env_kwargs, wrappers)
+    source = EnvSource.from_dict(config["source"], env, env_kwargs, wrappers)
+    algorithm = ALGORITHMS[config["algo"]]
     seed = settings.seed if seed is None else seed
     state = load_checkpoint(run.checkpoint)
     with source.make(num_envs or settings.num_envs, **settings.vector_options()) as venv:
-        policy = policy_of(venv, PPOConfig.from_dict(config["ppo"]), seed)
+        learned_with = algorithm.config.from_dict(config[algorithm.name])
+        policy = algorithm.make_policy(venv, learned_with, seed)
         policy.model.load_state_dict(state["model"])
         score = run_episodes(venv, policy, episodes, seed, deterministic)
     steps = int(score.lengths.sum())
@@ -86,18 +87,6 @@ def evaluate(
         eval_return_mean=float(score.returns.mean()),
         eval_return_std=float(score.returns.std()),
         episodes=episodes,
-    )
-
-
-def policy_of(venv: VectorEnv, config: PPOConfig, seed: int) -> Any:
-    """Build the policy that ``config`` describes for the spaces of ``venv``."""
-    return make_policy(
-        venv.single_observation_space,
-        venv.single_action_space,
-        hidden_sizes=config.hidden_sizes,
-        activation=config.activation,
-        normalize_obs=config.normalize_obs,
-        seed=seed,
     )
 
 
@@ -134,21 +123,3 @@ def run_episodes(
 def evaluation_seed(seed: int) -> int:
     """Derive the root seed of evaluation, so that it meets no episode of training."""
     return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
-
-
-def _source(
-    config: dict[str, Any],
-    env: Any,
-    env_kwargs: Mapping[str, Any] | None,
-    wrappers: Sequence[Callable[[Any], Any]] | None,
-) -> EnvSource:
-    """Read the run's env; what is given replaces what is written there."""
-    if env is not None:
-        config = {**config, "env": "given"}
-    if env_kwargs is not None:
-        config = {**config, "env_kwargs": {}}
-    if wrappers is not None:
-        config = {**config, "wrappers": []}
-    source = EnvSource.from_dict(config)
-    given = {"env": env, "env_kwargs": env_kwargs, "wrappers": wrappers}
-    return replace(source, **{name: value for name, value in given.items() if value is not None})

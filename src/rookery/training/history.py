@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,28 @@ class History:
         self.steps += [steps] * len(ended)
         while len(self.returns) > self._max_points:  # long runs keep every second, fourth, ...
             del self.returns[::2], self.steps[::2]
+
+    def abandon_episodes(self) -> None:
+        """Forget the episodes under way: the envs were reset from outside."""
+        self._tracker.abandon()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on from here, as plain data."""
+        return {
+            "episodes": self.episodes,
+            "steps": list(self.steps),
+            "returns": list(self.returns),
+            "recent": [list(pair) for pair in self._recent],
+            "tracker": self._tracker.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self.episodes = int(state["episodes"])
+        self.steps, self.returns = list(state["steps"]), list(state["returns"])
+        self._recent.clear()
+        self._recent.extend((float(total), int(length)) for total, length in state["recent"])
+        self._tracker.load_state_dict(state["tracker"])
 
     def metrics(self) -> dict[str, float]:
         """Means over the recent episodes; their number alone before the first one ended."""

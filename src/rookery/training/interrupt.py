@@ -1,49 +1,62 @@
-"""Ctrl-C at a moment that leaves weights and optimiser whole."""
+"""Ctrl-C and SIGTERM at a moment that leaves weights, optimiser and envs whole."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Terminated(SystemExit):
+    """SIGTERM ended a run, after its checkpoint was written; uncaught, the exit code is 143."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(128 + signal.SIGTERM)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
 
 class InterruptShield:
-    """Raises KeyboardInterrupt at once, except inside `hold`, where it waits for the end.
+    """Notes the first Ctrl-C or SIGTERM; `check` raises it where the run can go on from later.
 
-    Outside the main thread, where Python delivers no signals, it does nothing.
+    A second one is raised at once, wherever the run is. Outside the main thread, where Python
+    delivers no signals, the shield does nothing.
     """
 
     def __init__(self) -> None:
-        self._holding = False
-        self._pending = False
-        self._before: Any = None
+        self._pending: int | None = None
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> InterruptShield:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+            self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Let the block finish before an interrupt is raised."""
-        self._holding = True
-        try:
-            yield
-        finally:
-            self._holding = False
-        if self._pending:
-            self._pending = False
-            raise KeyboardInterrupt
+    def check(self) -> None:
+        """Raise what came in since.
+
+        Raises:
+            KeyboardInterrupt: after Ctrl-C.
+            Terminated: after SIGTERM.
+        """
+        if self._pending is not None:
+            self._raise()
+
+    def _raise(self) -> None:
+        number, self._pending = self._pending, None
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._holding and not self._pending:
-            self._pending = True
-        else:
-            raise KeyboardInterrupt
+        again = self._pending is not None
+        self._pending = number
+        if again:
+            self._raise()

@@ -13,7 +13,12 @@ EVENTS = "events.out.tfevents.*"
 
 
 class RunDirectory:
-    """Paths of one run's files."""
+    """Paths of one run's files.
+
+    Attributes:
+        companions: folder of what only resuming reads: replay and envs' states. checkpoint.pt
+            names the files that belong to it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -21,6 +26,8 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.pt"
         self.curve = path / "curve.png"
+        self.videos = path / "videos"
+        self.companions = path / "resume"
 
     @classmethod
     def plan(cls, path: str | Path | None, name: str, overwrite: bool) -> RunDirectory:
@@ -52,16 +59,18 @@ class RunDirectory:
     def make(self) -> None:
         """Make the folder, without files of an earlier run."""
         files = [self.config, self.metrics, self.checkpoint, self.curve]
-        for file in [*files, *self.path.glob(EVENTS)]:
+        for file in [*files, *self.companions.glob("*"), *self.path.glob(EVENTS)]:
             file.unlink(missing_ok=True)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.companions.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot make the run directory {self.path}: {error}") from error
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.json."""
-        self.config.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        temporary = self.config.with_name("config.json.tmp")
+        temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(self.config)
 
     def read_config(self) -> dict[str, Any]:
         """Read config.json."""

@@ -33,6 +33,8 @@ class TrainSettings:
         max_worker_rss_mb: Replace a worker that grows beyond this; needs on_fault restart.
         eval_episodes: Episodes of the final evaluation; 0 leaves it out.
         checkpoint_interval_s: Seconds between checkpoints; one is always written at the end.
+        save_env_states: Keep the envs' states beside checkpoints, to resume amid episodes.
+        video_every: Env steps between two videos of an episode; 0 records none.
     """
 
     total_steps: int = 100_000
@@ -54,9 +56,11 @@ class TrainSettings:
     max_worker_rss_mb: float | None = None
     eval_episodes: int = 20
     checkpoint_interval_s: float = 60.0
+    save_env_states: bool = True
+    video_every: int = 0
 
     def __post_init__(self) -> None:
-        lowest = {"total_steps": 1, "num_envs": 1, "seed": 0, "eval_episodes": 0}
+        lowest = {"total_steps": 1, "num_envs": 1, "seed": 0, "eval_episodes": 0, "video_every": 0}
         for name, low in lowest.items():
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {low}")

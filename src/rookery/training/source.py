@@ -68,22 +68,36 @@ class EnvSource:
         }
 
     @classmethod
-    def from_dict(cls, config: dict[str, Any]) -> EnvSource:
-        """Undo `to_dict`.
+    def from_dict(
+        cls,
+        config: dict[str, Any],
+        env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> EnvSource:
+        """Undo `to_dict`; what is given replaces what is written there.
 
         Raises:
-            ConfigError: a part of it could not be written into config.json.
+            ConfigError: a part of it could not be written into config.json, and is not given.
         """
-        env = config["env"]
-        if config["env_kwargs"] is None:
+        if env is None:
+            env = _read_env(config["env"])
+        if env_kwargs is None:
+            env_kwargs = config["env_kwargs"]
+        if env_kwargs is None:
             raise ConfigError(
-                "the run's env_kwargs are not JSON data, so config.json does not hold them; call "
-                "rookery.evaluate(run_dir, env_kwargs=...)"
+                "the run's env_kwargs are not JSON data, so config.json does not hold them; pass "
+                "them again: rookery.evaluate(run_dir, env_kwargs=...), or rookery.resume likewise"
             )
-        if isinstance(env, dict):
-            env = EnvSpec.from_json(env["spec"]) if "spec" in env else _resolve(env["callable"])
-        wrappers = [_resolve(reference) for reference in config["wrappers"]]
-        return cls(env, config["env_kwargs"], wrappers, config["env_module"])
+        if wrappers is None:
+            wrappers = [_resolve(reference) for reference in config["wrappers"]]
+        return cls(env, env_kwargs, wrappers, config["env_module"])
+
+
+def _read_env(env: Any) -> Any:
+    if not isinstance(env, dict):
+        return env
+    return EnvSpec.from_json(env["spec"]) if "spec" in env else _resolve(env["callable"])
 
 
 def import_module(name: str) -> Any:
@@ -116,7 +130,8 @@ def _resolve(reference: str | None) -> Any:
     if reference is None:
         raise ConfigError(
             "the run's env or a wrapper was a lambda, a local function or a partial, which "
-            "config.json cannot hold; call rookery.evaluate(run_dir, env=..., wrappers=...)"
+            "config.json cannot hold; pass them again: rookery.evaluate(run_dir, env=..., "
+            "wrappers=...), or rookery.resume likewise"
         )
     module, _, path = reference.partition(":")
     value = import_module(module)

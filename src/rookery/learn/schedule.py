@@ -1,0 +1,32 @@
+"""Settings that move during training, and gradients that stay in bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+def linear(start: float, final: float | None, progress: float) -> float:
+    """Go linearly from ``start`` to ``final``, or stay where there is none."""
+    return start if final is None else start + (final - start) * min(max(progress, 0.0), 1.0)
+
+
+def clip_norm(gradient: Floats, max_norm: float) -> float:
+    """Scale ``gradient`` in place so that it is no longer than ``max_norm``; return its length."""
+    norm = math.sqrt(gradient @ gradient)
+    if norm > max_norm:
+        gradient *= np.float32(max_norm / norm)
+    return norm
+
+
+def means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Mean of every metric over ``rows``, which all have the same; empty without rows."""
+    if not rows:
+        return {}
+    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}

@@ -1,0 +1,104 @@
+"""The state of a run on the disk: checkpoint.pt, and its companions that only resuming reads.
+
+checkpoint.pt names its companions, so it decides alone which state is valid: they are written
+before it, under fresh names, and the old ones are deleted after it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rookery.env.seeding import env_seeds
+from rookery.training.checkpoint import load_checkpoint, save_checkpoint, whole_file
+from rookery.training.env_states import capture_all, restore_all
+
+if TYPE_CHECKING:
+    from rookery.training.run import Run
+
+
+def save(run: Run) -> None:
+    """Write where ``run`` stands."""
+    run.saves += 1
+    collector = run.collector.state_dict()
+    companions = {
+        "replay": _save_replay(run),
+        "env_states": _save_env_states(run) if collector is not None else None,
+    }
+    state = {
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "policy_version": run.policy.version,
+        "model": run.policy.model.state_dict(),
+        "learner": run.learner.state_dict(),
+        "rng": run.policy.rng.bit_generator.state,
+        "history": run.history.state_dict(),
+        "collector": collector,
+        "saves": run.saves,
+        "companions": companions,
+    }
+    save_checkpoint(run.run_dir.checkpoint, state)
+    for file in run.run_dir.companions.iterdir():
+        if file.name not in companions.values():
+            file.unlink()
+
+
+def restore(run: Run) -> list[str]:
+    """Put ``run`` where its folder says it stood.
+
+    Returns:
+        Sentences about what could not be taken over.
+    """
+    state = load_checkpoint(run.run_dir.checkpoint)
+    run.steps, run.seconds, run.saves = state["steps"], state["seconds"], state["saves"]
+    run.policy.version = state["policy_version"]
+    run.policy.model.load_state_dict(state["model"])
+    run.policy.rng.bit_generator.state = state["rng"]
+    run.learner.load_state_dict(state["learner"])
+    run.history.load_state_dict(state["history"])
+    notes = _restore_replay(run, state["companions"]["replay"])
+    return notes + _restore_envs(run, state["collector"], state["companions"]["env_states"])
+
+
+def _save_replay(run: Run) -> str | None:
+    state = run.learner.replay_state()
+    if state is None:
+        return None
+    path = run.run_dir.companions / f"replay-{run.saves}.pt"
+    save_checkpoint(path, state)
+    return path.name
+
+
+def _restore_replay(run: Run, name: str | None) -> list[str]:
+    if name is not None:
+        run.learner.load_replay_state(load_checkpoint(run.run_dir.companions / name))
+        return []
+    return ["the replay was not saved and starts empty"] if run.learner.keeps_replay else []
+
+
+def _save_env_states(run: Run) -> str | None:
+    if not run.settings.save_env_states:
+        return None
+    states, _ = capture_all(run.venv)
+    if states is None:
+        return None
+    path = run.run_dir.companions / f"env_states-{run.saves}.pkl"
+    with whole_file(path) as file:
+        pickle.dump(states, file)
+    return path.name
+
+
+def _restore_envs(run: Run, collector: dict[str, Any] | None, name: str | None) -> list[str]:
+    """Go on amid the episodes, or begin new ones with seeds that the run has not used."""
+    word = int(np.random.SeedSequence([run.settings.seed, 2, run.saves]).generate_state(1)[0])
+    run.collector.reset(env_seeds(word, run.venv.num_envs))
+    if collector is not None and name is not None:
+        states = pickle.loads((run.run_dir.companions / name).read_bytes())
+        restore_all(run.venv, states)
+        run.collector.load_state_dict(collector)
+        return []
+    run.history.abandon_episodes()
+    run.learner.abandon_episodes()
+    return ["the envs' states were not saved; they start new episodes"]
