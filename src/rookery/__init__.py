@@ -28,6 +28,7 @@ from rookery.errors import (
 )
 
 if TYPE_CHECKING:
+    from rookery.collect.double import DoubleBufferedCollector
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "A2CConfig": "rookery.learn.config",
     "Deferred": "rookery.env.deferred",
+    "DoubleBufferedCollector": "rookery.collect.double",
     "PPOConfig": "rookery.learn.config",
     "FaultPolicy": "rookery.worker.faults",
     "Policy": "rookery.policy.base",
@@ -67,6 +69,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "Deferred",
+    "DoubleBufferedCollector",
     "EnvFailed",
     "FaultPolicy",
     "MissingExtra",
