@@ -128,6 +128,53 @@ class Counting(rookery.Policy):
         return rookery.PolicyStep(zeros, np.zeros(len(obs), np.float32), obs[:, 0].copy())
 
 
+class Picture(gym.Env):
+    observation_space = spaces.Box(0, 255, (36, 36), np.uint8)
+    action_space = spaces.Discrete(3)
+
+    def _obs(self):
+        return self.np_random.integers(256, size=(36, 36), dtype=np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action):
+        return self._obs(), 1.0, False, bool(self.np_random.random() < 0.3), {}
+
+
+def test_image_policies_act_in_the_workers_through_torch():
+    venv = rookery.make_vec(Picture, 2, backend="serial", autoreset_mode="same_step")
+    policies = [make_policy(Picture.observation_space, Picture.action_space) for _ in range(2)]
+    reference = rookery.SyncCollector(venv, policies[0], 6, seed=1)
+    with rookery.WorkerCollector(Picture, policies[1], 2, 1, 6, seed=1) as collector:
+        for _ in range(2):
+            actual, expected = collector.collect(), reference.collect()
+            np.testing.assert_array_equal(actual.obs, expected.obs)
+            np.testing.assert_array_equal(actual.final_obs, expected.final_obs)
+            for name in ("log_prob", "value", "last_value", "final_value"):
+                pair = getattr(actual, name), getattr(expected, name)
+                np.testing.assert_allclose(*pair, atol=1e-4, err_msg=name)
+            for policy in policies:
+                policy.model.parameters[-3:] += 0.5
+    venv.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_ctrl_c_closes_the_collector(monkeypatch):
+    with rookery.WorkerCollector(Faulty, Counting(), 2, 2, 5) as collector:
+        collector.collect()
+
+        def interrupt(*args):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(collector._crew.workers[1], "finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            collector.collect()
+        assert collector.closed
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_any_policy_can_act_in_the_workers(mode):
     with rookery.WorkerCollector(Faulty, Counting(), 4, 2, 5, mode) as collector:
@@ -230,9 +277,11 @@ def test_an_env_that_raises_is_named(mode):
 def test_a_worker_that_dies_is_named(mode):
     with (
         rookery.WorkerCollector(Faulty, Asking(Fault.KILL), 3, 2, 5, mode) as collector,
-        pytest.raises(rookery.WorkerDied, match=r"SIGKILL.*during collect of env 2"),
+        pytest.raises(rookery.WorkerDied, match=r"SIGKILL.*during collect of env 2") as caught,
     ):
         _collect_on(collector)
+    assert caught.value.env_ids == (2, 1)
+    assert (caught.value.last_action, caught.value.steps_since_reset) == (Fault.KILL, 4)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -113,6 +113,11 @@ class RolloutBoard:
             **rows,
         )
 
+    def last_action(self, steps: int, env_id: int) -> Any:
+        """The action of an env in the latest of its batch's ``steps``."""
+        k, t = divmod(steps - 1, self.shape.num_steps)
+        return self._views["action"][k % self.shape.num_buffers, t, env_id].copy()
+
     def arrays_for(self, envs: BatchArrays) -> ActingArrays:
         """What an `EnvBatch` writes to; step t of buffer k is its buffer ``k * T + t``."""
         k, num_steps = self.shape.num_buffers, self.shape.num_steps

@@ -58,6 +58,7 @@ class Crew:
         ]
         for worker in self.workers:
             worker.lend(block)
+            worker.find_actions(self._board.last_action)
         self._begin_all(requests)
         self._finish_all()
         # Pickled once: every rollout repeats one of a few requests.
@@ -166,14 +167,22 @@ def _end(
     if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
         return
     stop[0] = 1
+    is_over = False
+    try:
+        is_over = _all_over(workers, under_way)
+    finally:
+        under_way.clear()
+        venv.close(terminate=not is_over)
+
+
+def _all_over(workers: Sequence[WorkerProcess], under_way: set[int]) -> bool:
+    """Wait a moment for those that are to stop, and say whether all have."""
     deadline = time.perf_counter() + _STOP_GRACE_S
-    is_late = False
     for index in sorted(under_way):
         try:
             workers[index].finish(deadline)
         except NotFinishedError:
-            is_late = True
+            return False
         except RookeryError:  # stopped, as it was told, or it failed where nobody reads any more
             pass
-    under_way.clear()
-    venv.close(terminate=is_late)
+    return True

@@ -139,7 +139,7 @@ class WorkerCollector(Collector):
             if self._ahead is not None:
                 return self._ahead.collect(self.policy.version)
             return self._collect_now()
-        except WorkerError:
+        except BaseException:  # a Ctrl-C too leaves rollouts half done
             self.close()
             raise
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any
@@ -69,6 +70,7 @@ class WorkerProcess:
         self._words = _NO_WORDS
         self._arrays: BatchArrays | None = None
         self._seeds: list[int | None] = [None] * len(env_ids)
+        self._last_action: Callable[[int, int], Any] | None = None
         self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
         self._named = True
@@ -148,6 +150,14 @@ class WorkerProcess:
         self._words.command[0] = REQUEST
         self._go.ring()
         self._send(payload)
+
+    def find_actions(self, last_action: Callable[[int, int], Any]) -> None:
+        """Say where actions are that somebody in the worker decides on, for messages.
+
+        Args:
+            last_action: ``(steps of the batch, env id) -> action`` of the latest of these steps.
+        """
+        self._last_action = last_action
 
     def lend(self, block: SharedBlock) -> None:
         """Give it access to a block; what is installed afterwards finds its memory there."""
@@ -307,15 +317,18 @@ class WorkerProcess:
         """What an env was doing when its process could no longer say so itself."""
         if self._arrays is None or env_id < 0:
             return {}
-        # Whatever else steps envs (an installed policy) keeps its actions elsewhere.
-        stepping = self._words.progress[0] > IDLE and self._command == "step"
+        stepping, steps = self._words.progress[0] > IDLE, int(self._words.progress[1])
         return {
             "seed": self._seeds[env_id - self.env_ids.start],
-            "steps_since_reset": int(self._words.progress[1] - self._arrays.reset_at[env_id]),
-            "last_action": next(self._arrays.read_actions(env_id, env_id + 1))
-            if stepping
-            else None,
+            "steps_since_reset": int(steps - self._arrays.reset_at[env_id]),
+            "last_action": self._action(steps, env_id) if stepping else None,
         }
+
+    def _action(self, steps: int, env_id: int) -> Any:
+        if self._last_action is not None:
+            return self._last_action(steps, env_id)
+        assert self._arrays is not None
+        return next(self._arrays.read_actions(env_id, env_id + 1))
 
 
 def _stack_pipe(policy: FaultPolicy) -> tuple[Connection | None, Connection | None]:
