@@ -183,6 +183,32 @@ def test_any_policy_can_act_in_the_workers(mode):
     assert all((np.diff(value, axis=0) == 1).all() for value in values)
 
 
+class InPlace(gym.Env):
+    """Changes the one array that it ever returns, by resets too."""
+
+    observation_space = spaces.Box(0, 100, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        self.obs = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.obs[:] = 0
+        return self.obs, {}
+
+    def step(self, action):
+        self.obs += 1
+        return self.obs, 1.0, False, bool(self.obs[0] == 3), {}
+
+
+def test_final_observations_outlive_a_reset_in_place():
+    with rookery.WorkerCollector(InPlace, Counting(), 2, 1, 7) as collector:
+        rollout = collector.collect()
+        assert rollout.final_obs.ravel().tolist() == [3, 3, 3, 3]
+        assert rollout.final_index.tolist() == [[2, 0], [2, 1], [5, 0], [5, 1]]
+        assert rollout.final_value[2].tolist() == [3, 3]
+
+
 # ---------------------------------------------------------------- async
 
 
@@ -306,6 +332,15 @@ def test_a_policy_that_raises_is_told_with_its_traceback(mode):
         with pytest.raises(rookery.WorkerError, match="the policy is broken") as caught:
             collector.collect()
         assert "in act" in str(caught.value.__cause__.__cause__)
+
+
+class Written(Faulty):
+    observation_space = spaces.Dict(text=spaces.Text(5))
+
+
+def test_observations_without_an_array_form_are_refused_by_their_path():
+    with pytest.raises(rookery.SpaceError, match=r"observation\['text'\]"):
+        rookery.WorkerCollector(Written, Counting(), 2, 1, 5)
 
 
 class Unpicklable(Counting):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -122,3 +124,85 @@ class TupleActionEnv(gym.Env[Any, Any]):
         direction, force = action["move"]
         obs = float(direction) + float(force.sum()) + float(action["switch"].sum())
         return obs, obs, self.np_random.random() < 0.1, False, {}
+
+
+@dataclass
+class Card:
+    """A value that is no array."""
+
+    suit: str
+    rank: int
+
+
+class CardSpace(spaces.Space[Card]):
+    """A space that Gymnasium does not know."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Card:
+        return Card(
+            str(self.np_random.choice(["hearts", "spades"])), int(self.np_random.integers(13))
+        )
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, Card)
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, CardSpace)
+
+
+class FreeEnv(gym.Env[Any, Any]):
+    """Observations and actions without a fixed shape, among others that have one.
+
+    Now and then a value is not built as its space says, and now and then one is very large.
+    """
+
+    observation_space = spaces.Dict(
+        {
+            "array": spaces.Box(-1, 1, (2,), np.float32),
+            "card": CardSpace(),
+            "choice": spaces.OneOf([spaces.Discrete(4), spaces.Text(9), spaces.Box(0, 1, (2,))]),
+            "graph": spaces.Graph(spaces.Box(-1, 1, (3,)), spaces.Discrete(5)),
+            "half": spaces.Box(-1, 1, (3,), np.float16),
+            "nothing": spaces.Box(0, 1, (0, 2)),
+            "pair": spaces.Tuple((spaces.Text(20), spaces.Discrete(7))),
+            "points": spaces.Sequence(spaces.Box(-1, 1, (2,), np.float64)),
+            "records": spaces.Sequence(
+                spaces.Dict({"a": spaces.Box(0, 9, (2,)), "b": spaces.Text(5)}),
+            ),
+            "stack": spaces.Sequence(
+                spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,)))), stack=True
+            ),
+        }
+    )
+    action_space = spaces.Dict(
+        {
+            "card": CardSpace(),
+            "number": spaces.Discrete(3),
+            "words": spaces.Sequence(spaces.Text(6)),
+        }
+    )
+
+    def __init__(self) -> None:
+        self.observation_space = deepcopy(self.observation_space)  # its generator is this env's own
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(int(self.np_random.integers(1000)))
+        self._steps = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._steps += 1
+        reward = len(str(action["words"])) + action["card"].rank + action["number"]
+        info = {"card": action["card"], "words": action["words"], "steps": self._steps}
+        return self._obs(), reward, self.np_random.random() < 0.1, self._steps == 15, info
+
+    def _obs(self) -> Any:
+        obs = self.observation_space.sample()
+        oddity = self.np_random.integers(40)
+        if oddity == 0:
+            obs["points"] = [1, "two"]
+        if oddity == 1:
+            obs["pair"] = (f"long {self._steps}" * 700, obs["pair"][1])
+        if oddity == 2:
+            obs["points"] = tuple(np.ones((3, 2)))
+        return obs

@@ -8,13 +8,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from conformance_envs import DictEnv, ImageEnv, MultiDiscreteEnv, TupleActionEnv
+from conformance_envs import DictEnv, FreeEnv, ImageEnv, MultiDiscreteEnv, TupleActionEnv
 from gymnasium.vector import AutoresetMode
 
 SOURCES: dict[str, Any] = {
     "CartPole": "CartPole-v1",
     "Taxi": "Taxi-v4",
     "Dict": DictEnv,
+    "Free": FreeEnv,
     "Image": ImageEnv,
     "MultiDiscrete": MultiDiscreteEnv,
     "TupleAction": TupleActionEnv,

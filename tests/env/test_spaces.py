@@ -6,12 +6,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery import SpaceError
-from rookery.env.spaces import batched, flattened, leaves, writer
+from rookery.env.freeform import FreeForm
+from rookery.env.spaces import FreeLeaf, Leaf, batched, flattened, leaves, rows, writer
 
 dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.uint8, np.int16, np.int64])
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
@@ -58,7 +59,7 @@ def test_written_rows_are_batched_as_gymnasium_batches_them(space: Any, seed: in
     samples = [space.sample() for _ in range(3)]
     columns = _columns(space, 3)
     for i, sample in enumerate(samples):
-        writer(space, iter(columns), i, "observation")(sample)
+        writer(space, iter(columns), [], i, "observation")(sample)
     actual = batched(space, iter(columns))
     _assert_equal(actual, concatenate(space, samples, create_empty_array(space, 3)))
     flat = flattened(space, actual, "observation")
@@ -74,7 +75,7 @@ def test_columns_have_the_shapes_and_dtypes_of_the_batched_space(space: Any) -> 
 
 def _write(space: gym.Space[Any], value: Any) -> list[Any]:
     columns = _columns(space, 1)
-    writer(space, iter(columns), 0, "observation")(value)
+    writer(space, iter(columns), [], 0, "observation")(value)
     return columns
 
 
@@ -112,9 +113,22 @@ def test_a_list_observation_is_taken() -> None:
     np.testing.assert_array_equal(column[0], np.array([0.25, 0.5], np.float32))
 
 
-@pytest.mark.parametrize(
-    "space", [spaces.Text(5), spaces.Dict({"t": spaces.Sequence(spaces.Discrete(2))})]
-)
-def test_a_space_without_array_form_is_refused_by_name(space: gym.Space[Any]) -> None:
-    with pytest.raises(SpaceError, match=r"(Text|Sequence) spaces have no fixed array form"):
-        leaves(space, "observation")
+def test_a_space_without_array_form_is_a_free_leaf_beside_the_others() -> None:
+    space = spaces.Dict({"text": spaces.Text(5), "box": spaces.Box(0, 1, (2,))})
+    found = leaves(space, "observation")
+    assert [leaf.path for leaf in found] == ["observation['box']", "observation['text']"]
+    assert [type(leaf) for leaf in found] == [Leaf, FreeLeaf]
+    free: list[bytes] = []
+    column = np.zeros((1, 2), np.float32)
+    value = {"text": "héllo", "box": np.ones(2, np.float32)}
+    writer(space, iter([column]), free, 0, "observation")(value)
+    assert column.tolist() == [[1.0, 1.0]]
+    assert [FreeForm(spaces.Text(5)).decode(memoryview(part)) for part in free] == ["héllo"]
+
+
+def test_a_batch_is_taken_apart_as_gymnasium_iterates_over_it() -> None:
+    space = spaces.Dict({"a": spaces.Tuple([spaces.Text(3), spaces.Discrete(4)])})
+    batch = batch_space(space, 3)
+    batch.seed(1)
+    value = batch.sample()
+    assert list(rows(space, value)) == list(iterate(batch, value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rookery.collect.board import RolloutBoard, RolloutShape
+from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import assign, copy, merge_axes, stack, take
+from rookery.rollout.tree import assign, merge_axes, stack, take
 from rookery.worker.desk import Methods, Premises
 
 # Of one worker's rollout: version of the weights, final_index and final_obs; b counts its own envs.
@@ -48,6 +50,38 @@ class StoppedError(Exception):
     """The collector is being closed; nobody will read what was begun."""
 
 
+class Finals:
+    """The outbox of envs whose infos have no reader: keeps what episodes ended with, no more.
+
+    Attributes:
+        t: the row that is being stepped.
+        kept: (t, env id, final observation) of each episode that ended.
+    """
+
+    has_posted = False
+
+    def __init__(self) -> None:
+        self.used: set[int] = set()
+        self.t = 0
+        self.kept: list[tuple[int, int, Tree]] = []
+
+    def final(self, obs: Tree, info: dict[str, Any]) -> tuple[Tree]:
+        return (deepcopy(obs),)
+
+    def post(self, env_id: int, info: dict[str, Any], final: Any = None) -> None:
+        if final is not None:
+            self.kept.append((self.t, env_id, final[0]))
+
+    def keep(self, env_id: int) -> None:
+        return
+
+    def clear(self, env_id: int) -> None:
+        return
+
+    def news(self) -> News:
+        return SEE_SLAB
+
+
 class Actor:
     """Steps the envs of a batch T times per rollout, with its own copy of the policy."""
 
@@ -59,7 +93,10 @@ class Actor:
         self._weights, self._stop = board.weights, board.stop
         self._batch = premises.batch
         self._arrays = board.arrays_for(premises.arrays)
-        self._batch.attach(self._arrays, AutoresetMode.SAME_STEP, premises.progress)
+        self._finals = Finals()
+        self._batch.attach(
+            self._arrays, AutoresetMode.SAME_STEP, premises.progress, outbox=self._finals
+        )
         self._first_id, self._num_steps = part.first_id, part.shape.num_steps
         buffers = range(part.shape.num_buffers)
         envs = slice(part.first_id, part.last_id)
@@ -69,7 +106,6 @@ class Actor:
             [take(board.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
             for buffer in buffers
         ]
-        self._final: list[tuple[int, int, Tree]] = []
         self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
         if isinstance(policy, SplitPolicy):
             self._decide = self._sample
@@ -79,19 +115,20 @@ class Actor:
         version = self._weights.read(self._policy.model)
         rollout = self._rollouts[buffer]
         assign(self._obs[buffer][0], ..., self._obs[buffer - 1][-1])
-        self._final.clear()
+        self._finals.kept.clear()
         self._run(buffer, rollout)
         rollout.valid[:] = True
         rollout.policy_version[:] = version
-        index = np.array([(t, b) for t, b, _ in self._final], np.int64).reshape(-1, 2)
-        final_obs = stack([obs for _, _, obs in self._final], rollout.last_obs)
+        kept, first = self._finals.kept, self._first_id
+        index = np.array([(t, i - first) for t, i, _ in kept], np.int64).reshape(-1, 2)
+        final_obs = stack([obs for _, _, obs in kept], rollout.last_obs)
         self._add_values(rollout, index, final_obs)
         return version, index, final_obs
 
     def _run(self, buffer: int, rollout: Rollout) -> None:
         """Step the envs. Everything that can be done for all rows at once is done afterwards."""
         step, to_env, decide = self._batch.step, self._policy.to_env, self._decide
-        arrays, actions, stop = self._arrays, rollout.action, self._stop
+        arrays, finals, actions, stop = self._arrays, self._finals, rollout.action, self._stop
         first = buffer * self._num_steps
         for t, obs in enumerate(self._obs[buffer][:-1]):
             if stop[0]:
@@ -99,10 +136,8 @@ class Actor:
             action = decide(rollout, t, obs)
             actions[t] = action
             arrays.actions_now = np.array(to_env(action))  # its own: an env may keep its action
-            infos = step(first + t)
-            for env_id, info in infos:
-                if "final_obs" in info:
-                    self._final.append((t, env_id - self._first_id, copy(info["final_obs"])))
+            finals.t = t
+            step(first + t)
 
     def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
         return self._policy.sample(obs)  # type: ignore[attr-defined, no-any-return]

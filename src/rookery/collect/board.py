@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium import Space
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.spaces import batched, leaves
+from rookery.env.spaces import Leaf, batched, leaves
 from rookery.errors import SpaceError
 from rookery.memory import Column, Layout
 from rookery.policy.weights import Model, WeightStore
@@ -23,6 +23,7 @@ from rookery.rollout.tree import stack, take
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
 _FLAGS = ("terminated", "truncated", "valid")
+_SLAB = ("form", "tail_used", "loose", "fixed", "tail")  # one for all rows: nobody reads them
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class RolloutShape:
             raise SpaceError(f"rollouts hold actions as one array; {space} has no array form")
         columns = {
             f"obs.{i}": Column((k, t + 1, b, *leaf.shape), leaf.dtype)
-            for i, leaf in enumerate(leaves(self.observation_space, "observation"))
+            for i, leaf in enumerate(_array_leaves(self.observation_space))
         }
         columns["action"] = Column((k, t, b, *space.shape), np.dtype(space.dtype))
         columns |= {name: Column((k, t, b), np.dtype(np.float32)) for name in _FLOATS}
@@ -126,6 +127,7 @@ class RolloutBoard:
         views["reset_at"] = envs.reset_at
         for b in range(k * num_steps):
             buffer, t = divmod(b, num_steps)
+            views.update({f"{name}{b}": views[f"{name}0"] for name in _SLAB})
             for i, column in enumerate(self._obs):
                 views[f"obs{b}.{i}"] = column[buffer, t + 1]
             for name in ("reward", "terminated", "truncated"):
@@ -146,7 +148,19 @@ class ActingArrays(BatchArrays):
         return iter(self.actions_now)
 
 
+def _array_leaves(space: Space[Any]) -> list[Leaf]:
+    found = []
+    for leaf in leaves(space, "observation"):
+        if not isinstance(leaf, Leaf):
+            raise SpaceError(
+                f"{leaf.path} has no fixed array form, and rollouts are arrays; wrap the env so "
+                "that it becomes one (gymnasium.wrappers.TransformObservation), or leave it out"
+            )
+        found.append(leaf)
+    return found
+
+
 def _idle_columns(spaces: BatchSpaces) -> dict[str, npt.NDArray[Any]]:
-    """The columns that are not the rollout's."""
-    columns = replace(spaces, num_buffers=0).columns()
+    """Columns of this process alone, for what is not part of a rollout."""
+    columns = replace(spaces, num_buffers=1).columns()
     return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}

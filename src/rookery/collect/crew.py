@@ -16,7 +16,7 @@ from rookery.memory import SharedBlock
 from rookery.policy.base import Policy
 from rookery.vector.process import ProcessVectorEnv
 from rookery.worker.child import WorkerProcess
-from rookery.worker.protocol import NotFinishedError
+from rookery.worker.protocol import INSTALL, NotFinishedError
 
 _LOOK_S = 0.1  # how often a wait for whoever is first looks after those that are slow
 _STOP_GRACE_S = 5.0
@@ -53,7 +53,7 @@ class Crew:
             Part(self.shape, self._policy, i.start, i.stop, stream) for stream, i in enumerate(ids)
         ]
         requests = [
-            worker.request("install", install_actor, part)
+            worker.request(INSTALL, install_actor, part)
             for worker, part in zip(self.workers, parts, strict=True)
         ]
         for worker in self.workers:
@@ -125,7 +125,7 @@ class Crew:
             if ready:
                 return [pipes[pipe] for pipe in ready]  # type: ignore[index]
             for index in self._under_way:
-                self.workers[index].look()
+                self.workers[index].check()
 
     def rollout_of(self, buffer: int, envs: slice) -> Any:
         """The rollout of some envs, as views; see `RolloutBoard.rollout`."""

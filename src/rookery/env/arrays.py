@@ -7,17 +7,21 @@ shared block), which is why all carriers can share one stepping code.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
-from rookery.env.spaces import Array, Leaf, batched, flattened, leaves
+from rookery.env import mail
+from rookery.env.freeform import FreeForm
+from rookery.env.slab import LENGTH, Slab, SlabFull, SlabShape
+from rookery.env.spaces import Array, FreeLeaf, Leaf, batched, flattened, leaves, rows
 from rookery.errors import SpaceError
 
 _WORD_BYTES = 8
+_ACTION = "action"  # the root of paths in messages about actions
 
 
 @dataclass(frozen=True)
@@ -32,22 +36,45 @@ class BatchSpaces:
     num_envs: int
     num_buffers: int
 
+    @property
+    def slab_shape(self) -> SlabShape:
+        """The shape of the slab at first."""
+        is_free = _free(self.observation_space) or _free(self.action_space)
+        return SlabShape(tail_bytes=4096) if is_free else SlabShape()
+
     def columns(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Name -> (shape, dtype) of every array needed."""
         n = self.num_envs
         columns: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         for b in range(self.num_buffers):
-            for i, leaf in enumerate(leaves(self.observation_space, "observation")):
+            for i, leaf in enumerate(_fixed(self.observation_space)):
                 columns[f"obs{b}.{i}"] = ((n, *leaf.shape), leaf.dtype)
             columns[f"reward{b}"] = ((n,), np.dtype(np.float64))
             columns[f"terminated{b}"] = ((n,), np.dtype(np.bool_))
             columns[f"truncated{b}"] = ((n,), np.dtype(np.bool_))
-        action_leaves = leaves(self.action_space, "action")
-        for i, leaf in enumerate(action_leaves):
-            columns[f"action.{i}"] = ((n * _action_row_bytes(leaf),), np.dtype(np.uint8))
+        for i, leaf in enumerate(_fixed(self.action_space)):
+            columns[f"action.{i}"] = ((n, _action_row_bytes(leaf)), np.dtype(np.uint8))
+            columns[f"action_dtype.{i}"] = ((n,), np.dtype(np.int64))
         columns["reset_at"] = ((n,), np.dtype(np.int64))
-        columns["action_dtype"] = ((max(len(action_leaves), 1),), np.dtype(np.int64))
-        return columns
+        return {**columns, **mail.columns(n), **self.slab_columns(self.slab_shape)}
+
+    def slab_columns(self, shape: SlabShape) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Name -> (shape, dtype) of the arrays of a slab of this shape."""
+        return shape.columns(self.num_envs, self.num_buffers)
+
+
+def _fixed(space: Space[Any]) -> list[Leaf]:
+    return [leaf for leaf in leaves(space, _ACTION) if isinstance(leaf, Leaf)]
+
+
+def _free(space: Space[Any]) -> list[FreeLeaf]:
+    return [leaf for leaf in leaves(space, _ACTION) if isinstance(leaf, FreeLeaf)]
+
+
+def _interleaved(space: Space[Any], fixed: Iterable[Any], free: Iterable[Any]) -> Iterator[Any]:
+    """Columns of the leaves of ``space``, given those of its fixed and of its free leaves."""
+    columns = {Leaf: iter(fixed), FreeLeaf: iter(free)}
+    return iter([next(columns[type(leaf)]) for leaf in leaves(space, _ACTION)])
 
 
 def _action_row_bytes(leaf: Leaf) -> int:
@@ -62,43 +89,98 @@ class ActionColumn:
 
     Args:
         leaf: the part of the action space.
-        raw: uint8 ``[n * row_bytes]``, room for 8-byte elements.
-        dtype_code: int64 ``[1]``, where the number type is noted for the reader.
+        raw: uint8 ``[n, row_bytes]``, room for 8-byte elements.
+        dtype_codes: int64 ``[n]``, where the number types are noted for the reader.
     """
 
-    def __init__(self, leaf: Leaf, raw: Array, dtype_code: Array, num_envs: int) -> None:
+    def __init__(self, leaf: Leaf, raw: Array, dtype_codes: Array) -> None:
         self.path = leaf.path
         self._dtype = leaf.dtype
-        self._dtype_code = dtype_code.data
-        self._shape = (num_envs, *leaf.shape)
+        self._dtype_codes = dtype_codes
+        self._code = -1  # of all envs, as written last
+        self._shape = (len(raw), *leaf.shape)
         self._views: dict[Any, Array] = {}  # by dtype for the writer, by its code for the reader
-        count = math.prod(self._shape)
+        count = math.prod(leaf.shape)
         fitting = [np.dtype(c) for c in "?bhilqBHILQefd"]
         for dtype in {leaf.dtype, *fitting}:
-            view = raw[: count * dtype.itemsize].view(dtype).reshape(self._shape)
+            view = raw[:, : count * dtype.itemsize].view(dtype).reshape(self._shape)
             self._views[dtype] = self._views[dtype.num] = view
 
-    def write(self, actions: Any) -> None:
-        """Note the actions of all envs; anything with shape ``[n, *leaf.shape]``.
+    def write(self, actions: Any, env_ids: Any = ...) -> None:
+        """Note the actions of all envs, or of ``env_ids``; anything with shape ``[n, *shape]``.
 
         Raises:
             SpaceError: when the shape differs or the dtype cannot stand for the space's.
         """
         if type(actions) is not np.ndarray:
             actions = np.asarray(actions)
-        if actions.shape != self._shape:
-            raise SpaceError(f"{self.path} has shape {actions.shape}, expected {self._shape}")
+        expected = self._shape if env_ids is ... else (len(env_ids), *self._shape[1:])
+        if actions.shape != expected:
+            raise SpaceError(f"{self.path} has shape {actions.shape}, expected {expected}")
         view = self._views.get(actions.dtype)
         if view is None:
             view = self._views[self._dtype]
             if not np.can_cast(actions.dtype, self._dtype, "same_kind"):
                 raise SpaceError(f"{self.path} has dtype {actions.dtype}, expected {self._dtype}")
-        view[...] = actions
-        self._dtype_code[0] = view.dtype.num
+        view[env_ids] = actions
+        if env_ids is not ... or view.dtype.num != self._code:
+            self._dtype_codes[env_ids] = view.dtype.num
+            self._code = view.dtype.num if env_ids is ... else -1
 
     def read(self, first: int, last: int) -> Array:
         """A copy of rows ``first`` to ``last``, which an env may keep."""
-        return self._views[self._dtype_code[0]][first:last].copy()
+        return self._views[self._dtype_codes[first]][first:last].copy()
+
+
+class FreeActions:
+    """The free values of actions: per env a row of lengths and encoded values.
+
+    Args:
+        slab: where they lie.
+        free_leaves: of the action space.
+        num_envs: how many rows.
+    """
+
+    def __init__(self, slab: Slab, free_leaves: Sequence[FreeLeaf], num_envs: int) -> None:
+        self._slab = slab
+        self._leaves = free_leaves
+        self._forms = [FreeForm(leaf.space) for leaf in free_leaves]
+        self._num_envs = num_envs
+
+    def write(self, columns: Sequence[Any], env_ids: Sequence[int]) -> None:
+        """Note the values of some envs, one column for each leaf.
+
+        Raises:
+            SpaceError: when there are not as many values as envs.
+            SlabFull: when there is too little room; nothing was noted then.
+        """
+        for leaf, column in zip(self._leaves, columns, strict=True):
+            if not isinstance(column, (tuple, list)) or len(column) != len(env_ids):
+                raise SpaceError(
+                    f"{leaf.path} must be a tuple of {len(env_ids)} values, got {column!r:.200}"
+                )
+        tails = [self._encoded(values) for values in zip(*columns, strict=True)]
+        need_bytes = max(map(len, tails))
+        if need_bytes > self._slab.shape.tail_bytes:
+            raise SlabFull(need_bytes)
+        for env_id, tail in zip(env_ids, tails, strict=True):
+            self._slab.action_tails[env_id].data[: len(tail)] = tail
+
+    def read(self, first: int, last: int) -> list[tuple[Any, ...]]:
+        """Per leaf, the values of envs ``first`` to ``last``."""
+        return list(zip(*[self._decoded(env_id) for env_id in range(first, last)], strict=True))
+
+    def _encoded(self, values: Iterable[Any]) -> bytes:
+        encoded = [form.encode(value) for form, value in zip(self._forms, values, strict=True)]
+        return b"".join(LENGTH.pack(len(part)) + part for part in encoded)
+
+    def _decoded(self, env_id: int) -> list[Any]:
+        view, at, values = self._slab.action_tails[env_id].data, 0, []
+        for form in self._forms:
+            start = at + LENGTH.size
+            at = start + LENGTH.unpack_from(view, at)[0]
+            values.append(form.decode(view[start:at]))
+        return values
 
 
 class BatchArrays:
@@ -109,30 +191,46 @@ class BatchArrays:
         views: an array for each of ``spaces.columns()``.
 
     Attributes:
-        obs: per buffer, the columns ``[n, *shape]`` of the observation's leaves.
-        batched_obs: per buffer, the same arrays in the batched form of the observation space.
+        obs: per buffer, the columns ``[n, *shape]`` of the observation's leaves, but the free ones.
+        batched_obs: per buffer, the same arrays in the batched form of the observation space; None
+            if there are free leaves.
+        free_obs: per free leaf of the observation, a list of the values that the caller read last.
+        free_obs_forms: how each of these travels.
         reward: per buffer, float64 ``[n]``.
         terminated: per buffer, bool ``[n]``.
         truncated: per buffer, bool ``[n]``.
         reset_at: int64 ``[n]``, how many steps each env's batch had made at its last reset.
+        slab: what has no column of its own.
+        mail: what single envs are told.
     """
 
     def __init__(self, spaces: BatchSpaces, views: Mapping[str, Array]) -> None:
         self.spaces = spaces
         buffers = range(spaces.num_buffers)
-        num_leaves = len(leaves(spaces.observation_space, "observation"))
+        num_leaves, free = len(_fixed(spaces.observation_space)), _free(spaces.observation_space)
         self.obs = [[views[f"obs{b}.{i}"] for i in range(num_leaves)] for b in buffers]
-        self.batched_obs = [batched(spaces.observation_space, iter(self.obs[b])) for b in buffers]
+        self.free_obs: list[list[Any]] = [[None] * spaces.num_envs for _ in free]
+        self.free_obs_forms = [FreeForm(leaf.space) for leaf in free]
+        self.batched_obs = [
+            None if free else batched(spaces.observation_space, iter(self.obs[b])) for b in buffers
+        ]
         self.reward = [views[f"reward{b}"] for b in buffers]
         self.terminated = [views[f"terminated{b}"] for b in buffers]
         self.truncated = [views[f"truncated{b}"] for b in buffers]
         self.reset_at = views["reset_at"]
-        codes = views["action_dtype"]
+        self.slab = Slab(spaces.num_buffers, spaces.slab_shape, views)
+        self.mail = mail.Mailbox(views)
         self.actions = [
-            ActionColumn(leaf, views[f"action.{i}"], codes[i : i + 1], spaces.num_envs)
-            for i, leaf in enumerate(leaves(spaces.action_space, "action"))
+            ActionColumn(leaf, views[f"action.{i}"], views[f"action_dtype.{i}"])
+            for i, leaf in enumerate(_fixed(spaces.action_space))
         ]
-        self._only_action = self.actions[0] if _is_leaf(spaces.action_space) else None
+        free = _free(spaces.action_space)
+        self._are_free = [
+            isinstance(leaf, FreeLeaf) for leaf in leaves(spaces.action_space, _ACTION)
+        ]
+        self._free_actions = FreeActions(self.slab, free, spaces.num_envs) if free else None
+        is_leaf = [leaf.path for leaf in _fixed(spaces.action_space)] == [_ACTION]
+        self._only_action = self.actions[0] if is_leaf else None
 
     @classmethod
     def in_memory(cls, spaces: BatchSpaces) -> BatchArrays:
@@ -141,52 +239,77 @@ class BatchArrays:
             spaces, {n: np.zeros(shape, dtype) for n, (shape, dtype) in spaces.columns().items()}
         )
 
-    def write_actions(self, actions: Any) -> None:
-        """Note a batch of actions, in the batched form of the action space."""
+    def enlarge_slab_in_memory(self, shape: SlabShape) -> None:
+        """Put a larger slab, of this process alone, in the place of the present one."""
+        columns = self.spaces.slab_columns(shape)
+        self.slab.enlarge(shape, {n: np.zeros(size, dtype) for n, (size, dtype) in columns.items()})
+
+    def observations(self, buffer: int, env_ids: Array | None = None) -> Any:
+        """Copies of the observations of some envs, batched; the free values are those read last.
+
+        Args:
+            buffer: from which.
+            env_ids: int64 ``[k]``; None means all.
+        """
+        space, columns = self.spaces.observation_space, self.obs[buffer]
+        if env_ids is None:
+            fixed = [column.copy() for column in columns]
+            free = [tuple(values) for values in self.free_obs]
+        else:
+            fixed = [column[env_ids] for column in columns]
+            free = [tuple(values[i] for i in env_ids) for values in self.free_obs]
+        return batched(space, _interleaved(space, fixed, free))
+
+    def write_actions(self, actions: Any, env_ids: Any = ...) -> None:
+        """Note a batch of actions, in the batched form of the action space.
+
+        Args:
+            actions: one for each env, or for each of ``env_ids``.
+            env_ids: int64 ``[k]``, whose.
+
+        Raises:
+            SpaceError: when they do not fit.
+            SlabFull: when free values of theirs need a larger slab.
+        """
         if self._only_action is not None:
-            self._only_action.write(actions)
+            self._only_action.write(actions, env_ids)
             return
-        parts = flattened(self.spaces.action_space, actions, "action")
+        space = self.spaces.action_space
+        parts = flattened(space, actions, _ACTION)
+        if self._free_actions is not None:
+            free = [part for part, is_free in zip(parts, self._are_free, strict=True) if is_free]
+            parts = [
+                part for part, is_free in zip(parts, self._are_free, strict=True) if not is_free
+            ]
+            ids = range(self.spaces.num_envs) if env_ids is ... else env_ids.tolist()
+            self._free_actions.write(free, ids)
         for column, part in zip(self.actions, parts, strict=True):
-            column.write(part)
+            column.write(part, env_ids)
 
     def read_actions(self, first: int, last: int) -> Iterator[Any]:
         """The actions of envs ``first`` to ``last``, one by one, as a plain loop would see them."""
         if self._only_action is not None:
             return iter(self._only_action.read(first, last))
-        columns = iter([column.read(first, last) for column in self.actions])
-        return _rows(self.spaces.action_space, batched(self.spaces.action_space, columns))
+        space = self.spaces.action_space
+        fixed = [column.read(first, last) for column in self.actions]
+        free = self._free_actions.read(first, last) if self._free_actions is not None else []
+        return rows(space, batched(space, _interleaved(space, fixed, free)))
 
     def copy_rows(self, env_ids: Sequence[int], source: int, target: int) -> list[Any]:
         """Copy the observations of some envs from one buffer to another; return them, unbatched."""
-        rows = list(env_ids)
+        ids = np.array(env_ids, np.int64)
         for new, old in zip(self.obs[target], self.obs[source], strict=True):
-            new[rows] = old[rows]
-        copies = iter([column[rows] for column in self.obs[source]])
-        space = self.spaces.observation_space
-        return list(_rows(space, batched(space, copies)))
+            new[ids] = old[ids]
+        return list(rows(self.spaces.observation_space, self.observations(source, ids)))
 
     def close_rows(self, env_ids: Sequence[int], buffer: int) -> None:
         """Mark transitions as cut short: no reward, not terminated, truncated."""
-        rows = list(env_ids)
-        self.reward[buffer][rows] = 0.0
-        self.terminated[buffer][rows] = False
-        self.truncated[buffer][rows] = True
+        ids = list(env_ids)
+        self.reward[buffer][ids] = 0.0
+        self.terminated[buffer][ids] = False
+        self.truncated[buffer][ids] = True
 
     def ended(self, env_ids: Sequence[int], buffer: int) -> tuple[int, ...]:
         """Those of some envs whose episode ended in the step that wrote a buffer."""
         flags = self.terminated[buffer] | self.truncated[buffer]
         return tuple(env_id for env_id in env_ids if flags[env_id])
-
-
-def _is_leaf(space: Space[Any]) -> bool:
-    return [leaf.path for leaf in leaves(space, "action")] == ["action"]
-
-
-def _rows(space: Space[Any], batch: Any) -> Iterator[Any]:
-    if isinstance(batch, dict):
-        rows = {key: _rows(space, part) for key, part in batch.items()}
-        return iter([dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)])
-    if isinstance(batch, tuple):
-        return zip(*[_rows(space, part) for part in batch], strict=True)
-    return iter(batch)

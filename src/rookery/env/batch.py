@@ -9,14 +9,15 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
+from rookery.env import mail
 from rookery.env.arrays import BatchArrays
 from rookery.env.deferred import Workshop
 from rookery.env.failure import env_failed
+from rookery.env.outbox import Outbox, Postbox
 from rookery.env.recipe import EnvRecipe
+from rookery.env.slab import News
 from rookery.env.spaces import writer
 from rookery.errors import EnvFailed, UsageError
-
-Infos = list[tuple[int, dict[str, Any]]]  # (env id, an info that is not empty), ids ascending
 
 IDLE = 0  # progress words; env i is i + 1 while it steps and -(i + 1) while it is reset
 
@@ -56,25 +57,37 @@ class EnvBatch:
                 raise self._failure(error, i, "make") from error
 
     def attach(
-        self, arrays: BatchArrays, autoreset_mode: AutoresetMode, progress: Any = None
+        self,
+        arrays: BatchArrays,
+        autoreset_mode: AutoresetMode,
+        progress: Any = None,
+        *,
+        travels: bool = False,
+        outbox: Postbox | None = None,
     ) -> None:
         """Say where results go and what happens when an episode ends.
 
         Args:
             arrays: for observations, rewards and flags.
             autoreset_mode: what happens when an episode ends.
-            progress: int64 ``[2]``, where the busy env and the steps of the batch are noted for
-                whoever watches.
+            progress: int64 ``[3]``, where the busy env, the steps of the batch and the number of
+                letters answered are noted for whoever watches.
+            travels: whether the caller is another process.
+            outbox: where infos of all buffers go; None means into the slab of ``arrays``.
         """
         self._arrays = arrays
         self._reset_at = arrays.reset_at[self._ids.start : self._ids.stop].data
-        self._progress = [IDLE, 0] if progress is None else progress
+        self._progress = [IDLE, 0, 0] if progress is None else progress
         self._mode = autoreset_mode
         self._env_steps = [env.step for env in self.envs]
         space = arrays.spaces.observation_space
+        self._free: list[bytes] = []
         self._write_obs = [
-            [writer(space, iter(columns), env_id, "observation") for env_id in self._ids]
+            [writer(space, iter(columns), self._free, i, "observation") for i in self._ids]
             for columns in arrays.obs
+        ]
+        self._outboxes: list[Postbox] = [
+            outbox or Outbox(arrays.slab, b, self._free, travels) for b in range(len(arrays.obs))
         ]
         # Writing a scalar through a memoryview takes 28 ns, through numpy indexing 65 ns.
         self._outcomes: list[list[Any]] = [
@@ -82,10 +95,17 @@ class EnvBatch:
             for columns in zip(arrays.reward, arrays.terminated, arrays.truncated, strict=True)
         ]
 
-    def step(self, buffer: int) -> Infos:
+    def step(self, buffer: int, only: int | None = None) -> News | None:
         """Step every env with the action noted for it; results go into buffer ``buffer``.
 
         In the next-step mode an env whose episode has ended is reset instead, its action ignored.
+
+        Args:
+            buffer: where to write.
+            only: id of the one env to step; None means all.
+
+        Returns:
+            What to tell of infos and free values; None if there are none.
 
         Raises:
             EnvFailed: when an env raises; the envs after it were not stepped.
@@ -93,17 +113,17 @@ class EnvBatch:
                 was stepped.
         """
         started = time.perf_counter()
-        if self._mode is AutoresetMode.DISABLED:
-            self._require_episodes()
-        infos: Infos = []
+        ids = self._counted(only)
         ended, same_step = self._ended, self._mode is AutoresetMode.SAME_STEP
         reward: Any
         rewards, terminateds, truncateds = self._outcomes[buffer]
-        actions = self._arrays.read_actions(self._ids.start, self._ids.stop)
+        actions = self._arrays.read_actions(ids.start, ids.stop)
         writers, progress = self._write_obs[buffer], self._progress
-        self._steps = progress[1] = self._steps + 1
+        outbox, free, final = self._outboxes[buffer], self._free, None
+        used = outbox.used
         self._latest = buffer
-        for i, env_id in enumerate(self._ids):
+        free.clear()
+        for i, env_id in enumerate(ids, ids.start - self._ids.start):
             action = next(actions)
             progress[0] = env_id + 1
             try:
@@ -115,21 +135,24 @@ class EnvBatch:
                     if terminated or truncated:
                         ended[i] = True
                         if same_step:
-                            infos.append((env_id, {"final_obs": obs, "final_info": info}))
+                            final = outbox.final(obs, info)
                             obs, info = self._start_episode(i)
                 writers[i](obs)
                 rewards[env_id] = reward
                 terminateds[env_id] = terminated
                 truncateds[env_id] = truncated
-                if info:
-                    infos.append((env_id, info))
+                if info or free or final:
+                    outbox.post(env_id, info, final)
+                    final = None
+                elif used and env_id in used:
+                    outbox.clear(env_id)
             except EnvFailed:
                 raise
             except (Exception, SystemExit) as error:
                 raise self._failure(error, i, "step", action) from error
         progress[0] = IDLE
         self.busy_s += time.perf_counter() - started
-        return infos
+        return outbox.news() if outbox.has_posted else None
 
     def reset(
         self,
@@ -137,7 +160,7 @@ class EnvBatch:
         seeds: Sequence[int | None],
         options: Sequence[dict[str, Any] | None] | dict[str, Any] | None,
         mask: Sequence[bool] | None = None,
-    ) -> Infos:
+    ) -> News | None:
         """Reset the envs; results go into buffer ``buffer``.
 
         Args:
@@ -147,10 +170,14 @@ class EnvBatch:
             mask: which envs of this batch to reset, None means all. The others keep their state
                 and their last observation.
 
+        Returns:
+            What to tell of infos and free values; None if there are none.
+
         Raises:
             EnvFailed: when an env raises.
         """
-        infos: Infos = []
+        outbox = self._outboxes[buffer]
+        self._free.clear()
         for i, env_id in enumerate(self._ids):
             if mask is not None and not mask[i]:
                 self._carry_over(env_id, buffer)
@@ -159,13 +186,58 @@ class EnvBatch:
             obs, info = self._start_episode(i, seeds[i], own)
             try:
                 self._write_obs[buffer][i](obs)
+                outbox.post(env_id, info)
             except Exception as error:
                 raise self._failure(error, i, "reset") from error
-            if info:
-                infos.append((env_id, info))
         self._latest = buffer
         self._progress[0] = IDLE
-        return infos
+        return outbox.news() if outbox.has_posted else None
+
+    @property
+    def mail(self) -> mail.Mailbox:
+        """What single envs are told."""
+        return self._arrays.mail
+
+    def unanswered(self) -> list[int]:
+        """Ids of the envs that were told something by mail, the first told first."""
+        return self._arrays.mail.unanswered(self._ids)
+
+    def obey(self, env_id: int) -> News | None:
+        """Do what an env was told by mail; results go into the buffer that was written last.
+
+        Raises:
+            EnvFailed: when the env raises.
+            UsageError: when its episode had ended and it was not reset, in the disabled mode.
+        """
+        arrays, buffer, progress = self._arrays, self._latest, self._progress
+        progress[2] += 1
+        kind = arrays.mail.kind[env_id]
+        if kind == mail.STEP:
+            return self.step(buffer, env_id)
+        seed = int(arrays.mail.seed[env_id]) if kind == mail.SEEDED_RESET else None
+        self._free.clear()
+        obs, info = self._start_episode(env_id - self._ids.start, seed)
+        try:
+            self._write_obs[buffer][env_id - self._ids.start](obs)
+            self._outboxes[buffer].post(env_id, info)
+        except Exception as error:
+            raise self._failure(error, env_id - self._ids.start, "reset") from error
+        for column in (arrays.reward, arrays.terminated, arrays.truncated):
+            column[buffer][env_id] = 0
+        progress[0] = IDLE
+        return self._outboxes[buffer].news()
+
+    def begin_episodes(self, buffer: int, env_ids: Sequence[int]) -> News | None:
+        """Reset some envs, unseeded, and leave the rows of the others alone."""
+        outbox = self._outboxes[buffer]
+        self._free.clear()
+        for env_id in env_ids:
+            i = env_id - self._ids.start
+            obs, info = self._start_episode(i)
+            self._write_obs[buffer][i](obs)
+            outbox.post(env_id, info)
+        self._progress[0] = IDLE
+        return outbox.news() if outbox.has_posted else None
 
     def resume(self, latest: int, seeds: Sequence[int | None]) -> None:
         """Stand in for a batch that was lost: all episodes are over, none of the envs is reset.
@@ -229,8 +301,19 @@ class EnvBatch:
         if errors:
             raise errors[0]
 
-    def _require_episodes(self) -> None:
-        over = [env_id for env_id, ended in zip(self._ids, self._ended, strict=True) if ended]
+    def _counted(self, only: int | None) -> range:
+        """Ids of the envs to step, whose steps are counted."""
+        ids = self._ids if only is None else range(only, only + 1)
+        if self._mode is AutoresetMode.DISABLED:
+            self._require_episodes(ids)
+        if only is None:
+            self._steps = self._progress[1] = self._steps + 1
+        else:
+            self._reset_at[only - self._ids.start] -= 1  # the others' counts stay as they are
+        return ids
+
+    def _require_episodes(self, ids: range) -> None:
+        over = [env_id for env_id in ids if self._ended[env_id - self._ids.start]]
         if over:
             raise UsageError(
                 f"Envs {over} were stepped after their episodes had ended. With "
@@ -256,6 +339,7 @@ class EnvBatch:
     def _carry_over(self, env_id: int, buffer: int) -> None:
         for new, old in zip(self._arrays.obs[buffer], self._arrays.obs[self._latest], strict=True):
             new[env_id] = old[env_id]
+        self._outboxes[buffer].keep(env_id)
 
     def _failure(self, error: BaseException, i: int, command: str, action: Any = None) -> EnvFailed:
         stepped = command in ("step", "reset")

@@ -1,9 +1,10 @@
 """Gymnasium spaces as columns of arrays; the one place that knows every space.
 
-A space is a tree; its array-like leaves (Box, Discrete, MultiDiscrete, MultiBinary) become one
-column each, in the order of :func:`leaves`. :func:`batched` puts columns together again in the form
-that Gymnasium batches the space (a dict for Dict, a tuple for Tuple), :func:`writer` copies one
-env's observation into its row of every column.
+A space is a tree; its leaves become one column each, in the order of :func:`leaves`: an array for
+Box, Discrete, MultiDiscrete and MultiBinary, a tuple of values for every other space, whose values
+have no fixed shape. :func:`batched` puts columns together again in the form that Gymnasium batches
+the space (a dict for Dict, a tuple for Tuple), :func:`rows` takes them apart, :func:`writer` copies
+one env's observation into its row of every column.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
 
+from rookery.env.freeform import FreeForm
 from rookery.errors import SpaceError
 
 Array = npt.NDArray[Any]
@@ -32,50 +34,61 @@ class Leaf:
     dtype: np.dtype[Any]
 
 
+@dataclass(frozen=True)
+class FreeLeaf:
+    """A part of a space whose values have no fixed shape: where it is, and the space of it."""
+
+    path: str
+    space: Space[Any]
+
+
 @singledispatch
-def leaves(space: Space[Any], path: str) -> list[Leaf]:
-    """The array-like leaves of ``space`` in a fixed order.
+def leaves(space: Space[Any], path: str) -> list[Leaf | FreeLeaf]:
+    """The leaves of ``space`` in a fixed order.
 
     Args:
         space: any Gymnasium space.
         path: what to call the root in messages, for instance ``"observation"``.
-
-    Raises:
-        SpaceError: for a space with no array form, naming the path to it.
     """
-    raise SpaceError(
-        f"{path}: {type(space).__name__} spaces have no fixed array form, and only Box, Discrete, "
-        "MultiDiscrete, MultiBinary, Dict and Tuple spaces are supported. Wrap the env so that "
-        "this part of the space becomes an array (gymnasium.wrappers.TransformObservation)."
-    )
+    return [FreeLeaf(path, space)]
 
 
 @leaves.register(spaces.Box)
 @leaves.register(spaces.Discrete)
 @leaves.register(spaces.MultiDiscrete)
 @leaves.register(spaces.MultiBinary)
-def _leaves_array(space: Space[Any], path: str) -> list[Leaf]:
+def _leaves_array(space: Space[Any], path: str) -> list[Leaf | FreeLeaf]:
     assert space.shape is not None and space.dtype is not None
     return [Leaf(path, space.shape, np.dtype(space.dtype))]
 
 
 @leaves.register(spaces.Dict)
-def _leaves_dict(space: spaces.Dict, path: str) -> list[Leaf]:
+def _leaves_dict(space: spaces.Dict, path: str) -> list[Leaf | FreeLeaf]:
     return [leaf for key, sub in space.spaces.items() for leaf in leaves(sub, f"{path}[{key!r}]")]
 
 
 @leaves.register(spaces.Tuple)
-def _leaves_tuple(space: spaces.Tuple[Any], path: str) -> list[Leaf]:
+def _leaves_tuple(space: spaces.Tuple[Any], path: str) -> list[Leaf | FreeLeaf]:
     return [leaf for i, sub in enumerate(space.spaces) for leaf in leaves(sub, f"{path}[{i}]")]
 
 
-def batched(space: Space[Any], columns: Iterator[Array]) -> Any:
+def batched(space: Space[Any], columns: Iterator[Any]) -> Any:
     """Put columns, in the order of :func:`leaves`, together in the batched form of ``space``."""
     if isinstance(space, spaces.Dict):
         return {key: batched(sub, columns) for key, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(batched(sub, columns) for sub in space.spaces)
     return next(columns)
+
+
+def rows(space: Space[Any], batch: Any) -> Iterator[Any]:
+    """Take a batch of values of ``space`` apart into the values, as a plain loop would see them."""
+    if isinstance(space, spaces.Dict):
+        parts = [rows(sub, batch[key]) for key, sub in space.spaces.items()]
+        return (dict(zip(space.spaces, row, strict=True)) for row in zip(*parts, strict=True))
+    if isinstance(space, spaces.Tuple):
+        return zip(*[rows(sub, batch[i]) for i, sub in enumerate(space.spaces)], strict=True)
+    return iter(batch)
 
 
 def flattened(space: Space[Any], value: Any, path: str) -> list[Any]:
@@ -99,29 +112,35 @@ def flattened(space: Space[Any], value: Any, path: str) -> list[Any]:
     ]
 
 
-def writer(space: Space[Any], columns: Iterator[Array], row: int, path: str) -> Writer:
+def writer(
+    space: Space[Any], columns: Iterator[Array], free: list[bytes], row: int, path: str
+) -> Writer:
     """A function that copies one observation into row ``row`` of the columns of ``space``.
 
     Args:
         space: the space of one observation.
-        columns: arrays ``[n, *shape]`` in the order of :func:`leaves`.
+        columns: arrays ``[n, *shape]`` in the order of :func:`leaves`, without those that are free.
+        free: takes the encoded values of the free leaves, in the order of :func:`leaves`.
         row: which row to write.
         path: what to call the root in messages.
     """
     if isinstance(space, spaces.Dict):
         return _fields_writer(
             [
-                (key, f"{path}[{key!r}]", writer(sub, columns, row, f"{path}[{key!r}]"))
+                (key, f"{path}[{key!r}]", writer(sub, columns, free, row, f"{path}[{key!r}]"))
                 for key, sub in space.spaces.items()
             ]
         )
     if isinstance(space, spaces.Tuple):
         return _fields_writer(
             [
-                (i, f"{path}[{i}]", writer(sub, columns, row, f"{path}[{i}]"))
+                (i, f"{path}[{i}]", writer(sub, columns, free, row, f"{path}[{i}]"))
                 for i, sub in enumerate(space.spaces)
             ]
         )
+    if isinstance(leaves(space, path)[0], FreeLeaf):
+        encode = FreeForm(space).encode
+        return lambda value: free.append(encode(value))
     column = next(columns)[row : row + 1]
     return _array_writer(column, path) if column.ndim > 1 else _scalar_writer(column, path)
 

@@ -1,7 +1,8 @@
-"""By value: pickles that need nothing of the script that made them."""
+"""Pickles for the journey between processes, which need nothing of the script that made them."""
 
 from __future__ import annotations
 
+import pickle
 import sys
 from typing import Any
 
@@ -10,6 +11,14 @@ import cloudpickle
 # What ``multiprocessing`` calls the script in children that import it; to cloudpickle it looks like
 # a module that anybody can import.
 _MAIN_OF_CHILDREN = "__mp_main__"
+
+
+def pickled(value: Any) -> bytes:
+    """Pickle for the journey: quickly if possible, else by value."""
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:  # pickle raises whatever the objects raise; cloudpickle's word is final
+        return by_value(value)
 
 
 def by_value(value: Any) -> bytes:

@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from rookery.env import mail
 from rookery.env.arrays import BatchArrays
-from rookery.env.batch import Infos
+from rookery.env.inbox import Inbox
 from rookery.env.seeding import consecutive_seeds
-from rookery.env.spaces import batched
+from rookery.env.slab import News, SlabFull, SlabShape
 from rookery.errors import (
     ClosedError,
     ConfigError,
@@ -32,9 +34,11 @@ from rookery.errors import (
 )
 from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.crash import CrashRecorder
+from rookery.vector.partial import PartialBatches
 from rookery.vector.share import Share
 from rookery.vector.shutdown import CLOSE_GRACE_S, shut_down
 from rookery.vector.statistics import ShareStatistics, Statistics
+from rookery.worker.doorbell import Doorbell
 from rookery.worker.protocol import Hello, NotFinishedError
 
 Options: TypeAlias = "dict[str, Any] | Sequence[dict[str, Any] | None] | None"
@@ -90,11 +94,19 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._vector_steps = 0
         self._has_warned_of_nan = False
 
-    def _ready(self, arrays: BatchArrays, copy: bool) -> None:
-        """Take over the arrays that the shares write to; from now on the env can be used."""
+    def _ready(self, arrays: BatchArrays, copy: bool, arrivals: Doorbell | None = None) -> None:
+        """Take over the arrays that the shares write to; from now on the env can be used.
+
+        Args:
+            arrays: of all envs.
+            copy: whether results are copied out of them.
+            arrivals: the bell that workers ring when an env has answered its mail.
+        """
         self._arrays = arrays
         self._copy = copy
         self._num_buffers = arrays.spaces.num_buffers
+        self._inbox = Inbox(arrays)
+        self._partial = PartialBatches(arrays, self._shares, arrivals, self._inbox)
         self._begin_steps = tuple(share.begin_step for share in self._shares)
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._shares)
@@ -150,7 +162,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
         results = self._finish("reset", timeout)
-        return self._observations(), self._merge_infos(results)
+        return self._observations(), self._infos(results)
 
     # ---------------------------------------------------------------- step
 
@@ -174,9 +186,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step_async(self, actions: Any) -> None:
         """Begin a step; :meth:`step_wait` returns its result."""
-        if self.closed or self._pending is not None:
+        if self.closed or self._pending is not None or self._partial.in_use:
             self._require_idle("step")
-        self._arrays.write_actions(actions)
+        if self._inbox.wanted is not None:
+            self._enlarge_slab()
+        self._write_actions(actions)
         if self.crash_recorder is not None:
             self.crash_recorder.note_step(actions)
         buffer = self._next_buffer()
@@ -198,10 +212,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._warn_of_nan()
         arrays, b = self._arrays, self._buffer
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
-        infos = self._merge_infos(results) if results or self.infos_per_env else {}
+        obs = self._observations()
+        infos = self._infos(results) if results or self.infos_per_env else {}
         if self._copy:
-            return self._observations(), reward.copy(), terminated.copy(), truncated.copy(), infos
-        return arrays.batched_obs[b], reward, terminated, truncated, infos
+            return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
+        return obs, reward, terminated, truncated, infos
 
     def _warn_of_nan(self) -> None:
         for column in self._arrays.obs[self._buffer]:
@@ -220,26 +235,128 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return self._buffer
 
     def _observations(self) -> Any:
+        """The observations of the present buffer, batched: copies, or views with copy=False."""
+        arrays, b = self._arrays, self._buffer
+        if arrays.free_obs:
+            self._inbox.read_free(b, range(self.num_envs))
+            return arrays.observations(b)
+        obs = arrays.batched_obs[b]
         if not self._copy:
-            return self._arrays.batched_obs[self._buffer]
-        obs = self._arrays.batched_obs[self._buffer]
-        if type(obs) is np.ndarray:
-            return obs.copy()
-        columns = self._arrays.obs[self._buffer]
-        return batched(self.single_observation_space, iter([column.copy() for column in columns]))
+            return obs
+        return obs.copy() if type(obs) is np.ndarray else arrays.observations(b)
 
-    def _merge_infos(self, results: dict[int, Infos]) -> Any:
+    def _infos(self, news: dict[int, News]) -> Any:
         if self.infos_per_env:
-            per_env: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-            for share_infos in results.values():
-                for env_id, info in share_infos:
-                    per_env[env_id].update(info)
-            return per_env
-        infos: dict[str, Any] = {}
-        for first_id in sorted(results):
-            for env_id, info in results[first_id]:
-                infos = self._add_info(infos, info, env_id)
-        return infos
+            if not news:
+                return [{} for _ in range(self.num_envs)]
+            return self._inbox.infos_per_env(self._buffer)
+        return self._inbox.infos(self._buffer) if news else {}
+
+    def _write_actions(self, actions: Any, env_ids: Any = ...) -> None:
+        try:
+            self._arrays.write_actions(actions, env_ids)
+        except SlabFull as full:
+            self._inbox.want(0, full.need_bytes)
+            self._enlarge_slab()
+            self._arrays.write_actions(actions, env_ids)
+
+    def _enlarge_slab(self) -> None:
+        """Put a larger slab in the place of the present one; nothing in it is unread."""
+        shape, self._inbox.wanted = self._inbox.wanted, None
+        assert shape is not None
+        self._partial.quiesce()
+        self._partial.settle()
+        self._grow_slab(shape)
+
+    def _grow_slab(self, shape: SlabShape) -> None:
+        """Make a larger slab and have every share go on with it."""
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------- partial batches
+
+    def async_reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    ) -> None:
+        """Begin to reset envs one by one; :meth:`recv` returns whoever is ready.
+
+        Args:
+            seed: as for :meth:`reset`; a sequence has one for each env of the vector env.
+            env_ids: which envs; None means all.
+
+        Raises:
+            PendingCallError: when an answer of one of them is still under way.
+        """
+        self._require_nothing_pending("async_reset")
+        ids = self._partial.chosen(env_ids, "async_reset")
+        seeds = [consecutive_seeds(seed, self.num_envs)[i] for i in ids.tolist()]
+        for value in seeds:
+            if value is not None and not 0 <= value < 2**63:
+                raise ConfigError(f"async_reset: a seed must lie in 0 to 2**63 - 1, got {value}")
+        if self.crash_recorder is not None:
+            self.crash_recorder.note_resets(ids, seeds)
+        self._partial.tell(ids, mail.RESET, seeds)
+
+    def send(
+        self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None
+    ) -> None:
+        """Begin to step some envs; :meth:`recv` returns whoever is ready.
+
+        Args:
+            actions: one for each of ``env_ids``, batched as ``action_space`` is.
+            env_ids: whose, in the order of ``actions``; None means all, in order.
+
+        Raises:
+            PendingCallError: when an answer of one of them is still under way.
+        """
+        self._require_nothing_pending("send")
+        ids = self._partial.chosen(env_ids, "send")
+        if self._inbox.wanted is not None and not self._partial.num_busy:
+            self._enlarge_slab()
+        self._write_actions(actions, ids)
+        if self.crash_recorder is not None:
+            self.crash_recorder.note_step(actions, ids)
+        self._partial.tell(ids, mail.STEP)
+
+    def recv(
+        self, min_envs: int = 1, timeout: float | None = None
+    ) -> tuple[Any, Any, Any, Any, Any, npt.NDArray[np.int64]]:
+        """Wait for envs that were sent something, and take all that are ready.
+
+        Args:
+            min_envs: how many to wait for.
+            timeout: seconds; when they pass, a :class:`WorkerTimeout` is raised, the envs go on,
+                and this method may be called again.
+
+        Returns:
+            Observations, rewards, terminated, truncated and infos as from :meth:`step`, but of the
+            k envs in ``env_ids``, int64 ``[k]``, whoever was ready first coming first; always
+            copies. An env that was reset has reward 0 and no flag.
+
+        Raises:
+            NoPendingCallError: when no env was sent anything.
+            ConfigError: when fewer than ``min_envs`` were.
+            WorkerError: when an env or a worker fails; other envs can still be received.
+        """
+        self._require_nothing_pending("recv")
+        try:
+            ids = self._partial.receive(min_envs, timeout)
+        except WorkerError as error:
+            self._recorded(error)
+            raise
+        arrays, b = self._arrays, self._buffer
+        if arrays.free_obs:
+            self._inbox.read_free(b, ids.tolist())
+        infos = self._inbox.infos_per_env if self.infos_per_env else self._inbox.infos
+        return (
+            arrays.observations(b, ids),
+            arrays.reward[b][ids],
+            arrays.terminated[b][ids],
+            arrays.truncated[b][ids],
+            infos(b, ids),
+            ids,
+        )
 
     # ---------------------------------------------------------------- calls
 
@@ -340,6 +457,16 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # ---------------------------------------------------------------- the state machine
 
     def _require_idle(self, call: str) -> None:
+        self._require_nothing_pending(call)
+        if self._partial.num_busy:
+            raise PendingCallError(
+                f"{call}: {self._partial.num_busy} envs still have an answer under way; recv() "
+                "returns it",
+                "recv",
+            )
+        self._partial.settle()
+
+    def _require_nothing_pending(self, call: str) -> None:
         if self.closed:
             raise ClosedError(f"{call}: this vector env is closed")
         if self._pending is not None:
@@ -369,11 +496,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         while unfinished:
             share = unfinished[0]
             try:
-                result = share.finish(deadline)
+                result = self._finish_share(share, deadline)
             except NotFinishedError:
                 raise self._late(call, timeout) from None
-            except RookeryError as error:
-                result = error
             del unfinished[0]
             if result is not None and (not isinstance(result, tuple) or result):
                 results[share.env_ids.start] = result
@@ -382,8 +507,19 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._results = {}
             for first_id in sorted(results):
                 if isinstance(results[first_id], RookeryError):
+                    self._arrays.slab.added.clear()
                     raise self._recorded(results[first_id])
         return results
+
+    def _finish_share(self, share: Share, deadline: float | None) -> Any:
+        """What a share returns, or the error that it raises."""
+        try:
+            result = share.finish(deadline)
+        except RookeryError as error:
+            return error
+        if isinstance(result, News):
+            self._inbox.hear(result)
+        return result
 
     def _recorded(self, error: RookeryError) -> RookeryError:
         if self.crash_recorder is not None and isinstance(error, WorkerError) and error.env_ids:
@@ -415,7 +551,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.closed = True
         shares, unfinished = self._shares, self._unfinished
         # Shared memory and semaphores go with the last reference to them.
-        del self._arrays, self._begin_steps, self._shares, self._finish_order, self._unfinished
+        del self._arrays, self._inbox, self._partial, self._begin_steps
+        del self._shares, self._finish_order, self._unfinished
         shut_down(self._owner_pid, shares, unfinished, grace_s)
 
     def __enter__(self) -> VectorEnv:

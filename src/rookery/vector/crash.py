@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
-from rookery.env.spaces import batched, flattened
+from rookery.env.spaces import Leaf, batched, flattened, leaves
 from rookery.env.travel import by_value
 from rookery.errors import UsageError, WorkerError
 
@@ -35,9 +35,10 @@ class Reset:
 
 @dataclass(frozen=True)
 class Step:
-    """A step: the leaves of a batch of actions."""
+    """A step: the leaves of a batch of actions, and of which envs (None means all)."""
 
     leaves: list[Any]
+    env_ids: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,22 @@ class CrashRecorder:
             self._forgotten = False
         self._keep(Reset(seeds, options, mask))
 
-    def note_step(self, actions: Any) -> None:
-        """Keep a copy of a batch of actions."""
-        leaves = flattened(self._action_space, actions, "action")
-        self._keep(Step([np.array(leaf) for leaf in leaves]))
+    def note_resets(self, env_ids: Any, seeds: Sequence[int | None]) -> None:
+        """Keep a reset of some envs, int64 ``[k]``, with a seed for each."""
+        num_envs = len(self._recipes)
+        mask, every = [False] * num_envs, list[int | None]([None]) * num_envs
+        for env_id, seed in zip(env_ids.tolist(), seeds, strict=True):
+            mask[env_id], every[env_id] = True, seed
+        self.note_reset(every, None, None if all(mask) else mask)
+
+    def note_step(self, actions: Any, env_ids: Any = None) -> None:
+        """Keep a copy of a batch of actions, of all envs or of ``env_ids``, int64 ``[k]``."""
+        parts = flattened(self._action_space, actions, "action")
+        copies = [
+            np.array(part) if isinstance(leaf, Leaf) else tuple(part)
+            for part, leaf in zip(parts, leaves(self._action_space, "action"), strict=True)
+        ]
+        self._keep(Step(copies, None if env_ids is None else env_ids.tolist()))
 
     def write(self, error: WorkerError) -> Path:
         """Write a report about the first env that the error names; its path goes into the error."""
@@ -168,7 +181,12 @@ def _only(env_id: int) -> Any:
 
     def of_one(event: Reset | Step) -> Reset | Step | None:
         if isinstance(event, Step):
-            return Step([leaf[env_id : env_id + 1] for leaf in event.leaves])
+            if event.env_ids is None:
+                return Step([leaf[env_id : env_id + 1] for leaf in event.leaves])
+            if env_id not in event.env_ids:
+                return None
+            row = event.env_ids.index(env_id)
+            return Step([leaf[row : row + 1] for leaf in event.leaves])
         if event.mask is not None and not event.mask[env_id]:
             return None
         options = event.options

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 from rookery.env.batch import EnvBatch
+from rookery.errors import RookeryError
+from rookery.worker.protocol import ANSWER, DONE
 
 
 class LocalShare:
@@ -21,6 +24,7 @@ class LocalShare:
         self.env_ids = env_ids
         self.pid = os.getpid()
         self._batch = batch
+        self._told: dict[int, Any] = {}  # by envs that have answered their mail
         self._begun: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
 
     @property
@@ -47,6 +51,36 @@ class LocalShare:
         method, args = self._begun
         self._begun = None
         return method(*args) or ()
+
+    def notify(self) -> None:
+        """Mail is answered when somebody waits for it."""
+
+    def obey_next(self) -> bool:
+        """Have the next env answer its mail; False if none has any."""
+        unanswered = self._batch.unanswered()
+        if not unanswered:
+            return False
+        env_id = unanswered[0]
+        try:
+            self._told[env_id] = self._batch.obey(env_id)
+        except RookeryError as error:
+            self._told[env_id] = error
+        status = DONE if self._told[env_id] is None else ANSWER
+        self._batch.mail.answer(env_id, status, time.perf_counter())
+        return True
+
+    def fetch(self, env_id: int) -> Any:
+        """What an env that has answered its mail tells beside the arrays; raises its failure."""
+        told = self._told.pop(env_id)
+        if isinstance(told, RookeryError):
+            raise told
+        return told or ()
+
+    def check(self) -> None:
+        """The calling process is here."""
+
+    def settle(self) -> None:
+        """There is nothing to settle."""
 
     def stop(self, deadline: float) -> None:
         """Nothing is left to give back once the batch is closed."""

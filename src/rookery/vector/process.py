@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -16,9 +17,9 @@ from rookery.env.arrays import BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.culprit import find_culprit
 from rookery.env.recipe import EnvRecipe
+from rookery.env.slab import SlabShape
 from rookery.env.travel import by_value
 from rookery.errors import ConfigError, PicklingError
-from rookery.memory import SharedBlock
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.cpus import usable_cpus
@@ -28,6 +29,7 @@ from rookery.vector.serial import as_recipes
 from rookery.vector.share import Share
 from rookery.worker.board import Board
 from rookery.worker.child import WorkerProcess
+from rookery.worker.doorbell import Doorbell
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.protocol import Assignment, Errand, Hello
@@ -99,6 +101,8 @@ class ProcessVectorEnv(VectorEnv):
         errands = _make_errands(recipes, remote, method, threads_per_worker)
         workers: list[WorkerProcess | SupervisedWorker] = []
         batch = None
+        self._arrivals = arrivals = Doorbell()
+        self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
         try:
             for ids, errand in zip(remote, errands, strict=True):
                 name = recipes[ids.start].name
@@ -110,13 +114,17 @@ class ProcessVectorEnv(VectorEnv):
                     ids,
                     name,
                     faults,
+                    arrivals,
                     tuple(preload),
                 )
                 workers.append(SupervisedWorker(start, faults) if faults.restarts else start())
             if local is not None:
                 batch = EnvBatch(recipes[local.start : local.stop], 0)
             self._assemble(batch, workers, mode, observation_mode, copy, faults.restarts)
+            if not faults.restarts:  # workers to come find it by its name
+                self._nameless()
         except BaseException:
+            self._nameless()
             if batch is not None:
                 batch.close()
             deadline = time.perf_counter() + _START_GRACE_S
@@ -145,6 +153,7 @@ class ProcessVectorEnv(VectorEnv):
         copy: bool,
         restarts: bool,
     ) -> None:
+        arrivals = self._arrivals
         hellos = [worker.hello() for worker in workers]
         shares: list[Share] = [*workers]
         if batch is not None:
@@ -158,20 +167,34 @@ class ProcessVectorEnv(VectorEnv):
             # A worker that dies may have torn a row; the other buffer still has the last one.
             num_buffers=1 if copy and not restarts else 2,
         )
-        board = Board(spaces, len(workers))
-        block = SharedBlock(board.size_bytes)
+        self._board = board = Board(spaces, len(workers))
+        board.allocate()
         try:
-            board.map(block.memory)
             for index, worker in enumerate(workers):
-                worker.assign(Assignment(spaces, mode, len(workers), index), board, block)
+                worker.assign(Assignment(spaces, mode, len(workers), index), board)
         except BaseException:
-            block.close()
+            board.release()
             raise
         if not restarts:
-            block.close()
+            board.release()
         if batch is not None:
             batch.attach(board.arrays, mode)
-        self._ready(board.arrays, copy)
+        self._restarts = restarts
+        self._ready(board.arrays, copy, arrivals)
+
+    def _grow_slab(self, shape: SlabShape) -> None:
+        self._board.enlarge_slab(shape)
+        for share in self._shares:
+            if isinstance(share, (WorkerProcess, SupervisedWorker)):
+                share.adopt_slab(shape)
+        if not self._restarts:
+            self._board.release()
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        if hasattr(self, "_board"):
+            del self._board, self._arrivals
+            self._nameless()
+        super().close_extras(timeout, terminate)
 
 
 def split(num_envs: int, num_parts: int) -> list[range]:
@@ -245,6 +268,11 @@ def _culprit(errand: Errand) -> tuple[int, EnvRecipe, str]:
                 kind = f"{type(part).__module__}.{type(part).__qualname__}"
                 return env_id, recipe, f"{path}: {kind.removeprefix('builtins.')}"
     return errand.first_id, errand.recipes[0], "its recipe"
+
+
+def _forget_name(owner_pid: int, bell: Doorbell) -> None:
+    if os.getpid() == owner_pid:  # a forked copy of the owner has no say in this
+        bell.forget_name()
 
 
 def _working_directory() -> str | None:

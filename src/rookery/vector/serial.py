@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe, make_recipes
+from rookery.env.slab import SlabShape
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalShare
@@ -56,6 +57,9 @@ class SerialVectorEnv(VectorEnv):
         except BaseException:
             batch.close()
             raise
+
+    def _grow_slab(self, shape: SlabShape) -> None:
+        self._arrays.enlarge_slab_in_memory(shape)
 
 
 def as_recipes(env_fns: Sequence[Any]) -> list[EnvRecipe]:

@@ -32,5 +32,20 @@ class Share(Protocol):
     def finish(self, deadline: float | None = None) -> Any:
         """Wait for what was begun and return its result."""
 
+    def notify(self) -> None:
+        """Have its envs look for mail, see :mod:`rookery.env.mail`."""
+
+    def obey_next(self) -> bool:
+        """Have the next env answer its mail, if that is for the calling process to do."""
+
+    def fetch(self, env_id: int) -> Any:
+        """What an env that has answered its mail tells beside the arrays; raises its failure."""
+
+    def check(self) -> None:
+        """Raise what keeps its envs from ever answering their mail, if anything does."""
+
+    def settle(self) -> None:
+        """Be ready for other calls than mail, once no env has any."""
+
     def stop(self, deadline: float) -> None:
         """Give back everything; the envs are closed already, or cannot be."""

@@ -14,6 +14,7 @@ from typing import Any
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
 from rookery.env.seeding import remember_seeds
+from rookery.env.slab import SEE_SLAB, SlabShape
 from rookery.env.travel import by_value
 from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
 from rookery.memory import SharedBlock
@@ -24,9 +25,15 @@ from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure, exit_in_words, oom_kills
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import (
+    ADOPT_SLAB,
     DONE,
+    EVERYBODY,
     FAILURE,
+    LEND,
+    MAIL,
     REQUEST,
+    SEEN_IN_SLAB,
+    SETTLE,
     STACK_SIGNAL,
     Assignment,
     Errand,
@@ -36,7 +43,9 @@ from rookery.worker.protocol import (
 
 _TERMINATE_GRACE_S = 1.0
 _UNKNOWN_EXIT_CODE = 255
-_NO_WORDS = Words(command=[DONE], reply=[DONE], progress=[IDLE, 0], busy_s=[0.0])  # before a board
+_NO_WORDS = Words(
+    command=[DONE], reply=[DONE], progress=[IDLE, 0, 0], busy_s=[0.0]
+)  # before a board
 
 
 class WorkerProcess:
@@ -49,6 +58,7 @@ class WorkerProcess:
         env_ids: the indices of its envs in the vector env.
         env_name: what to call them in messages.
         policy: its deadlines.
+        arrivals: the bell that all workers ring when an env has answered its mail.
         preload: modules that a forkserver has imported before it forks.
     """
 
@@ -60,9 +70,11 @@ class WorkerProcess:
         env_ids: range,
         env_name: str,
         policy: FaultPolicy,
+        arrivals: Doorbell,
         preload: tuple[str, ...] = (),
     ) -> None:
         self.env_ids = env_ids
+        self._early: dict[int, Any] = {}  # answers to mail, received before they were asked for
         self._deadlines = Deadlines(policy) if policy.has_deadline else None
         self._stacks, their_stacks = _stack_pipe(policy)
         self._env_name = env_name
@@ -73,7 +85,6 @@ class WorkerProcess:
         self._last_action: Callable[[int, int], Any] | None = None
         self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
-        self._named = True
         self._pipe, theirs = connection.Pipe()
         inherited = None if isinstance(errand, bytes) else errand
         try:
@@ -81,7 +92,7 @@ class WorkerProcess:
                 start_method,
                 threads,
                 loop.run,
-                (theirs, self._go, self._done, inherited, their_stacks),
+                (theirs, self._go, self._done, arrivals, inherited, their_stacks),
                 f"rookery-{env_ids.start}",
                 preload,
             )
@@ -111,14 +122,27 @@ class WorkerProcess:
         assert isinstance(answer, Hello)
         return answer
 
-    def assign(self, assignment: Assignment, board: Board, block: SharedBlock) -> None:
+    def assign(self, assignment: Assignment, board: Board) -> None:
         """Give it its part of the board."""
-        self._words, self._arrays = board.words(assignment.index), board.arrays
+        self._board, self._arrays = board, board.arrays
+        self._words = board.words(assignment.index)
+        self._words.command[0] = MAIL
         try:
             self._pipe.send(assignment)
-            block.send(self._pipe, self.pid)
+            board.send(self._pipe, self.pid)
         except OSError as error:
             raise self._died() from error
+
+    def adopt_slab(self, shape: SlabShape) -> None:
+        """Have it go on with the board's larger slab."""
+        self.begin(self.request(ADOPT_SLAB, shape))
+        try:
+            self._board.send_slab(self._pipe, self.pid)
+        except OSError as error:
+            raise self._died() from error
+        self.finish()
+
+    # ---------------------------------------------------------------- all envs together
 
     def begin_step(self, buffer: int) -> None:
         """Have it step its envs with the actions on the board."""
@@ -161,7 +185,7 @@ class WorkerProcess:
 
     def lend(self, block: SharedBlock) -> None:
         """Give it access to a block; what is installed afterwards finds its memory there."""
-        self.begin(self.request("lend"))
+        self.begin(self.request(LEND))
         try:
             block.send(self._pipe, self.pid)
         except OSError as error:
@@ -172,10 +196,6 @@ class WorkerProcess:
     def pipe(self) -> Connection:
         """Can be read once an answer that is not empty has come; for waiting, not for reading."""
         return self._pipe
-
-    def look(self) -> None:
-        """Raise what is wrong with a worker that is taking its time, if anything is."""
-        self._raise_fault()
 
     def finish(self, deadline: float | None = None) -> Any:
         """Wait for what was begun.
@@ -198,8 +218,46 @@ class WorkerProcess:
         reply = self._words.reply[0]
         if reply == DONE:
             return ()
-        answer = self._receive()
-        if reply == FAILURE:
+        if reply == SEEN_IN_SLAB:
+            return SEE_SLAB
+        return self._answer(EVERYBODY, reply)
+
+    # ---------------------------------------------------------------- mail
+
+    def notify(self) -> None:
+        """Have it look for mail to its envs."""
+        self._command = "step"
+        if self._deadlines is not None:
+            self._deadlines.forget()
+        self._go.ring()
+
+    def obey_next(self) -> bool:
+        """Nothing is done by the calling process."""
+        return False
+
+    def fetch(self, env_id: int) -> Any:
+        """What an env that has answered its mail tells beside the arrays; raises its failure."""
+        assert self._arrays is not None
+        status = int(self._arrays.mail.status[env_id])
+        return () if status in (DONE, SEEN_IN_SLAB) else self._answer(env_id, status)
+
+    def check(self) -> None:
+        """Raise what keeps it from ever answering, if anything does."""
+        self._raise_fault()
+
+    def settle(self) -> None:
+        """Be ready for other calls than mail, once no env has any."""
+        self.begin(self.request(SETTLE))
+        self.finish()
+
+    # ---------------------------------------------------------------- the process
+
+    def _answer(self, whose: int, status: int) -> Any:
+        while whose not in self._early:
+            owner, answer = self._receive()
+            self._early[owner] = answer
+        answer = self._early.pop(whose)
+        if status == FAILURE:
             raise answer.error()
         return answer
 
@@ -218,8 +276,7 @@ class WorkerProcess:
     def _late(self) -> tuple[int, str, float] | None:
         if self._deadlines is None:
             return None
-        busy_env, steps = self._words.progress
-        return self._deadlines.late(busy_env, steps)
+        return self._deadlines.late(self._words.progress)
 
     def _raise_fault(self) -> None:
         if not self.is_alive():
@@ -267,10 +324,8 @@ class WorkerProcess:
             self._stacks.close()
 
     def _forget_names(self) -> None:
-        if self._named:
-            self._named = False
-            self._go.forget_name()
-            self._done.forget_name()
+        self._go.forget_name()
+        self._done.forget_name()
 
     def _send(self, payload: bytes) -> None:
         try:

@@ -39,16 +39,15 @@ class Deadlines:
         self._seen: Any = None
         self._since = 0.0
 
-    def late(self, word: int, steps: int) -> tuple[int, str, float] | None:
-        """Env, command and time-out in seconds if the env noted in ``word`` is late.
+    def late(self, progress: Any) -> tuple[int, str, float] | None:
+        """Env, command and time-out in seconds if the env noted in ``progress`` is late.
 
-        Args:
-            word: the worker's progress word.
-            steps: that its batch has made. One command may be many steps of the same env.
+        One command may be many steps of the same env: steps and letters tell them apart.
         """
         now = time.perf_counter()
-        if (word, steps) != self._seen:
-            self._seen, self._since = (word, steps), now
+        word, steps, letters = progress
+        if (word, steps, letters) != self._seen:
+            self._seen, self._since = (word, steps, letters), now
         if word == IDLE:
             return None
         command = "step" if word > 0 else "reset"

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import EnvBatch
 from rookery.memory import SharedBlock
+from rookery.worker.board import Board
+from rookery.worker.doorbell import Doorbell
+from rookery.worker.protocol import ADOPT_SLAB, INSTALL, LEND, SETTLE
 
 Methods = Mapping[str, Callable[..., Any]]
 
@@ -26,7 +30,7 @@ class Premises:
     Attributes:
         batch: the envs.
         arrays: that the batch writes to and the caller watches.
-        progress: int64 ``[2]``, see :meth:`rookery.env.batch.EnvBatch.attach`.
+        progress: int64 ``[3]``, see :meth:`rookery.env.batch.EnvBatch.attach`.
         memory: of the block that was lent.
     """
 
@@ -40,16 +44,18 @@ class Desk:
     """Finds the method that a request names; methods that were installed go first."""
 
     def __init__(
-        self, batch: EnvBatch, arrays: BatchArrays, progress: Any, pipe: Connection
+        self, batch: EnvBatch, board: Board, progress: Any, pipe: Connection, go: Doorbell
     ) -> None:
         self._batch = batch
-        self._arrays = arrays
+        self._arrays = board.arrays
         self._progress = progress
         self._pipe = pipe
         self._memory: Any = None
         self._methods: dict[str, Callable[..., Any]] = {
-            "lend": self._receive,
-            "install": self._install,
+            ADOPT_SLAB: partial(board.receive_slab, pipe),
+            SETTLE: go.forget_rings,
+            LEND: self._receive,
+            INSTALL: self._install,
         }
 
     def answer(self, method: str, args: tuple[Any, ...]) -> Any:

@@ -83,11 +83,12 @@ class Doorbell:
     """
 
     def __init__(self) -> None:
-        name = f"/rookery-{secrets.token_hex(8)}"
+        name = f"/rookery-{os.getpid()}-{secrets.token_hex(6)}"
         limit = _multiprocessing.SemLock.SEM_VALUE_MAX
         if sys.platform != "win32":  # should this process be killed before the name is forgotten
             resource_tracker.register(name, "semaphore")
         self._adopt(_multiprocessing.SemLock(_SEMAPHORE_KIND, 0, limit, name, False))
+        self._is_named = True
 
     def _adopt(self, semaphore: Any) -> None:
         self._semaphore = semaphore
@@ -106,10 +107,16 @@ class Doorbell:
         self._adopt(_multiprocessing.SemLock._rebuild(*state))
 
     def forget_name(self) -> None:
-        """Remove the bell's name; whoever has the bell keeps it, nobody new can get it."""
-        if sys.platform != "win32":
+        """Remove the bell's name, once; whoever has the bell keeps it, nobody new can get it."""
+        if sys.platform != "win32" and self._is_named:
+            self._is_named = False
             _multiprocessing.sem_unlink(self._semaphore.name)
             resource_tracker.unregister(self._semaphore.name, "semaphore")
+
+    def forget_rings(self) -> None:
+        """Be silent; for when nobody is going to ring."""
+        while self._acquire(False):
+            continue
 
     def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
         """Wait for a ring.

@@ -7,28 +7,33 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
+from typing import Any
 
 from rookery.env import registrations
 from rookery.env.batch import EnvBatch
-from rookery.memory import SharedBlock
-from rookery.worker.board import Board
+from rookery.env.slab import SEE_SLAB
+from rookery.env.travel import pickled
+from rookery.worker.board import Board, Words
 from rookery.worker.desk import Desk
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure
 from rookery.worker.protocol import (
     ANSWER,
     DONE,
+    EVERYBODY,
     FAILURE,
+    MAIL,
     REQUEST,
+    SEEN_IN_SLAB,
     STACK_SIGNAL,
     Assignment,
     Errand,
     Hello,
-    encode,
 )
 
 _ORPHAN_CHECK_S = 1.0
@@ -39,6 +44,7 @@ def run(
     pipe: Connection,
     go: Doorbell,
     done: Doorbell,
+    arrivals: Doorbell,
     inherited: Errand | None,
     stacks: Connection | None,
 ) -> None:
@@ -48,6 +54,7 @@ def run(
         pipe: the caller sends an Errand, then, after our Hello, an Assignment, later requests.
         go: rung by the caller for each command.
         done: rung by us for each reply.
+        arrivals: rung by us and the other workers for each env that has answered its mail.
         inherited: the Errand of a forked worker, which need not be pickled.
         stacks: where to write the Python stack when the caller asks for it with a signal.
     """
@@ -59,7 +66,7 @@ def run(
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller is gone; so are we
         batch = _build(pipe, inherited)
         if batch is not None:
-            _serve(pipe, go, done, batch)
+            _serve(pipe, go, done, arrivals, batch)
 
 
 def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
@@ -69,9 +76,9 @@ def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
         _settle(errand)
         batch = EnvBatch(errand.recipes, errand.first_id)
     except BaseException as error:  # whatever an env does, the caller hears of it
-        pipe.send_bytes(encode(Failure.of(error)))
+        pipe.send_bytes(pickled(Failure.of(error)))
         return None
-    pipe.send_bytes(encode(Hello.of(batch.envs)))
+    pipe.send_bytes(pickled(Hello.of(batch.envs)))
     return batch
 
 
@@ -84,17 +91,20 @@ def _settle(errand: Errand) -> None:
     registrations.install(errand.registrations)
 
 
-def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> None:
+def _serve(
+    pipe: Connection, go: Doorbell, done: Doorbell, arrivals: Doorbell, batch: EnvBatch
+) -> None:
     assignment: Assignment = pipe.recv()
-    board = Board(assignment.spaces, assignment.num_workers)
-    board.map(SharedBlock.receive(pipe))
+    board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
     words = board.words(assignment.index)
-    batch.attach(board.arrays, assignment.autoreset_mode, words.progress)
-    desk = Desk(batch, board.arrays, words.progress, pipe)
+    batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
+    desk = Desk(batch, board, words.progress, pipe, go)
     closing = False
     while not closing and go.wait(_always):
-        reply, payload = DONE, b""
-        command = words.command[0]
+        command, words.command[0] = words.command[0], MAIL
+        if command == MAIL:
+            _answer_mail(batch, board, words, pipe, arrivals)
+            continue
         request = pipe.recv_bytes() if command == REQUEST else None
         try:
             if request is None:
@@ -103,15 +113,40 @@ def _serve(pipe: Connection, go: Doorbell, done: Doorbell, batch: EnvBatch) -> N
                 method, args = pickle.loads(request)
                 closing = method == "close"
                 answer = desk.answer(method, args)
-            if answer:
-                reply, payload = ANSWER, encode(answer)
+            reply, payload = _reply(EVERYBODY, answer)
         except BaseException as error:  # whatever an env does, the caller hears of it
-            reply, payload = FAILURE, encode(Failure.of(error))
+            reply, payload = FAILURE, pickled((EVERYBODY, Failure.of(error)))
         words.reply[0] = reply
         words.busy_s[0] = batch.busy_s
         done.ring()
-        if reply != DONE:
+        if payload:
             pipe.send_bytes(payload)
+
+
+def _answer_mail(
+    batch: EnvBatch, board: Board, words: Words, pipe: Connection, arrivals: Doorbell
+) -> None:
+    mail = board.arrays.mail
+    while unanswered := batch.unanswered():
+        if words.command[0] != MAIL:  # the caller gives up waiting, and closes
+            return
+        env_id = unanswered[0]
+        try:
+            status, payload = _reply(env_id, batch.obey(env_id))
+        except BaseException as error:  # whatever an env does, the caller hears of it
+            status, payload = FAILURE, pickled((env_id, Failure.of(error)))
+        words.busy_s[0] = batch.busy_s
+        mail.answer(env_id, status, time.perf_counter())
+        arrivals.ring()
+        if payload:
+            pipe.send_bytes(payload)
+
+
+def _reply(whose: int, answer: Any) -> tuple[int, bytes]:
+    """The reply word, and what goes through the pipe."""
+    if answer is SEE_SLAB:
+        return SEEN_IN_SLAB, b""
+    return (ANSWER, pickled((whose, answer))) if answer else (DONE, b"")
 
 
 def _always() -> bool:

@@ -4,11 +4,14 @@ A step is announced by one number in the shared block and a ring; nothing else t
 rare is a request ``(method of EnvBatch, arguments)`` through a pipe. The answer is again one number
 and a ring, and only if there is something to say, a pickle through the pipe. The ring comes first,
 so that a large answer never waits for a reader who still waits for the ring.
+
+Single envs are told what to do by mail, in columns of the shared block, and a ring. Their answers
+ring a bell that all workers have in common, so that the caller can wait for whoever is first.
+Pickles say whose answer they are, because they may be read in another order than they were sent.
 """
 
 from __future__ import annotations
 
-import pickle
 import signal
 from dataclasses import dataclass
 from typing import Any
@@ -21,15 +24,24 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchSpaces
 from rookery.env.recipe import EnvRecipe
 from rookery.env.registrations import Registrations
-from rookery.env.travel import by_value
 
-REQUEST = -1  # the command word; any other value is a step into that buffer
+REQUEST = -1  # command words; any other value is a step into that buffer
+MAIL = -2  # look into the mailbox
+
+# Requests that are no methods of EnvBatch.
+ADOPT_SLAB = "adopt_slab"  # go on with the slab that follows
+LEND = "lend"  # map the block that follows
+INSTALL = "install"  # put something beside the batch, see rookery.worker.desk
+SETTLE = "settle"  # forget rings for mail that was seen before they were heard
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # "write your Python stack"; None on Windows
 
-DONE = 0  # reply words
+EVERYBODY = -1  # whose answer a pickle is, if not that of one env
+
+DONE = 0  # reply words, and statuses of answers to mail
 ANSWER = 1
 FAILURE = 2
+SEEN_IN_SLAB = 3  # done, and something lies in the slab
 
 
 @dataclass(frozen=True)
@@ -96,11 +108,3 @@ class Assignment:
 
 class NotFinishedError(Exception):
     """The deadline passed first; what was begun goes on. Never reaches a user."""
-
-
-def encode(value: Any) -> bytes:
-    """Pickle for the journey: quickly if possible, else by value with cloudpickle."""
-    try:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # pickle raises whatever the objects raise; cloudpickle's word is final
-        return by_value(value)

@@ -1,0 +1,176 @@
+"""Inbox: where the caller finds what has no column of its own."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rookery.env.arrays import BatchArrays
+from rookery.env.infos import Info, InfoForm, VectorInfos, merge_columns
+from rookery.env.slab import BY_HAND, LENGTH, UNCHANGED, News, SlabShape
+
+Array = npt.NDArray[Any]
+
+
+class Inbox:
+    """The caller's side: reads rows.
+
+    Args:
+        arrays: whose slab it reads; decoded free values go into their ``free_obs``.
+
+    Attributes:
+        wanted: a larger shape of the slab, if something did not fit.
+    """
+
+    def __init__(self, arrays: BatchArrays) -> None:
+        self._slab = arrays.slab
+        self._num_envs = arrays.spaces.num_envs
+        self._free_forms = arrays.free_obs_forms
+        self._values = arrays.free_obs
+        self._forms: dict[int, InfoForm] = {}
+        self._by_hand: dict[int, bytes] = {}
+        self._columns: dict[tuple[int, int], dict[str, Array]] = {}
+        self._shape = arrays.slab.shape
+        self.wanted: SlabShape | None = None
+
+    def hear(self, news: News) -> None:
+        """Take in what a batch tells; before anything of it is read."""
+        for form in news.forms:
+            self._forms[form.id] = form
+            self.want(form.size_bytes, 0)
+        for env_id, tail in news.by_hand:
+            self._by_hand[env_id] = tail
+            self.want(0, len(tail))
+
+    def want(self, fixed_bytes: int, tail_bytes: int) -> None:
+        """Ask for a slab with room for this."""
+        shape = (self.wanted or self._slab.shape).grown(fixed_bytes, tail_bytes)
+        if shape != self._slab.shape:
+            self.wanted = shape
+
+    # ---------------------------------------------------------------- free values
+
+    def read_free(self, buffer: int, env_ids: Iterable[int]) -> None:
+        """Decode the free values of the observations of some envs into the lists of values."""
+        tail_used, tails = self._slab.tail_used[buffer].tolist(), self._slab.tails[buffer]
+        for env_id in env_ids:
+            used = tail_used[env_id]
+            if used == UNCHANGED:
+                for values in self._values:  # what was handed out may have been changed
+                    values[env_id] = deepcopy(values[env_id])
+                continue
+            view = memoryview(self._by_hand[env_id]) if used == BY_HAND else tails[env_id].data
+            at = 0
+            for form, values in zip(self._free_forms, self._values, strict=True):
+                (length,) = LENGTH.unpack_from(view, at)
+                start, at = at + LENGTH.size, at + LENGTH.size + length
+                values[env_id] = form.decode(view[start:at])
+
+    # ---------------------------------------------------------------- infos
+
+    def infos(self, buffer: int, env_ids: Array | None = None) -> Info:
+        """The infos of some envs in Gymnasium's vector form.
+
+        Args:
+            buffer: which was written.
+            env_ids: int64 ``[k]``, whose; None means all. The arrays are in their order.
+        """
+        forms, loose = self._slab.forms[buffer], self._slab.loose[buffer]
+        if env_ids is not None:
+            forms, loose = forms[env_ids], loose[env_ids]
+        if self._slab.added or loose.any() or not (forms == forms[0]).all():
+            return self._mixed(buffer, range(self._num_envs) if env_ids is None else env_ids)
+        if not forms[0]:
+            return {}
+        merged: Info = {}
+        for key, column in self._columns_of(buffer, int(forms[0])).items():
+            merged[key] = column.copy() if env_ids is None else column[env_ids]
+            merged[f"_{key}"] = np.ones(len(forms), np.bool_)
+        return merged
+
+    def infos_per_env(self, buffer: int, env_ids: Iterable[int] | None = None) -> list[Info]:
+        """The infos of some envs, one dict for each."""
+        per_env: list[Info] = []
+        for env_id in range(self._num_envs) if env_ids is None else env_ids:
+            info: Info = {}
+            for part in [*self._loose(buffer, env_id), *self._fixed(buffer, env_id)]:
+                info.update(part)
+            per_env.append(info)
+        return per_env
+
+    def _mixed(self, buffer: int, env_ids: Iterable[int]) -> Info:
+        """Merge infos of differing forms, and loose ones."""
+        ids = np.array(env_ids)
+        forms = self._slab.forms[buffer][ids]
+        groups = []
+        for form_id in dict.fromkeys(forms[forms != 0].tolist()):
+            places = np.flatnonzero(forms == form_id)
+            columns = self._columns_of(buffer, form_id)
+            values = {key: column[ids[places]] for key, column in columns.items()}
+            groups.append((places, values))
+        merged = merge_columns(groups, len(ids))
+        loose = [self._loose(buffer, env_id) for env_id in ids.tolist()]
+        if merged is None or any(
+            key in merged for infos in loose for info in infos for key in info
+        ):
+            # Whose value comes first decides the type of a column.
+            merged = {}
+            for infos, env_id in zip(loose, ids.tolist(), strict=True):
+                infos += self._fixed(buffer, env_id)
+        every = [(i, info) for i, infos in enumerate(loose) for info in infos]
+        merged = VectorInfos(len(ids)).merge(every, merged)
+        return {
+            name: merged[name]
+            for key in self._key_order(forms.tolist(), loose)
+            for name in (key, f"_{key}")
+        }
+
+    def _key_order(self, forms: list[int], loose: list[list[Info]]) -> Iterable[Any]:
+        """The keys in the order in which a loop over the envs meets them."""
+        order: dict[Any, None] = {}
+        seen: set[int] = set()
+        for form_id, infos in zip(forms, loose, strict=True):
+            if form_id in seen and not infos:
+                continue
+            seen.add(form_id)
+            own = self._forms[form_id].order if form_id else ()
+            for info in infos:
+                order.update((key, None) for key in info if key not in own)
+            order.update(dict.fromkeys(own))
+        return order
+
+    def _fixed(self, buffer: int, env_id: int) -> list[Info]:
+        form_id = int(self._slab.forms[buffer][env_id])
+        if not form_id:
+            return []
+        return [self._forms[form_id].read(self._slab.fixed[buffer][env_id].data, 0)]
+
+    def _loose(self, buffer: int, env_id: int) -> list[Info]:
+        infos = self._slab.added.pop(env_id, [])
+        length = int(self._slab.loose[buffer][env_id])
+        if not length:
+            return infos
+        used = int(self._slab.tail_used[buffer][env_id])
+        tail = self._by_hand[env_id] if used == BY_HAND else None
+        if tail is None:
+            tail = self._slab.tails[buffer][env_id].data[used - length : used].tobytes()
+        pickles = io.BytesIO(tail[-length:])
+        while pickles.tell() < length:
+            infos.append(pickle.load(pickles))
+        return infos
+
+    def _columns_of(self, buffer: int, form_id: int) -> dict[str, Array]:
+        if self._shape is not self._slab.shape:
+            self._shape = self._slab.shape
+            self._columns.clear()
+        columns = self._columns.get((buffer, form_id))
+        if columns is None:
+            columns = self._forms[form_id].columns(self._slab.fixed[buffer])
+            self._columns[buffer, form_id] = columns
+        return columns

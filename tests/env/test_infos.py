@@ -1,0 +1,178 @@
+"""Infos in columns equal what Gymnasium's vector envs make of the same infos."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.env.inbox import Inbox
+from rookery.env.infos import VectorInfos
+from rookery.env.outbox import Outbox
+from rookery.env.slab import SEE_SLAB
+
+NUM_ENVS = 4
+
+values = st.one_of(
+    st.booleans(),
+    st.integers(-5, 5),
+    st.floats(-1, 1),
+    st.floats(-1, 1).map(np.float64),
+    st.floats(-1, 1, width=32).map(np.float32),
+    st.integers(0, 9).map(np.uint8),
+    st.sampled_from([np.zeros(2), np.ones((2,), np.int16), np.ones((0,)), np.bool_(True)]),
+    st.sampled_from([None, "text", [1, 2]]),
+    st.dictionaries(st.sampled_from("xy"), st.integers(0, 3), max_size=2),
+)
+infos = st.dictionaries(st.sampled_from(["a", "b", "c", "final_obs"]), values, max_size=4)
+
+
+class Channel:
+    """A row of outboxes and the inbox that reads them, as a vector env has them."""
+
+    def __init__(self, travels: bool = True, num_batches: int = 2) -> None:
+        space = spaces.Discrete(2)
+        self.arrays = BatchArrays.in_memory(BatchSpaces(space, space, NUM_ENVS, num_buffers=1))
+        slab = self.arrays.slab
+        self.boxes = [Outbox(slab, 0, [], travels) for _ in range(num_batches)]
+        self.inbox = Inbox(self.arrays)
+
+    def send(self, infos: list[dict[str, Any]]) -> list[Any]:
+        """Post an info for each env; hear, and return, the news."""
+        for env_id, info in enumerate(infos):
+            self.boxes[env_id % len(self.boxes)].post(env_id, info)
+        news = [box.news() for box in self.boxes]
+        for item in news:
+            self.inbox.hear(item)
+        return news
+
+
+def _merged(infos: list[dict[str, Any]]) -> dict[str, Any]:
+    return VectorInfos(NUM_ENVS).merge(enumerate(infos), {})
+
+
+def _same(actual: Any, expected: Any) -> None:
+    assert type(actual) is type(expected)
+    if isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key in expected:
+            _same(actual[key], expected[key])
+    elif isinstance(expected, np.ndarray):
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape
+        if expected.dtype == object:
+            for a, e in zip(actual.flat, expected.flat, strict=True):
+                _same(a, e)
+        else:
+            np.testing.assert_array_equal(actual, expected)
+    else:
+        assert actual == expected
+
+
+@given(st.lists(st.lists(infos, min_size=NUM_ENVS, max_size=NUM_ENVS), max_size=4), st.booleans())
+def test_any_infos_are_merged_as_gymnasium_merges_them(
+    steps: list[list[dict[str, Any]]], travels: bool
+) -> None:
+    channel = Channel(travels)
+    for step in steps:
+        try:
+            expected = _merged(step)
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            continue  # Gymnasium itself cannot merge these
+        channel.send(step)
+        _same(channel.inbox.infos(0), expected)
+
+
+@given(st.lists(infos, min_size=NUM_ENVS, max_size=NUM_ENVS), st.booleans())
+def test_each_env_gets_its_own_info_back(step: list[dict[str, Any]], travels: bool) -> None:
+    channel = Channel(travels)
+    channel.send(step)
+    for actual, expected in zip(channel.inbox.infos_per_env(0), step, strict=True):
+        assert actual.keys() == expected.keys()
+        for key in expected:
+            assert type(actual[key]) is type(expected[key])
+            np.testing.assert_equal(actual[key], expected[key])
+
+
+def _mujoco_info(i: int) -> dict[str, Any]:
+    return {"x_position": np.float64(i), "cost": 0.5 * i, "alive": True, "foot": np.full(3, i)}
+
+
+def test_numbers_leave_the_pipe_after_the_first_time() -> None:
+    channel = Channel()
+    first = channel.send([_mujoco_info(i) for i in range(NUM_ENVS)])
+    assert all(len(news.forms) == 1 for news in first)
+    second = channel.send([_mujoco_info(i + 1) for i in range(NUM_ENVS)])
+    assert all(news is SEE_SLAB for news in second)
+    _same(channel.inbox.infos(0), _merged([_mujoco_info(i + 1) for i in range(NUM_ENVS)]))
+
+
+def test_a_changed_shape_and_a_huge_number_fall_back_without_loss() -> None:
+    channel = Channel()
+    channel.send([_mujoco_info(i) for i in range(NUM_ENVS)])
+    odd = [{**_mujoco_info(i), "foot": np.zeros((2, 2))} for i in range(NUM_ENVS)]
+    channel.send(odd)
+    _same(channel.inbox.infos(0), _merged(odd))
+    huge = [{"n": 2**70, "s": "x"} if i == 2 else {"s": "y"} for i in range(NUM_ENVS)]
+    channel.send([{"n": i, "s": "x"} for i in range(NUM_ENVS)])
+    channel.send(huge)
+    assert channel.inbox.infos_per_env(0) == huge
+
+
+def test_what_does_not_fit_comes_by_hand_and_asks_for_a_larger_slab() -> None:
+    channel = Channel()
+    step = [{"text": "x" * 1000, "image": np.full((10, 10), i)} for i in range(NUM_ENVS)]
+    for _ in range(2):
+        news = channel.send(step)
+        assert all(len(item.by_hand) == NUM_ENVS // 2 for item in news)
+        _same(channel.inbox.infos(0), _merged(step))
+    wanted = channel.inbox.wanted
+    assert wanted is not None and wanted.tail_bytes >= 1000 and wanted.fixed_bytes >= 800
+    channel.arrays.enlarge_slab_in_memory(wanted)
+    assert all(item is SEE_SLAB for item in channel.send(step))
+    _same(channel.inbox.infos(0), _merged(step))
+
+
+def test_infos_of_some_envs_are_in_the_order_asked_for() -> None:
+    channel = Channel()
+    channel.send([_mujoco_info(i) for i in range(NUM_ENVS)])
+    merged = channel.inbox.infos(0, np.array([3, 1]))
+    assert merged["x_position"].tolist() == [3.0, 1.0]
+    channel.send([_mujoco_info(0), {"s": "one"}, {}, {"s": "three"}])
+    merged = channel.inbox.infos(0, np.array([3, 0, 1]))
+    assert merged["s"].tolist() == ["three", None, "one"]
+    assert merged["_x_position"].tolist() == [False, True, False]
+
+
+def test_an_env_whose_keys_always_change_is_still_heard() -> None:
+    channel = Channel()
+    for t in range(200):
+        channel.send([{f"key{t}": t}] * NUM_ENVS)
+        assert channel.inbox.infos(0)[f"key{t}"].tolist() == [t] * NUM_ENVS
+
+
+def test_infos_in_one_process_may_hold_what_cannot_be_pickled() -> None:
+    lock = gym.Env()
+    lock.handle = (generator := (i for i in range(3)))  # type: ignore[attr-defined]
+    channel = Channel(travels=False)
+    channel.send([{"handle": generator, "n": 1}] * NUM_ENVS)
+    assert channel.inbox.infos(0)["handle"][0] is generator
+
+
+@pytest.mark.parametrize("travels", [True, False])
+def test_the_last_info_of_an_episode_is_safe_from_the_reset(travels: bool) -> None:
+    channel = Channel(travels)
+    obs, info = np.zeros(2), {"length": 5}
+    final = channel.boxes[0].final(obs, info)
+    obs[:] = info["length"] = 9
+    channel.boxes[0].post(0, {"seed": 1}, final)
+    channel.inbox.hear(channel.boxes[0].news())
+    merged = channel.inbox.infos(0)
+    assert merged["final_obs"][0].tolist() == [0.0, 0.0]
+    assert merged["final_info"]["length"][0] == 5
+    assert list(merged)[::2] == ["final_obs", "final_info", "seed"]
