@@ -227,7 +227,7 @@ def test_async_rollouts_of_each_env_follow_one_another():
         assert set(last) == set(range(6))
 
 
-@pytest.mark.parametrize("max_policy_lag", [1, 2, 4])
+@pytest.mark.parametrize("max_policy_lag", [1, 4, 8])
 def test_async_rollouts_are_never_older_than_allowed(max_policy_lag):
     with rookery.WorkerCollector(
         "CartPole-v1", _policy, 4, 4, 4, "async", max_policy_lag=max_policy_lag
@@ -239,7 +239,7 @@ def test_async_rollouts_are_never_older_than_allowed(max_policy_lag):
             num_envs.append(rollout.num_envs)
             collector.policy.version += 1
     assert max(lags) <= max_policy_lag
-    assert min(num_envs) >= 4 // max_policy_lag
+    assert min(num_envs) == min(4, 8 // max_policy_lag)
 
 
 def test_async_rollouts_are_the_callers_own():

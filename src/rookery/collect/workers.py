@@ -64,7 +64,7 @@ class WorkerCollector(Collector):
         mode: Mode = "sync",
         *,
         seed: int | Sequence[int | None] | None = None,
-        max_policy_lag: int = 2,
+        max_policy_lag: int = 4,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[..., Any]] = (),
         start_method: str | None = None,
