@@ -39,10 +39,10 @@ class WorkerCollector(Collector):
     actions from stream i of the policy's generator (see `Policy.use_stream`).
 
     ``mode="async"``: workers go on while the learner learns, each at most two rollouts ahead of
-    it, with the weights that were newest when they began. `collect` returns the rollouts that were
-    finished first, of so many workers that ``max_policy_lag`` can hold, side by side, as arrays of
-    the caller's own; ``env_ids`` says whose. Workers whose rollout would grow too old are waited
-    for.
+    it, with the weights that were newest when they began. `collect` returns, side by side and as
+    arrays of the caller's own, what ``2 / max_policy_lag`` of the workers finished first, and more
+    where a rollout would grow too old otherwise: for that it waits. ``env_ids`` says whose they
+    are, ``policy_version`` which weights acted; ``rookery.learn.impala`` learns from such rollouts.
 
     After an error the collector is closed.
 
