@@ -54,10 +54,10 @@ def _rookery(case: Case, **options: Any) -> Iterator[Stepper]:
 
 
 @contextmanager
-def _gymnasium(case: Case, kind: str) -> Iterator[Stepper]:
+def _gymnasium(case: Case, kind: str, **options: Any) -> Iterator[Stepper]:
     import gymnasium
 
-    venv = getattr(gymnasium.vector, kind)([MAKERS[case.env]] * case.num_envs)
+    venv = getattr(gymnasium.vector, kind)([MAKERS[case.env]] * case.num_envs, **options)
     try:
         venv.reset(seed=0)
         yield Stepper(venv.step)
@@ -114,6 +114,9 @@ STEPPERS: dict[str, Opener] = {
     "rookery isolate": functools.partial(_rookery, backend="process", isolate=True),
     "gymnasium Sync": functools.partial(_gymnasium, kind="SyncVectorEnv"),
     "gymnasium Async": functools.partial(_gymnasium, kind="AsyncVectorEnv"),
+    "gymnasium Async, pickled": functools.partial(
+        _gymnasium, kind="AsyncVectorEnv", shared_memory=False
+    ),
     "SB3 Dummy": functools.partial(_sb3, kind="DummyVecEnv"),
     "SB3 Subproc": functools.partial(_sb3, kind="SubprocVecEnv", start_method="fork"),
     "SB3 Subproc, default start": functools.partial(_sb3, kind="SubprocVecEnv"),
@@ -128,4 +131,5 @@ LIBRARIES: Sequence[str] = (
     "stable-baselines3",
     "torchrl",
     "mujoco",
+    "ale-py",
 )

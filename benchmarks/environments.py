@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 Maker = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -53,28 +55,76 @@ class SleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
     def step(
         self, action: int
     ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        time.sleep(self.step_s)
+        time.sleep(self._wait_s())
         return np.zeros(4, np.float32), 0.0, False, False, {}
+
+    def _wait_s(self) -> float:
+        return self.step_s
 
 
 class UnevenSleepEnv(SleepEnv):
-    """Waits for an exponentially distributed time, 2 ms in the mean: some steps take long."""
+    """Waits 2 ms on average, exponentially distributed; one step in twenty takes 6 ms and more."""
 
-    mean_s = 0.002
+    step_s = 0.002
 
-    def step(
-        self, action: int
-    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        time.sleep(self.np_random.exponential(self.mean_s))
-        return np.zeros(4, np.float32), 0.0, False, False, {}
+    def _wait_s(self) -> float:
+        return float(self.np_random.exponential(self.step_s))
+
+
+class _Stored(gymnasium.Env[Any, int]):
+    """Returns observations that were drawn beforehand, in turn; what remains is moving them."""
+
+    action_space = gymnasium.spaces.Discrete(4)
+    episode_steps = 200
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.observation_space = space
+        space.seed(0)
+        self._stored = itertools.cycle([space.sample() for _ in range(64)])
+        self._steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return next(self._stored), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return next(self._stored), 0.0, False, self._steps >= self.episode_steps, {}
+
+
+def _make_sequence() -> gymnasium.Env[Any, int]:
+    """As many objects as there happen to be in sight, eight numbers each."""
+    return _Stored(gymnasium.spaces.Sequence(gymnasium.spaces.Box(-1, 1, (8,), np.float32)))
+
+
+def _make_graph() -> gymnasium.Env[Any, int]:
+    """A graph of up to ten nodes with eight numbers each, and edges of four kinds."""
+    node, edge = gymnasium.spaces.Box(-1, 1, (8,), np.float32), gymnasium.spaces.Discrete(4)
+    return _Stored(gymnasium.spaces.Graph(node, edge))
+
+
+def _make_pong() -> gymnasium.Env[Any, Any]:
+    """Pong as DQN plays it (Mnih et al. 2015): every fourth frame, 84x84 grey, four stacked."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make("ALE/Pong-v5", frameskip=1)
+    return FrameStackObservation(AtariPreprocessing(env), 4)
 
 
 MAKERS: dict[str, Maker] = {
     "cartpole": functools.partial(gymnasium.make, "CartPole-v1"),
+    "graph": _make_graph,
     "halfcheetah": functools.partial(gymnasium.make, "HalfCheetah-v5"),
     "image": ImageEnv,
+    "pong": _make_pong,
+    "sequence": _make_sequence,
     "sleep": SleepEnv,
-    "uneven_sleep": UnevenSleepEnv,
+    "uneven sleep": UnevenSleepEnv,
 }
 
 

@@ -9,6 +9,7 @@ threads and with one; it is compared at the faster of the two.
 from __future__ import annotations
 
 import functools
+import importlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ TOTAL_STEPS = 50_000
 QUICK_STEPS = 2_048
 NUM_EVAL_EPISODES = 20
 SOLVED_RETURN = 475.0
+
+Trainer = Callable[[Case, int, int], "tuple[float, float]"]
 
 
 def _rookery(case: Case, seed: int, total_steps: int) -> tuple[float, float]:
@@ -56,19 +59,24 @@ def _rookery(case: Case, seed: int, total_steps: int) -> tuple[float, float]:
     return seconds, evaluation.eval_return_mean
 
 
-def _sb3(
+def train_sb3(
     case: Case, seed: int, total_steps: int, kind: str, num_threads: int | None = None
 ) -> tuple[float, float]:
+    """Train SB3's PPO over a kind of vector env.
+
+    Returns:
+        Seconds, and the mean return of the evaluation.
+    """
     import torch
     from stable_baselines3 import PPO
-    from stable_baselines3.common import vec_env
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
 
     if num_threads is not None:
         torch.set_num_threads(num_threads)
+    vec_env_cls = _vec_env_class(kind)
     start = time.perf_counter()
-    venv = make_vec_env("CartPole-v1", case.num_envs, seed=seed, vec_env_cls=getattr(vec_env, kind))
+    venv = make_vec_env("CartPole-v1", case.num_envs, seed=seed, vec_env_cls=vec_env_cls)
     model = PPO(
         "MlpPolicy",
         venv,
@@ -92,12 +100,19 @@ def _sb3(
     return seconds, float(mean)
 
 
-TRAINERS: dict[str, Callable[[Case, int, int], tuple[float, float]]] = {
+def _vec_env_class(kind: str) -> Any:
+    """One of SB3's classes, or rookery's that stands in for them."""
+    is_ours = kind == "RookeryVecEnv"
+    home = "rookery.integrations.sb3" if is_ours else "stable_baselines3.common.vec_env"
+    return getattr(importlib.import_module(home), kind)
+
+
+TRAINERS: dict[str, Trainer] = {
     "rookery": _rookery,
-    "SB3, Dummy": functools.partial(_sb3, kind="DummyVecEnv"),
-    "SB3, Dummy, 1 thread": functools.partial(_sb3, kind="DummyVecEnv", num_threads=1),
-    "SB3, Subproc": functools.partial(_sb3, kind="SubprocVecEnv"),
-    "SB3, Subproc, 1 thread": functools.partial(_sb3, kind="SubprocVecEnv", num_threads=1),
+    "SB3, Dummy": functools.partial(train_sb3, kind="DummyVecEnv"),
+    "SB3, Dummy, 1 thread": functools.partial(train_sb3, kind="DummyVecEnv", num_threads=1),
+    "SB3, Subproc": functools.partial(train_sb3, kind="SubprocVecEnv"),
+    "SB3, Subproc, 1 thread": functools.partial(train_sb3, kind="SubprocVecEnv", num_threads=1),
 }
 
 CASES = (
@@ -114,8 +129,13 @@ CASES = (
 
 def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
     """Train once; the repetition is the seed."""
+    return measure_training(TRAINERS[contender], case, effort, repetition)
+
+
+def measure_training(train: Trainer, case: Case, effort: Effort, repetition: int) -> dict[str, Any]:
+    """A sample of one training run; the repetition is the seed."""
     total_steps = QUICK_STEPS if effort.quick else TOTAL_STEPS
-    seconds, eval_return = TRAINERS[contender](case, repetition, total_steps)
+    seconds, eval_return = train(case, repetition, total_steps)
     return {
         "seconds": seconds,
         "eval_return": eval_return,

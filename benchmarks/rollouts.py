@@ -168,7 +168,7 @@ CASES = (
     Case(
         "rollouts-uneven-32",
         "rollouts of 5 steps, env that sleeps for 2 ms in the mean, 32 envs on 32 workers",
-        "uneven_sleep",
+        "uneven sleep",
         32,
         ("rookery workers", "rookery WorkerCollector", "rookery WorkerCollector, async"),
         num_workers=32,

@@ -29,6 +29,9 @@ _EVERYBODY = (
     "SB3 Subproc",
 )
 _AUTO = ("rookery auto", "gymnasium Sync")
+_OURS = ("rookery auto", "rookery workers", "rookery caller_steps")
+_WORKING = ("limit", *_OURS, "gymnasium Sync", "gymnasium Async")
+_WITHOUT_ARRAYS = (*_OURS, "gymnasium Sync", "gymnasium Async, pickled")
 
 CASES = (
     Case("cartpole-8", "CartPole-v1, 8 envs", "cartpole", 8, (*_EVERYBODY, "TorchRL Parallel")),
@@ -56,6 +59,10 @@ CASES = (
             "SB3 Subproc",
         ),
     ),
+    Case("halfcheetah-16", "HalfCheetah-v5 with its infos, 16 envs", "halfcheetah", 16, _WORKING),
+    Case("pong-16", "ALE/Pong-v5, preprocessed, 4 frames stacked, 16 envs", "pong", 16, _WORKING),
+    Case("sequence-8", "Sequence observations, no compute, 8 envs", "sequence", 8, _WITHOUT_ARRAYS),
+    Case("graph-8", "Graph observations, no compute, 8 envs", "graph", 8, _WITHOUT_ARRAYS),
     Case("auto-cartpole-1", "auto: CartPole-v1, 1 env", "cartpole", 1, _AUTO, repetitions=9),
     Case("auto-cartpole-8", "auto: CartPole-v1, 8 envs", "cartpole", 8, _AUTO, repetitions=9),
     Case("auto-image-4", "auto: 84x84x4 image, 4 envs", "image", 4, _AUTO, repetitions=9),

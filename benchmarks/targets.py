@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from benchmarks import results
-from benchmarks.results import CaseJson
-
-Figure = Callable[[CaseJson], "float | None"]
+from benchmarks.figures import Figure, median_of, ratio, ratio_of_fastest, total_of
 
 
 @dataclass(frozen=True)
@@ -45,39 +41,6 @@ class Target:
     def bound_text(self) -> str:
         """The bound as the table shows it."""
         return ("at most " if self.is_ceiling else "") + self.form.format(self.bound)
-
-
-def ratio(above: str, below: str, metric: str = "steps_per_second") -> Figure:
-    """Median of ``above / below`` over the repetitions."""
-    return lambda case: results.median_ratio(case, above, below, metric)
-
-
-def ratio_of_fastest(slow: tuple[str, ...], below: str) -> Figure:
-    """The same for seconds, with the fastest of several settings above."""
-
-    def figure(case: CaseJson) -> float | None:
-        medians = {name: results.median(case, name, "seconds") for name in slow}
-        measured = {name: seconds for name, seconds in medians.items() if seconds is not None}
-        if not measured:
-            return None
-        return results.median_ratio(case, min(measured, key=measured.__getitem__), below, "seconds")
-
-    return figure
-
-
-def median_of(contender: str, metric: str) -> Figure:
-    """Median of a contender's metric."""
-    return lambda case: results.median(case, contender, metric)
-
-
-def total_of(contender: str, metric: str) -> Figure:
-    """Sum of a contender's metric over the repetitions."""
-
-    def figure(case: CaseJson) -> float | None:
-        samples = results.values(case, contender, metric)
-        return sum(samples) if samples else None
-
-    return figure
 
 
 _WORKERS = "rookery workers"
@@ -126,6 +89,37 @@ def _auto(work: str, case: str) -> Target:
     return Target(work, comparison, "stepping", case, ratio(_AUTO, _SYNC), 0.95)
 
 
+def _working(work: str, case: str, over_async: float, share: float) -> tuple[Target, ...]:
+    """What ``make_vec`` chooses by itself, for envs that compute."""
+    auto = '`backend="auto"`'
+    return (
+        Target(
+            work,
+            f"{auto} / AsyncVectorEnv",
+            "stepping",
+            case,
+            ratio(_AUTO, _ASYNC),
+            over_async,
+            _TIMES,
+        ),
+        Target(
+            work,
+            f"{auto}, share of the limit",
+            "stepping",
+            case,
+            ratio(_AUTO, "limit"),
+            share,
+            _SHARE,
+        ),
+    )
+
+
+def _without_arrays(work: str, case: str) -> Target:
+    comparison = "workers / AsyncVectorEnv without shared memory"
+    figure = ratio(_WORKERS, "gymnasium Async, pickled")
+    return Target(work, comparison, "stepping", case, figure, 5, _TIMES)
+
+
 def _against_sb3(
     subject: str, case: str, work: str, comparison: str, figure: Figure, bound: float
 ) -> Target:
@@ -138,12 +132,16 @@ _START = ("startup", "start-64", "start and reset 64 CartPole-v1")
 _SB3_START = "SB3 Subproc, default start"
 _ROLLOUTS = ("rollouts", "rollouts-16", "rollouts with a 2x64 MLP policy, 16 CartPole-v1")
 _ROLLOUTS_64 = ("rollouts with a 2x64 MLP policy, 64 CartPole-v1", "rollouts", "rollouts-64")
-_UNEVEN = "rollouts of 5 steps, env that sleeps exp(2 ms), 32 envs on 32 workers"
+_UNEVEN_ROLLOUTS = "rollouts of 5 steps, env that sleeps exp(2 ms), 32 envs on 32 workers"
 _ACTING = "rookery WorkerCollector"
 _AHEAD = "rookery WorkerCollector, async"
 _PPO = ("ppo", "ppo-cartpole", "PPO on CartPole-v1, 8 envs, 50 000 steps, wall time")
 _SB3_DUMMY = ("SB3, Dummy", "SB3, Dummy, 1 thread")
 _SB3_SUBPROC = ("SB3, Subproc", "SB3, Subproc, 1 thread")
+_SB3 = ("sb3", "sb3-ppo-cartpole", "SB3's PPO on CartPole-v1, 8 envs, 50 000 steps, wall time")
+_SB3_ON_ROOKERY = ("SB3, on rookery", "SB3, on rookery, 1 thread")
+_UNEVEN = ("partial", "uneven-32")
+_UNEVEN_WORK = "env that waits 2 ms, exponentially distributed, 32 envs on 32 workers"
 _SLEEP = "env that sleeps 5 ms, 8 envs on 8 workers"
 
 _THREE_ON_TWO = (
@@ -204,6 +202,10 @@ TARGETS: tuple[Target, ...] = tuple(
                 ratio(_WORKERS, _SYNC),
                 1.0,
             ),
+            *_working("HalfCheetah-v5 with its infos, 16 envs", "halfcheetah-16", 4, 0.85),
+            *_working("ALE/Pong-v5, preprocessed, 4 frames, 16 envs", "pong-16", 1.5, 0.9),
+            _without_arrays("Sequence observations without compute, 8 envs", "sequence-8"),
+            _without_arrays("Graph observations without compute, 8 envs", "graph-8"),
             _auto("CartPole-v1, 1 env", "auto-cartpole-1"),
             _auto("CartPole-v1, 8 envs", "auto-cartpole-8"),
             _auto("84x84x4 uint8 image without compute, 4 envs", "auto-image-4"),
@@ -246,7 +248,7 @@ TARGETS: tuple[Target, ...] = tuple(
                 _SHARE,
             ),
             Target(
-                _UNEVEN,
+                _UNEVEN_ROLLOUTS,
                 "WorkerCollector: async / sync",
                 "rollouts",
                 "rollouts-uneven-32",
@@ -255,12 +257,12 @@ TARGETS: tuple[Target, ...] = tuple(
                 _TIMES,
             ),
             _against_sb3(
-                *_PPO, "SB3 on DummyVecEnv / rookery", ratio_of_fastest(_SB3_DUMMY, "rookery"), 2
+                *_PPO, "SB3 on DummyVecEnv / rookery", ratio_of_fastest(_SB3_DUMMY, ("rookery",)), 2
             ),
             _against_sb3(
                 *_PPO,
                 "SB3 on SubprocVecEnv / rookery",
-                ratio_of_fastest(_SB3_SUBPROC, "rookery"),
+                ratio_of_fastest(_SB3_SUBPROC, ("rookery",)),
                 2.7,
             ),
             Target(
@@ -280,6 +282,34 @@ TARGETS: tuple[Target, ...] = tuple(
                 total_of("SB3, Dummy", "solved"),
                 5,
                 "{:.0f} of 5",
+            ),
+            _against_sb3(
+                *_SB3,
+                "on SubprocVecEnv / on RookeryVecEnv",
+                ratio_of_fastest(_SB3_SUBPROC, _SB3_ON_ROOKERY),
+                1.8,
+            ),
+            _against_sb3(
+                *_SB3,
+                "on DummyVecEnv / on RookeryVecEnv",
+                ratio_of_fastest(_SB3_DUMMY, _SB3_ON_ROOKERY),
+                1.0,
+            ),
+            Target(
+                _UNEVEN_WORK,
+                "`send` and `recv(min_envs=8)` / AsyncVectorEnv in lock step",
+                *_UNEVEN,
+                ratio("rookery recv", _ASYNC),
+                4.5,
+                _TIMES,
+            ),
+            Target(
+                _UNEVEN_WORK,
+                "`send` and `recv(min_envs=8)`, share of 32 envs that never wait",
+                *_UNEVEN,
+                median_of("rookery recv", "share_of_ideal"),
+                0.9,
+                _SHARE,
             ),
             Target(
                 _SLEEP,

@@ -6,7 +6,7 @@
     │   ├── PendingCallError        a call is still under way      (AlreadyPendingCallError)
     │   ├── NoPendingCallError      nothing was sent               (NoAsyncCallError)
     │   ├── PicklingError           an argument cannot travel      (pickle.PicklingError)
-    │   ├── SpaceError              a space or a value outside it  (CustomSpaceError)
+    │   ├── SpaceError              a space or a value outside it  (CustomSpaceError, RuntimeError)
     │   ├── UnknownEnvError         no such env id                 (gymnasium NameNotFound)
     │   └── ConfigError             a setting that cannot be       (ValueError)
     ├── WorkerError                 the world did: an env or its process failed
@@ -69,7 +69,7 @@ class PicklingError(UsageError, pickle.PicklingError):
     """An argument cannot be sent to a worker process; the message names the path to it."""
 
 
-class SpaceError(UsageError, CustomSpaceError):
+class SpaceError(UsageError, CustomSpaceError, RuntimeError):
     """A space is not supported, or a value does not fit its space; the message names the path."""
 
 

@@ -64,4 +64,4 @@ def consecutive_seeds(seed: int | Sequence[int | None] | None, num_envs: int) ->
         return [int(seed) + i for i in range(num_envs)]
     if len(seed) != num_envs:
         raise ConfigError(f"seed has {len(seed)} entries for {num_envs} envs")
-    return list(seed)
+    return [None if value is None else int(value) for value in seed]

@@ -41,10 +41,12 @@ def agree(
     single, action = pairs[0]
     if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
         batched, single = observation_mode
+        if not isinstance(batched, Space) or not isinstance(single, Space):
+            raise ConfigError(f"observation_mode must hold two spaces, got {observation_mode!r}")
     elif observation_mode == "same":
         batched = batch_space(single, num_envs)
     elif observation_mode == "different":
-        batched = batch_differing_spaces(_per_env(shares, hellos))
+        batched = _batched_differing(_per_env(shares, hellos))
     else:
         raise ConfigError(
             "observation_mode must be 'same', 'different' or a pair of spaces, "
@@ -57,6 +59,13 @@ def agree(
                 f"All envs must have the same action space; got {action} and {other_action}"
             )
     return Spaces(single, action, batched, batch_space(action, num_envs))
+
+
+def _batched_differing(spaces: list[Any]) -> Any:
+    try:
+        return batch_differing_spaces(spaces)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise SpaceError(f"The envs' observation spaces cannot be batched: {error}") from error
 
 
 def _per_env(shares: Sequence[Share], hellos: Sequence[Hello]) -> list[Any]:

@@ -43,6 +43,7 @@ from rookery.worker.protocol import Hello, NotFinishedError
 
 Options: TypeAlias = "dict[str, Any] | Sequence[dict[str, Any] | None] | None"
 
+_OWN_CALLS = ("reset", "step", "close")
 _NAN_CHECK_STEPS = 256  # a look takes 2 us; NaN seldom goes away again
 
 
@@ -54,6 +55,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         single_observation_space: of one env; ``observation_space`` is of the batch.
         single_action_space: of one env; ``action_space`` is of the batch.
         metadata: of the first env, plus ``"autoreset_mode"``.
+        autoreset_mode: what happens when an episode ends.
+        observation_mode: how the envs' observation spaces were put together.
         backend: ``"serial"`` or ``"process"``.
         num_workers: how many worker processes there are.
         choice: what ``backend="auto"`` chose, and why; None if it was not asked.
@@ -86,7 +89,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.single_action_space = spaces.single_action_space
         self.observation_space = spaces.observation_space
         self.action_space = spaces.action_space
-        self._mode = autoreset_mode
+        self.autoreset_mode = autoreset_mode
+        self.observation_mode = observation_mode
         self._pending: str | None = None
         self._unfinished: list[Share] = []
         self._results: dict[int, Any] = {}
@@ -368,6 +372,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call of every env's method; :meth:`call_wait` returns the results."""
         self._require_idle("call")
+        if name in _OWN_CALLS:
+            raise ConfigError(
+                f"call({name!r}) would pass by what this vector env knows of its envs; use its "
+                f"own {name}()"
+            )
         self._begin_all("call", [(name, args, kwargs)] * len(self._shares))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -570,9 +579,10 @@ def _separated(options: Options, num_envs: int) -> tuple[Options, list[bool] | N
         if len(options) != num_envs:
             raise ConfigError(f"options has {len(options)} entries for {num_envs} envs")
         return list(options), None
-    options = dict(options)
-    mask = options.pop("reset_mask", None)
-    return options, None if mask is None else _checked_mask(mask, num_envs)
+    if "reset_mask" not in options:
+        return dict(options), None
+    own = {key: value for key, value in options.items() if key != "reset_mask"}
+    return own, _checked_mask(options["reset_mask"], num_envs)
 
 
 def _checked_mask(mask: Any, num_envs: int) -> list[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -147,14 +148,17 @@ class PartialBatches:
             if any(share.obey_next() for share in self._shares):
                 continue
             assert self._arrivals is not None
-            if not self._arrivals.wait(self._all_well, deadline):
+            if not self._arrivals.wait(partial(self._is_short, min_envs), deadline):
                 self._check()
+                if len(self._ready()) >= min_envs:
+                    return
                 if deadline is not None and time.perf_counter() >= deadline:
                     raise self._late(timeout)
 
-    def _all_well(self) -> bool:
+    def _is_short(self, min_envs: int) -> bool:
+        """Whether to go on waiting; a fault that was survived is an answer that nobody rings."""
         self._check()
-        return True
+        return len(self._ready()) < min_envs
 
     def _check(self) -> None:
         """Raise what keeps busy envs from answering."""
@@ -175,7 +179,8 @@ class PartialBatches:
             except RookeryError:
                 self._busy[env_id] = False
                 raise
-            self._mail.status[env_id] = mail.PLAIN
+            finally:
+                self._mail.status[env_id] = mail.PLAIN
             if isinstance(news, News):
                 self._inbox.hear(news)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.env.slab import SlabShape
+from rookery.errors import ConfigError
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalShare
@@ -41,7 +43,7 @@ class SerialVectorEnv(VectorEnv):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         mode = parse_autoreset_mode(autoreset_mode)
-        batch = EnvBatch(as_recipes(env_fns), first_id=0)
+        self._batch = batch = EnvBatch(as_recipes(env_fns), first_id=0)
         try:
             share = LocalShare(batch, range(len(env_fns)))
             self._adopt([share], [Hello.of(batch.envs)], mode, observation_mode)
@@ -58,10 +60,21 @@ class SerialVectorEnv(VectorEnv):
             batch.close()
             raise
 
+    @property
+    def envs(self) -> list[gym.Env[Any, Any]]:
+        """The envs themselves."""
+        return self._batch.envs
+
     def _grow_slab(self, shape: SlabShape) -> None:
         self._arrays.enlarge_slab_in_memory(shape)
 
 
 def as_recipes(env_fns: Sequence[Any]) -> list[EnvRecipe]:
-    """Recipes of whatever describes envs."""
+    """Recipes of whatever describes envs; at least one.
+
+    Raises:
+        ConfigError: when there is none.
+    """
+    if not len(env_fns):
+        raise ConfigError("env_fns is empty; a vector env needs at least one env")
     return [fn if isinstance(fn, EnvRecipe) else make_recipes(fn, 1, None, ())[0] for fn in env_fns]

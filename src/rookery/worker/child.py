@@ -292,6 +292,8 @@ class WorkerProcess:
 
     def stop(self, deadline: float) -> None:
         """End the process by ``deadline``, gently if it lets us, and give back all it held."""
+        if self._arrays is None:  # it waits to be assigned its part, and leaves if nobody is there
+            self._pipe.close()
         patience_s = max(deadline - time.perf_counter(), 0.0)
         connection.wait([self._process.sentinel], patience_s)
         if self.is_alive():

@@ -66,7 +66,12 @@ def run(
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller is gone; so are we
         batch = _build(pipe, inherited)
         if batch is not None:
-            _serve(pipe, go, done, arrivals, batch)
+            try:
+                assignment: Assignment = pipe.recv()
+            except EOFError:  # some other env could not be built
+                batch.close()
+                raise
+            _serve(pipe, go, done, arrivals, batch, assignment)
 
 
 def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
@@ -92,18 +97,22 @@ def _settle(errand: Errand) -> None:
 
 
 def _serve(
-    pipe: Connection, go: Doorbell, done: Doorbell, arrivals: Doorbell, batch: EnvBatch
+    pipe: Connection,
+    go: Doorbell,
+    done: Doorbell,
+    arrivals: Doorbell,
+    batch: EnvBatch,
+    assignment: Assignment,
 ) -> None:
-    assignment: Assignment = pipe.recv()
     board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
     words = board.words(assignment.index)
     batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
     desk = Desk(batch, board, words.progress, pipe, go)
-    closing = False
+    closing = interrupted = False
     while not closing and go.wait(_always):
         command, words.command[0] = words.command[0], MAIL
         if command == MAIL:
-            _answer_mail(batch, board, words, pipe, arrivals)
+            interrupted = not _answer_mail(batch, board, words, pipe, arrivals)
             continue
         request = pipe.recv_bytes() if command == REQUEST else None
         try:
@@ -121,15 +130,18 @@ def _serve(
         done.ring()
         if payload:
             pipe.send_bytes(payload)
+        if interrupted and not closing:
+            interrupted = not _answer_mail(batch, board, words, pipe, arrivals)
 
 
 def _answer_mail(
     batch: EnvBatch, board: Board, words: Words, pipe: Connection, arrivals: Doorbell
-) -> None:
+) -> bool:
+    """Do what single envs were told; False if a command came before all had answered."""
     mail = board.arrays.mail
     while unanswered := batch.unanswered():
-        if words.command[0] != MAIL:  # the caller gives up waiting, and closes
-            return
+        if words.command[0] != MAIL:
+            return False
         env_id = unanswered[0]
         try:
             status, payload = _reply(env_id, batch.obey(env_id))
@@ -140,6 +152,7 @@ def _answer_mail(
         arrivals.ring()
         if payload:
             pipe.send_bytes(payload)
+    return True
 
 
 def _reply(whose: int, answer: Any) -> tuple[int, bytes]:

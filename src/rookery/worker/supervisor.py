@@ -17,7 +17,7 @@ from rookery.errors import EnvFailed, WorkerDied, WorkerError, WorkerTimeout
 from rookery.worker.board import Board
 from rookery.worker.child import WorkerProcess
 from rookery.worker.faults import FaultPolicy
-from rookery.worker.protocol import ANSWER, DONE, Assignment, Hello
+from rookery.worker.protocol import ANSWER, DONE, FAILURE, Assignment, Hello
 
 _FAULTS = (EnvFailed, WorkerDied, WorkerTimeout)
 _MEMORY_CHECK_S = 1.0
@@ -48,8 +48,8 @@ class SupervisedWorker:
         self._method = ""
         self._args: tuple[Any, ...] = ()  # of the call under way
         self._buffer = 0  # that the envs wrote last
-        self._told: set[int] = set()  # envs that have mail and were alive then
-        self._lost_envs: dict[int, dict[str, Any]] = {}  # idle when they were lost, and the fault
+        self._told: dict[int, int] = {}  # by env, the number of the last letter seen
+        self._lost_envs: dict[int, dict[str, Any]] = {}  # not yet told of, and the fault
         self._fetched: dict[int, Any] = {}  # what envs told before their worker was replaced
         self._attributes: dict[str, Any] = {}  # what set_attr has set, by name
         self._busy_s_before = 0.0
@@ -141,19 +141,15 @@ class SupervisedWorker:
     def notify(self) -> None:
         """Have its envs look for mail; those that were lost meanwhile have their answer now."""
         self._renew()
-        arrays, other = self._board.arrays, self._other(self._buffer)
-        fresh = [i for i in arrays.mail.unanswered(self.env_ids) if i not in self._told]
-        for env_id in fresh:
-            if env_id in self._lost_envs:
-                fault = self._lost_envs.pop(env_id)
-                if arrays.mail.kind[env_id] == mail.STEP:
-                    same_step = self._assignment.autoreset_mode is AutoresetMode.SAME_STEP
-                    self._close_transitions([env_id], fault, is_reset=same_step)
-                    arrays.mail.answer(env_id, DONE, time.perf_counter())
-                    continue
-            self._told.add(env_id)
-            for new, old in zip(arrays.obs[other], arrays.obs[self._buffer], strict=True):
-                new[env_id] = old[env_id]  # should the worker die while it writes the next one
+        arrays = self._board.arrays
+        for env_id in arrays.mail.unanswered(self.env_ids):
+            fault = self._lost_envs.pop(env_id, None)
+            if fault is not None and arrays.mail.kind[env_id] == mail.STEP:
+                self._answer_for([env_id], fault)
+            elif self._told.get(env_id) != arrays.mail.sent[env_id]:
+                # Should the worker die while it writes the next observation.
+                arrays.copy_rows([env_id], self._buffer, self._other(self._buffer))
+            self._told[env_id] = int(arrays.mail.sent[env_id])
         self._worker.notify()
 
     def obey_next(self) -> bool:
@@ -162,7 +158,6 @@ class SupervisedWorker:
 
     def fetch(self, env_id: int) -> Any:
         """What an env that has answered its mail tells; a fault is survived if allowed."""
-        self._told.discard(env_id)
         if env_id in self._fetched:
             return self._fetched.pop(env_id)
         try:
@@ -183,7 +178,6 @@ class SupervisedWorker:
     def settle(self) -> None:
         """Be ready for other calls than mail, once no env has any."""
         self._renew()
-        self._told.clear()
         self._worker.settle()
 
     def stop(self, deadline: float) -> None:
@@ -205,33 +199,31 @@ class SupervisedWorker:
         """
         self._begin_restart()
         closed = [env_id for env_id in self.env_ids if env_id not in survivors]
-        self._close_transitions(closed, self._fault(cause))
+        arrays, buffer = self._board.arrays, self._buffer
+        arrays.copy_rows(closed, self._other(buffer), buffer)
         if self._assignment.autoreset_mode is AutoresetMode.SAME_STEP:
             news = self._reset_anew(None, None)
+        self._close_transitions(closed, self._fault(cause))
         return news or SEE_SLAB
 
     def _fault(self, cause: str) -> dict[str, Any]:
         return {"cause": cause, "env_ids": tuple(self.env_ids), "attempt": self._attempt}
 
-    def _close_transitions(
-        self, closed: Sequence[int], fault: dict[str, Any], is_reset: bool = False
-    ) -> None:
-        """Say of some envs that their step was cut short, at the last observation known.
+    def _close_transitions(self, closed: Sequence[int], fault: dict[str, Any]) -> None:
+        """Say of some envs that their step was cut short.
 
-        Args:
-            closed: which.
-            fault: why.
-            is_reset: the envs show the first observation of a new episode already; that stays.
+        The last observation known is in the present buffer, or, in the same-step mode, where the
+        present buffer has the next episode's first, in the other one.
         """
-        arrays, buffer = self._board.arrays, self._buffer
-        other = self._other(buffer)
-        last = arrays.copy_rows(closed, other, other if is_reset else buffer)
+        arrays, buffer, other = self._board.arrays, self._buffer, self._other(self._buffer)
+        same_step = self._assignment.autoreset_mode is AutoresetMode.SAME_STEP
+        last = arrays.copy_rows(closed, other, other) if same_step else [None] * len(closed)
         arrays.close_rows(closed, buffer)
-        if not is_reset:
+        if not same_step:
             arrays.slab.void_rows(closed, buffer)
         for env_id, obs in zip(closed, last, strict=True):
             told: list[dict[str, Any]] = [{"fault": fault}]
-            if self._assignment.autoreset_mode is AutoresetMode.SAME_STEP:
+            if same_step:
                 told.insert(0, {"final_obs": obs, "final_info": {"fault": fault}})
             arrays.slab.added[env_id] = told
 
@@ -242,29 +234,38 @@ class SupervisedWorker:
             cause: why.
             failed: envs that have answered with a failure.
         """
-        mailbox, now = self._board.arrays.mail, time.perf_counter()
+        mailbox = self._board.arrays.mail
         unanswered = mailbox.unanswered(self.env_ids)
-        for env_id in self._told - failed - set(unanswered):  # answered, but not yet received
-            try:
-                self._fetched[env_id] = self._worker.fetch(env_id)
-            except _FAULTS:
-                failed.add(env_id)
+        for env_id in self.env_ids:  # answered, but not yet received
+            has_more = mailbox.status[env_id] in (ANSWER, FAILURE) and env_id not in self._fetched
+            if has_more and env_id not in unanswered and env_id not in failed:
+                try:
+                    self._fetched[env_id] = self._worker.fetch(env_id)
+                except _FAULTS:
+                    failed.add(env_id)
         self._begin_restart()
         fault = self._fault(cause)
         steps = [i for i in unanswered if mailbox.kind[i] == mail.STEP] + sorted(failed)
-        idle = [i for i in self.env_ids if i not in self._told and i not in failed]
-        self._lost_envs.update(dict.fromkeys(idle, fault))
-        self._board.arrays.copy_rows(idle, self._buffer, self._other(self._buffer))
-        self._close_transitions(steps, fault)
-        self._told -= {*steps}
-        if self._assignment.autoreset_mode is AutoresetMode.SAME_STEP and steps:
-            self._renew()
-            self._fetched[steps[0]] = self._have("begin_episodes", self._buffer, [*steps, *idle])
-        for env_id in steps:
-            mailbox.answer(env_id, ANSWER if env_id in self._fetched else DONE, now)
-        if len(unanswered) > len(steps):  # resets, which the new worker does
+        self._lost_envs = {i: fault for i in self.env_ids if i not in steps and i not in unanswered}
+        arrays, buffer = self._board.arrays, self._buffer
+        arrays.copy_rows(steps, self._other(buffer), buffer)
+        self._answer_for(steps, fault)
+        if len(unanswered) + len(failed) > len(steps):  # resets, which the new worker does
             self._renew()
             self._worker.notify()
+
+    def _answer_for(self, env_ids: Sequence[int], fault: dict[str, Any]) -> None:
+        """Answer the mail of envs that were lost: their step was cut short."""
+        arrays, buffer, other = self._board.arrays, self._buffer, self._other(self._buffer)
+        for env_id in env_ids:
+            arrays.mail.answer(env_id, DONE, time.perf_counter())
+        if self._assignment.autoreset_mode is AutoresetMode.SAME_STEP:
+            arrays.copy_rows(env_ids, buffer, other)
+            self._renew()
+            news = self._have("begin_episodes", buffer, list(env_ids))
+            self._fetched.update(dict.fromkeys(env_ids, news))
+            arrays.mail.status[list(env_ids)] = ANSWER
+        self._close_transitions(env_ids, fault)
 
     def _reset_again(self, error: WorkerError) -> Any:
         """Reset in a new worker what could not be reset in the old one."""

@@ -1,0 +1,51 @@
+"""Every example runs, in a short form, as a user would run it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+_TORCHRL = "torchrl_collector.py --total-steps 128 --frames-per-batch 64 --num-envs 4"
+
+# Command lines of short runs, the library that each needs, and what it must have printed.
+SHORT_RUNS = [
+    (
+        "gymnasium_switch.py --num-envs 3 --num-steps 40",
+        "gymnasium",
+        r"All numbers are equal\.",
+    ),
+    (
+        "cleanrl_style_ppo.py --total-steps 1024 --num-epochs 2 --eval-episodes 2",
+        "torch",
+        r"1024 steps[\s\S]*evaluation: mean return \d+",
+    ),
+    (f"{_TORCHRL} --autoreset-mode same_step", "torchrl", r"128 steps, batch \(4, 16\)"),
+    (f"{_TORCHRL} --autoreset-mode disabled", "torchrl", r"128 steps, batch \(4, 16\)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "library", "expected"), SHORT_RUNS, ids=[run[0] for run in SHORT_RUNS]
+)
+def test_an_example_runs_to_its_end(
+    command: str, library: str, expected: str, tmp_path: Path
+) -> None:
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    name, *arguments = command.split()
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(expected, done.stdout), done.stdout
