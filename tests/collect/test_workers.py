@@ -120,6 +120,16 @@ def test_rollouts_carry_the_version_of_the_weights():
         assert collector.collect().policy_version.tolist() == [9, 9]
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_times_spent_deciding_and_stepping_are_told_apart(mode):
+    with rookery.WorkerCollector("CartPole-v1", _policy, 4, 2, T, mode) as collector:
+        collector.collect()
+        first = collector.policy_s, collector.env_s
+        collector.collect()
+        assert 0 < first[0] <= collector.policy_s
+        assert 0 < first[1] <= collector.env_s
+
+
 class Counting(rookery.Policy):
     """Knows no weights and no halves; its value is what it was shown."""
 

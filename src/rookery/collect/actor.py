@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,21 @@ from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import assign, merge_axes, stack, take
 from rookery.worker.desk import Methods, Premises
 
-# Of one worker's rollout: version of the weights, final_index and final_obs; b counts its own envs.
-Report = tuple[int, npt.NDArray[np.int64], Tree]
+
+class Report(NamedTuple):
+    """What an actor tells of a rollout beside what it has written.
+
+    Attributes:
+        final_index: int64 ``[K, 2]``, see `Rollout`; the columns are those of its own envs.
+        final_obs: ``[K, *obs]``.
+        policy_s: seconds that were not spent stepping envs.
+        env_s: seconds that were.
+    """
+
+    final_index: npt.NDArray[np.int64]
+    final_obs: Tree
+    policy_s: float
+    env_s: float
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,7 @@ class Actor:
 
     def collect(self, buffer: int) -> Report:
         """Fill a buffer: go on from where the buffer before it ended."""
+        started, busy_s = time.perf_counter(), self._batch.busy_s
         version = self._weights.read(self._policy.model)
         rollout = self._rollouts[buffer]
         assign(self._obs[buffer][0], ..., self._obs[buffer - 1][-1])
@@ -123,7 +138,8 @@ class Actor:
         index = np.array([(t, i - first) for t, i, _ in kept], np.int64).reshape(-1, 2)
         final_obs = stack([obs for _, _, obs in kept], rollout.last_obs)
         self._add_values(rollout, index, final_obs)
-        return version, index, final_obs
+        env_s = self._batch.busy_s - busy_s
+        return Report(index, final_obs, time.perf_counter() - started - env_s, env_s)
 
     def _run(self, buffer: int, rollout: Rollout) -> None:
         """Step the envs. Everything that can be done for all rows at once is done afterwards."""

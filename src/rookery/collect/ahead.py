@@ -107,7 +107,7 @@ class Ahead:
         filled = self._lanes[index].filled.popleft()
         ids = self._crew.workers[index].env_ids
         rollout: Rollout = self._crew.rollout_of(filled.buffer, slice(ids.start, ids.stop))
-        _, rollout.final_index, rollout.final_obs = filled.report
+        rollout.final_index, rollout.final_obs = filled.report.final_index, filled.report.final_obs
         return rollout
 
 

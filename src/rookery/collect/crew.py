@@ -29,11 +29,17 @@ class Crew:
         venv: its workers are used; it is closed with the crew.
         policy: every worker gets a copy.
         shape: of the rollouts.
+
+    Attributes:
+        workers: who fills them.
+        policy_s: seconds that a worker spent otherwise than stepping, in the mean.
+        env_s: seconds that a worker spent stepping, in the mean.
     """
 
     def __init__(self, venv: ProcessVectorEnv, policy: Policy, shape: RolloutShape) -> None:
         self.workers: tuple[WorkerProcess, ...] = venv.workers
         self.shape = shape
+        self.policy_s = self.env_s = 0.0
         self._policy = policy
         self._under_way: set[int] = set()  # workers that are filling a rollout
         self._board = RolloutBoard(shape, policy.model)
@@ -99,18 +105,17 @@ class Crew:
         Raises:
             EnvFailed, WorkerDied, WorkerTimeout: when it failed.
         """
-        try:
-            report: Report = self.workers[index].finish()
-        except RookeryError:
-            self._under_way.discard(index)
-            raise
-        self._under_way.discard(index)
+        report: Report = self._finish(index)
+        self.policy_s += report.policy_s / len(self.workers)
+        self.env_s += report.env_s / len(self.workers)
         return report
 
     def fill(self, buffer: int) -> list[Report]:
         """Have all workers fill a buffer, and wait for them."""
         self._begin_all([requests[buffer] for requests in self._requests])
         reports: list[Report] = self._finish_all()
+        self.policy_s += sum(report.policy_s for report in reports) / len(reports)
+        self.env_s += sum(report.env_s for report in reports) / len(reports)
         return reports
 
     def wait(self) -> list[int]:
@@ -142,12 +147,21 @@ class Crew:
             self._under_way.add(index)
             worker.begin(request)
 
+    def _finish(self, index: int) -> Any:
+        try:
+            answer = self.workers[index].finish()
+        except RookeryError:
+            self._under_way.discard(index)
+            raise
+        self._under_way.discard(index)
+        return answer
+
     def _finish_all(self) -> list[Any]:
         """Wait for all workers, whatever happens; then raise the first error, if there is one."""
         answers: list[Any] = []
         for index in range(len(self.workers)):
             try:
-                answers.append(self.finish(index))
+                answers.append(self._finish(index))
             except RookeryError as error:
                 answers.append(error)
         for answer in answers:

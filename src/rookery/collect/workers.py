@@ -136,9 +136,9 @@ class WorkerCollector(Collector):
             if not self._is_reset:
                 self._crew.reset(self._seeds)
                 self._is_reset = True
-            if self._ahead is not None:
-                return self._ahead.collect(self.policy.version)
-            return self._collect_now()
+            rollout = self._collect()
+            self.policy_s, self.env_s = self._crew.policy_s, self._crew.env_s
+            return rollout
         except BaseException:  # a Ctrl-C too leaves rollouts half done
             self.close()
             raise
@@ -164,7 +164,9 @@ class WorkerCollector(Collector):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _collect_now(self) -> Rollout:
+    def _collect(self) -> Rollout:
+        if self._ahead is not None:
+            return self._ahead.collect(self.policy.version)
         self._buffer = (self._buffer + 1) % self._crew.shape.num_buffers
         reports = self._crew.fill(self._buffer)
         rollout: Rollout = self._crew.rollout_of(self._buffer, slice(0, self.num_envs))
@@ -177,7 +179,10 @@ class WorkerCollector(Collector):
             )
         offsets = [worker.env_ids.start for worker in self._crew.workers]
         rollout.final_index, rollout.final_obs = merge_finals(
-            [(i, index, obs) for i, (_, index, obs) in zip(offsets, reports, strict=True)]
+            [
+                (first, report.final_index, report.final_obs)
+                for first, report in zip(offsets, reports, strict=True)
+            ]
         )
         return rollout
 
