@@ -23,6 +23,7 @@ class Case:
         busy_processes: Endless loops that run beside the measurement.
         repetitions: Times each contender is measured.
         quick_num_envs: Stands in for ``num_envs`` under ``--quick``.
+        num_steps: Steps of every env per rollout, where rollouts are measured.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Case:
     busy_processes: int = 0
     repetitions: int = 5
     quick_num_envs: int | None = None
+    num_steps: int = 128
 
 
 @dataclass(frozen=True)

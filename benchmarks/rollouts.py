@@ -1,8 +1,8 @@
-"""Rollouts with a policy in the loop: two hidden layers of 64, 128 steps of 16 CartPoles each.
+"""Rollouts with a policy in the loop: two hidden layers of 64, 128 steps of 16 or 64 CartPoles.
 
 Every contender computes values and log probabilities, fills its rollout storage and computes
 advantages where its collector does so. Torch runs on one thread for everybody: with batches of 16,
-more threads are slower.
+more threads are slower. The limit is that of plain loops without a policy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from benchmarks.cases import Case, Effort
 from benchmarks.contenders import open_sb3
 from benchmarks.environments import MAKERS
+from benchmarks.limit import measure_limit
 
-NUM_STEPS = 128
 HIDDEN_SIZES = (64, 64)
 
-Collect = Callable[[], object]
+Collect = Callable[[], int]  # collects a rollout and returns how many env steps it was
 
 
 @contextmanager
@@ -28,6 +28,8 @@ def _rookery(case: Case, **options: Any) -> Iterator[Collect]:
     import rookery
     from rookery.policy import make_policy
 
+    if options.get("num_workers") == "case":
+        options["num_workers"] = case.num_workers
     # As in SB3, a reset is part of a step here, so that every counted step is experience.
     venv = rookery.make_vec(
         MAKERS[case.env], num_envs=case.num_envs, autoreset_mode="same_step", **options
@@ -36,9 +38,30 @@ def _rookery(case: Case, **options: Any) -> Iterator[Collect]:
         policy = make_policy(
             venv.single_observation_space, venv.single_action_space, hidden_sizes=HIDDEN_SIZES
         )
-        yield rookery.SyncCollector(venv, policy, NUM_STEPS).collect
+        collector = rookery.SyncCollector(venv, policy, case.num_steps)
+        yield lambda: collector.collect().num_transitions
     finally:
         venv.close()
+
+
+@contextmanager
+def _rookery_workers_act(case: Case, mode: Any) -> Iterator[Collect]:
+    import rookery
+    from rookery.policy import make_policy
+
+    env = MAKERS[case.env]()
+    policy = make_policy(env.observation_space, env.action_space, hidden_sizes=HIDDEN_SIZES)
+    env.close()
+    with rookery.WorkerCollector(
+        MAKERS[case.env], policy, case.num_envs, case.num_workers, case.num_steps, mode
+    ) as collector:
+
+        def collect() -> int:
+            rollout = collector.collect()
+            policy.version += 1  # as after an update
+            return rollout.num_transitions
+
+        yield collect
 
 
 @contextmanager
@@ -50,25 +73,80 @@ def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Collect]:
         model = PPO(
             "MlpPolicy",
             venv,
-            n_steps=NUM_STEPS,
+            n_steps=case.num_steps,
             policy_kwargs={"net_arch": list(HIDDEN_SIZES)},
             device="cpu",
         )
         _, callback = model._setup_learn(total_timesteps=1)
-        yield lambda: model.collect_rollouts(
-            model.env, callback, model.rollout_buffer, n_rollout_steps=NUM_STEPS
-        )
+
+        def collect() -> int:
+            model.collect_rollouts(
+                model.env, callback, model.rollout_buffer, n_rollout_steps=case.num_steps
+            )
+            return case.num_steps * case.num_envs
+
+        yield collect
     finally:
         venv.close()
 
 
+@contextmanager
+def _torchrl(case: Case) -> Iterator[Collect]:
+    import torch
+    from torchrl.collectors import MultiSyncCollector
+    from torchrl.envs import GymWrapper, SerialEnv
+
+    def make() -> GymWrapper:
+        return GymWrapper(MAKERS[case.env](), categorical_action_encoding=True)
+
+    num_envs = case.num_envs // case.num_workers
+    collector = MultiSyncCollector(
+        [functools.partial(SerialEnv, num_envs, make)] * case.num_workers,
+        _torchrl_policy(),
+        frames_per_batch=case.num_steps * case.num_envs,
+        total_frames=-1,
+        no_cuda_sync=True,
+    )
+    torch.set_num_threads(1)
+    try:
+        batches = iter(collector)
+        yield lambda: next(batches).numel()
+    finally:
+        collector.shutdown()
+
+
+def _torchrl_policy() -> Any:
+    """Make an actor with a critic, two separate towers, for CartPole."""
+    from tensordict.nn import TensorDictModule, TensorDictSequential
+    from torch import distributions, nn
+    from torchrl.modules import MLP, ProbabilisticActor, ValueOperator
+
+    def tower(outputs: int) -> MLP:
+        return MLP(4, outputs, num_cells=list(HIDDEN_SIZES), activation_class=nn.Tanh)
+
+    actor = ProbabilisticActor(
+        TensorDictModule(tower(2), in_keys=["observation"], out_keys=["logits"]),
+        in_keys=["logits"],
+        distribution_class=distributions.Categorical,
+        return_log_prob=True,
+    )
+    return TensorDictSequential(actor, ValueOperator(tower(1), in_keys=["observation"]))
+
+
 COLLECTORS: dict[str, Callable[[Case], AbstractContextManager[Collect]]] = {
-    "rookery workers": functools.partial(_rookery, backend="process", caller_steps=False),
+    "rookery workers": functools.partial(
+        _rookery, backend="process", caller_steps=False, num_workers="case"
+    ),
     "rookery caller_steps": functools.partial(_rookery, backend="process", caller_steps=True),
     "rookery auto": functools.partial(_rookery, backend="auto"),
+    "rookery WorkerCollector": functools.partial(_rookery_workers_act, mode="sync"),
+    "rookery WorkerCollector, async": functools.partial(_rookery_workers_act, mode="async"),
     "SB3 PPO, Dummy": functools.partial(_sb3, kind="DummyVecEnv"),
     "SB3 PPO, Subproc": functools.partial(_sb3, kind="SubprocVecEnv", start_method="fork"),
+    "TorchRL MultiSync": _torchrl,
 }
+
+_CARTPOLE = ("limit", *COLLECTORS)
 
 CASES = (
     Case(
@@ -76,7 +154,25 @@ CASES = (
         "rollouts with a 2x64 policy, CartPole-v1, 16 envs",
         "cartpole",
         16,
-        tuple(COLLECTORS),
+        _CARTPOLE,
+        num_workers=2,
+    ),
+    Case(
+        "rollouts-64",
+        "rollouts with a 2x64 policy, CartPole-v1, 64 envs",
+        "cartpole",
+        64,
+        _CARTPOLE,
+        num_workers=2,
+    ),
+    Case(
+        "rollouts-uneven-32",
+        "rollouts of 5 steps, env that sleeps for 2 ms in the mean, 32 envs on 32 workers",
+        "uneven sleep",
+        32,
+        ("rookery workers", "rookery WorkerCollector", "rookery WorkerCollector, async"),
+        num_workers=32,
+        num_steps=5,
     ),
 )
 
@@ -85,18 +181,18 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
     """Collect rollouts for a while and count env steps."""
     import torch
 
+    if contender == "limit":
+        return measure_limit(case, effort)
     torch.set_num_threads(1)
     with COLLECTORS[contender](case) as collect:
-        _rollouts_per_second(collect, effort.warmup_s)
-        rate = _rollouts_per_second(collect, effort.measure_s)
-    return {"steps_per_second": rate * NUM_STEPS * case.num_envs}
+        _steps_per_second(collect, effort.warmup_s)
+        return {"steps_per_second": _steps_per_second(collect, effort.measure_s)}
 
 
-def _rollouts_per_second(collect: Collect, seconds: float) -> float:
-    rollouts = 0
+def _steps_per_second(collect: Collect, seconds: float) -> float:
+    steps = 0
     start = now = time.perf_counter()
     while now < start + seconds:
-        collect()
-        rollouts += 1
+        steps += collect()
         now = time.perf_counter()
-    return rollouts / (now - start)
+    return steps / (now - start)

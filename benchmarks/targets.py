@@ -131,6 +131,10 @@ _IMAGE = "84x84x4 uint8 image without compute, 16 envs"
 _START = ("startup", "start-64", "start and reset 64 CartPole-v1")
 _SB3_START = "SB3 Subproc, default start"
 _ROLLOUTS = ("rollouts", "rollouts-16", "rollouts with a 2x64 MLP policy, 16 CartPole-v1")
+_ROLLOUTS_64 = ("rollouts with a 2x64 MLP policy, 64 CartPole-v1", "rollouts", "rollouts-64")
+_UNEVEN_ROLLOUTS = "rollouts of 5 steps, env that sleeps exp(2 ms), 32 envs on 32 workers"
+_ACTING = "rookery WorkerCollector"
+_AHEAD = "rookery WorkerCollector, async"
 _PPO = ("ppo", "ppo-cartpole", "PPO on CartPole-v1, 8 envs, 50 000 steps, wall time")
 _SB3_DUMMY = ("SB3, Dummy", "SB3, Dummy, 1 thread")
 _SB3_SUBPROC = ("SB3, Subproc", "SB3, Subproc, 1 thread")
@@ -226,6 +230,31 @@ TARGETS: tuple[Target, ...] = tuple(
                 "rookery / SB3 PPO on SubprocVecEnv",
                 ratio(_AUTO, "SB3 PPO, Subproc"),
                 12,
+            ),
+            *(
+                _against_sb3(*_ROLLOUTS, f"WorkerCollector / {name}", ratio(_ACTING, peer), bound)
+                for name, peer, bound in (
+                    ("TorchRL MultiSyncCollector, 2x8", "TorchRL MultiSync", 35),
+                    ("SB3 PPO on SubprocVecEnv", "SB3 PPO, Subproc", 14),
+                    ("SB3 PPO on DummyVecEnv", "SB3 PPO, Dummy", 4),
+                )
+            ),
+            Target(
+                _ROLLOUTS_64[0],
+                "WorkerCollector, share of the limit without a policy",
+                *_ROLLOUTS_64[1:],
+                ratio(_ACTING, "limit"),
+                0.6,
+                _SHARE,
+            ),
+            Target(
+                _UNEVEN_ROLLOUTS,
+                "WorkerCollector: async / sync",
+                "rollouts",
+                "rollouts-uneven-32",
+                ratio(_AHEAD, _ACTING),
+                2,
+                _TIMES,
             ),
             _against_sb3(
                 *_PPO, "SB3 on DummyVecEnv / rookery", ratio_of_fastest(_SB3_DUMMY, ("rookery",)), 2

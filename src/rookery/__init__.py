@@ -28,7 +28,9 @@ from rookery.errors import (
 )
 
 if TYPE_CHECKING:
+    from rookery.collect.double import DoubleBufferedCollector
     from rookery.collect.sync import SyncCollector
+    from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
     from rookery.learn.config import A2CConfig, DQNConfig, PPOConfig, SACConfig
     from rookery.policy.base import Policy, PolicyStep
@@ -46,6 +48,7 @@ _HOMES = {
     "A2CConfig": "rookery.learn.config",
     "DQNConfig": "rookery.learn.config",
     "Deferred": "rookery.env.deferred",
+    "DoubleBufferedCollector": "rookery.collect.double",
     "PPOConfig": "rookery.learn.config",
     "FaultPolicy": "rookery.worker.faults",
     "Policy": "rookery.policy.base",
@@ -56,6 +59,7 @@ _HOMES = {
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
     "VectorEnv": "rookery.vector.base",
+    "WorkerCollector": "rookery.collect.workers",
     "evaluate": "rookery.training",
     "make_vec": "rookery.vector.make",
     "resume": "rookery.training",
@@ -68,6 +72,7 @@ __all__ = [
     "ConfigError",
     "DQNConfig",
     "Deferred",
+    "DoubleBufferedCollector",
     "EnvFailed",
     "FaultPolicy",
     "MissingExtra",
@@ -87,6 +92,7 @@ __all__ = [
     "UnknownEnvError",
     "UsageError",
     "VectorEnv",
+    "WorkerCollector",
     "WorkerDied",
     "WorkerError",
     "WorkerTimeout",

@@ -37,3 +37,14 @@ def test_an_episode_that_a_fault_cut_off_is_left_out():
     episodes = tracker.add(*_arrays(reward, done, valid))
     assert episodes.returns.tolist() == [2.0]
     assert len(episodes) == 1
+
+
+def test_a_rollout_of_some_envs_goes_on_with_their_episodes():
+    tracker = EpisodeTracker(3)
+    flags = np.ones((1, 2), np.bool_)
+    ids = np.array([2, 0])
+    tracker.add(np.array([[5, 7]], np.float32), ~flags, flags, ids)
+    episodes = tracker.add(np.array([[1, 2]], np.float32), flags, flags, ids[::-1])
+    assert episodes.env_ids.tolist() == [0, 2]
+    assert episodes.returns.tolist() == [8, 7]
+    assert episodes.lengths.tolist() == [2, 2]

@@ -1,6 +1,8 @@
 """Vector env and policy in, rollouts out."""
 
 from rookery.collect.base import Collector
+from rookery.collect.double import DoubleBufferedCollector
 from rookery.collect.sync import SyncCollector
+from rookery.collect.workers import WorkerCollector
 
-__all__ = ["Collector", "SyncCollector"]
+__all__ = ["Collector", "DoubleBufferedCollector", "SyncCollector", "WorkerCollector"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from rookery.errors import ConfigError
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import assign, copy, merge_axes, stack, take, tree_map
+from rookery.vector.base import VectorEnv as HalvedVectorEnv
 
 # The columns of a rollout that are written step by step.
 _STEPPED = ("obs", "action", "reward", "terminated", "truncated", "log_prob", "value")
@@ -76,6 +77,12 @@ class SyncCollector(Collector):
         self._final: list[tuple[int, int, Tree]] = []
 
     def collect(self) -> Rollout:
+        for _ in self.steps():
+            pass
+        return self.result()
+
+    def steps(self) -> Generator[None, None, None]:
+        """Make the steps of a rollout, and give way while the envs step; `result` ends it."""
         if self._obs is None or self._is_stepping:
             self.reset()
         if self._row == 0:
@@ -84,9 +91,13 @@ class SyncCollector(Collector):
             self._final.clear()
             if self._policy.memory is not None:
                 self._storage.memory = self._policy.memory.copy()
+        assert self._storage is not None
+        return self._run(self._storage)
+
+    def result(self) -> Rollout:
+        """The rollout whose `steps` were made."""
         rollout = self._storage
         assert rollout is not None
-        self._run(rollout)
         self._mark_valid(rollout)
         self._add_final_obs(rollout)
         if self._values:
@@ -115,9 +126,9 @@ class SyncCollector(Collector):
             self._storage = Rollout.allocate(self.num_steps, self._obs, action)
         return self._storage
 
-    def _run(self, rollout: Rollout) -> None:
+    def _run(self, rollout: Rollout) -> Generator[None, None, None]:
         """Step the envs. Everything that can be done for all rows at once is done afterwards."""
-        step, to_env, obs = self._venv.step, self._policy.to_env, self._obs
+        (begin, wait), to_env, obs = _halves_of_step(self._venv), self._policy.to_env, self._obs
         rewards, terminated, truncated = rollout.reward, rollout.terminated, rollout.truncated
         for t in range(self._row, self.num_steps):
             self._between_steps()
@@ -127,8 +138,16 @@ class SyncCollector(Collector):
             action = self._decide(rollout, t, take(rollout.obs, t))
             rollout.action[t] = action
             decided = time.perf_counter()
-            obs, rewards[t], terminated[t], truncated[t], info = step(to_env(action))
-            self.env_s += time.perf_counter() - decided
+            begin(to_env(action))
+            begun = time.perf_counter()
+            try:
+                yield
+            except GeneratorExit:  # nobody will go on; leave nothing under way
+                wait()
+                raise
+            waited = time.perf_counter()
+            obs, rewards[t], terminated[t], truncated[t], info = wait()
+            self.env_s += time.perf_counter() - waited + begun - decided
             self.policy_s += decided - before
             if info:
                 self._read(info, t)
@@ -244,6 +263,16 @@ def _copied(memory: Any) -> npt.NDArray[np.float32] | None:
 def _as_tree(saved: Any, like: Tree) -> Tree:
     """Give back to plain data the structure and the dtypes of ``like``."""
     return tree_map(lambda a, values: np.array(values, a.dtype), like, saved)
+
+
+def _halves_of_step(
+    venv: VectorEnv[Any, Any, Any],
+) -> tuple[Callable[[Any], None], Callable[[], Any]]:
+    """What begins a step, and what waits for it; where steps cannot be halved, that makes it."""
+    if isinstance(venv, HalvedVectorEnv):
+        return venv.step_async, venv.step_wait
+    begun: list[Any] = []
+    return begun.append, lambda: venv.step(begun.pop())
 
 
 def _of_env(vectored: Any, b: Any, like: Tree) -> Tree:

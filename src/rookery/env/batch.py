@@ -13,7 +13,7 @@ from rookery.env import mail
 from rookery.env.arrays import BatchArrays
 from rookery.env.deferred import Workshop
 from rookery.env.failure import env_failed
-from rookery.env.outbox import Outbox
+from rookery.env.outbox import Outbox, Postbox
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import News
 from rookery.env.spaces import writer
@@ -63,6 +63,7 @@ class EnvBatch:
         progress: Any = None,
         *,
         travels: bool = False,
+        outbox: Postbox | None = None,
     ) -> None:
         """Say where results go and what happens when an episode ends.
 
@@ -72,6 +73,7 @@ class EnvBatch:
             progress: int64 ``[3]``, where the busy env, the steps of the batch and the number of
                 letters answered are noted for whoever watches.
             travels: whether the caller is another process.
+            outbox: where infos of all buffers go; None means into the slab of ``arrays``.
         """
         self._arrays = arrays
         self._reset_at = arrays.reset_at[self._ids.start : self._ids.stop].data
@@ -84,8 +86,8 @@ class EnvBatch:
             [writer(space, iter(columns), self._free, i, "observation") for i in self._ids]
             for columns in arrays.obs
         ]
-        self._outboxes = [
-            Outbox(arrays.slab, b, self._free, travels) for b in range(len(arrays.obs))
+        self._outboxes: list[Postbox] = [
+            outbox or Outbox(arrays.slab, b, self._free, travels) for b in range(len(arrays.obs))
         ]
         # Writing a scalar through a memoryview takes 28 ns, through numpy indexing 65 ns.
         self._outcomes: list[list[Any]] = [

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, Protocol
 
 from rookery.env.infos import Info, InfoForm
 from rookery.env.slab import BY_HAND, LENGTH, SEE_SLAB, UNCHANGED, News, Slab
 from rookery.env.travel import pickled
 
 _MOST_FORMS = 64  # that a batch learns; an env whose keys change all the time gains nothing by it
+
+
+class Postbox(Protocol):
+    """What a batch needs of an outbox; see :class:`Outbox`, which says what each is for."""
+
+    used: set[int]
+    has_posted: bool
+
+    def final(self, obs: Any, info: Info) -> Any:
+        """Make something, not empty, of the end of an episode, safe from the reset that follows."""
+
+    def post(self, env_id: int, info: Info, final: Any = None) -> None:
+        """Take in an env's info, and what :meth:`final` made."""
+
+    def keep(self, env_id: int) -> None:
+        """Take in that an env was not concerned."""
+
+    def clear(self, env_id: int) -> None:
+        """Forget what an env of ``used`` had posted before."""
+
+    def news(self) -> News:
+        """What to tell whoever waits, once ``has_posted``."""
 
 
 class Outbox:

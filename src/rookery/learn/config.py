@@ -110,6 +110,49 @@ class PPOConfig(Config):
 
 
 @dataclass(frozen=True, slots=True)
+class ImpalaConfig(Config):
+    """Settings of IMPALA.
+
+    Attributes:
+        num_steps: Steps of every env per rollout.
+        gamma: Discount.
+        trace_lambda: Lambda of V-trace; 1 is the paper's.
+        rho_clip: Bound on the importance weight of a step.
+        c_clip: Bound on the weight that carries corrections back.
+        learning_rate: Adam's step size at the start.
+        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
+        entropy_coef: Weight of the entropy bonus.
+        value_coef: Weight of the value loss.
+        max_grad_norm: Longest gradient; longer ones are scaled down.
+        normalize_advantage: Whether advantages are standardised per rollout.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+    """
+
+    num_steps: int = 20
+    gamma: float = 0.99
+    trace_lambda: float = 1.0
+    rho_clip: float = 1.0
+    c_clip: float = 1.0
+    learning_rate: float = 2e-3
+    final_learning_rate: float | None = 0.0
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    normalize_advantage: bool = True
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "tanh"
+    normalize_obs: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "num_steps")
+        _at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "max_grad_norm")
+        _shares(self, "gamma", "trace_lambda")
+        _known_activation(self)
+
+
+@dataclass(frozen=True, slots=True)
 class A2CConfig(Config):
     """Settings of A2C. Every field is a flag of ``rookery train a2c``.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rookery.rollout.tree import Tree
+
+if TYPE_CHECKING:
+    from rookery.policy.weights import Model
 
 
 class PolicyStep(NamedTuple):
@@ -33,11 +36,14 @@ class Policy(ABC):
         memory: float32 ``[B, M]``, what a recurrent policy remembers of the episodes of B envs;
             None where a policy remembers nothing, or nothing yet.
         is_recurrent: whether it has a memory; then `begin_episodes` must be called.
+        model: what a learner changes; None for a policy that stays as it is. Copies of the policy
+            in other processes are kept up to date through it.
     """
 
     version: int = 0
     memory: npt.NDArray[np.float32] | None = None
     is_recurrent: bool = False
+    model: Model | None = None
 
     @abstractmethod
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
@@ -62,6 +68,13 @@ class Policy(ABC):
     def to_env(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Make drawn actions fit the env's action space, for example by clipping to its bounds."""
         return action
+
+    def use_stream(self, index: int) -> None:  # noqa: B027
+        """Draw from the ``index``-th of the streams that the present generator leads to.
+
+        Copies of one policy that act side by side must not draw the same numbers. Stream 0 is the
+        generator as it stands. A policy that draws nothing has nothing to do.
+        """
 
 
 class SplitPolicy(Policy):

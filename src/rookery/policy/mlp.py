@@ -99,11 +99,12 @@ class Workspace:
 
 def act(towers: Towers, activation: Activation, x: Floats) -> Floats:
     """Run the actor alone: ``x`` float32 ``[N, D]`` to outputs ``[N, num_outputs]``."""
+    # For 8 rows, dot takes 0.5 us less than matmul.
     for weight, bias in towers.layers:
-        x = x @ weight[0]
+        x = x.dot(weight[0])
         x += bias[0]
         activation.apply(x, out=x)
-    outputs: Floats = x @ towers.actor[0]
+    outputs: Floats = x.dot(towers.actor[0])
     outputs += towers.actor[1]
     return outputs
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rookery.policy import mlp
 from rookery.policy.base import SplitPolicy
 from rookery.policy.model import ActorCriticModel
+from rookery.policy.travel import rebuilt, stream
 from rookery.rollout.tree import Tree
 
 # Rows per pass over a whole rollout. For more than 64 rows by 64 x 64 OpenBLAS wakes a second
@@ -26,13 +27,19 @@ class MLPPolicy(SplitPolicy):
     """
 
     def __init__(self, model: ActorCriticModel, seed: int = 0) -> None:
-        self.model = model
+        self.model: ActorCriticModel = model
         self.rng = np.random.default_rng(seed)
         views = model.layout.views(model.parameters)
         self._towers = mlp.Towers.of(views)
         self._log_std = views.get("log_std", np.empty(0, np.float32))
         self._workspace = mlp.Workspace.allocate(self._towers, CHUNK)
         self._activation = mlp.ACTIVATIONS[model.spec.activation]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuilt, (type(self), self.model, self.rng, self.version)
+
+    def use_stream(self, index: int) -> None:
+        self.rng = stream(self.rng, index)
 
     def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
         vector = self.model.encode(obs).vector

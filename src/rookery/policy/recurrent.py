@@ -29,7 +29,7 @@ class RecurrentPolicy(Policy):
     is_recurrent = True
 
     def __init__(self, model: ActorCriticModel, seed: int = 0) -> None:
-        self.model = model
+        self.model: ActorCriticModel = model
         self.rng = np.random.default_rng(seed)
         self.memory: Floats | None = None
         self._views = model.layout.views(model.parameters)

@@ -11,6 +11,7 @@ import torch
 from rookery.policy.base import Policy, PolicyStep
 from rookery.policy.model import ActorCriticModel
 from rookery.policy.torch_network import TorchNetwork
+from rookery.policy.travel import rebuilt, stream
 from rookery.rollout.tree import Tree
 
 
@@ -18,11 +19,17 @@ class TorchPolicy(Policy):
     """Acts through `TorchNetwork`; used where observations hold images."""
 
     def __init__(self, model: ActorCriticModel, seed: int = 0) -> None:
-        self.model = model
+        self.model: ActorCriticModel = model
         self.rng = np.random.default_rng(seed)
         self._network = TorchNetwork(model)
         views = model.layout.views(model.parameters)
         self._log_std = views.get("log_std", np.empty(0, np.float32))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuilt, (type(self), self.model, self.rng, self.version)
+
+    def use_stream(self, index: int) -> None:
+        self.rng = stream(self.rng, index)
 
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         outputs, value = self._forward(obs)

@@ -54,29 +54,30 @@ class EpisodeTracker:
 
         An episode that a fault cut off is left out: how it would have ended is not known.
         """
-        return self.add(rollout.reward, rollout.done, rollout.valid)
+        return self.add(rollout.reward, rollout.done, rollout.valid, rollout.env_ids)
 
     def add(
         self,
         reward: npt.NDArray[np.float32],
         done: npt.NDArray[np.bool_],
         valid: npt.NDArray[np.bool_],
+        env_ids: npt.NDArray[np.int64] | slice = slice(None),
     ) -> Episodes:
-        """Take in ``[T, B]`` arrays; see `update`."""
-        total = np.cumsum(reward, axis=0, dtype=np.float64) + self._return
-        steps = np.cumsum(valid, axis=0, dtype=np.int64) + self._length
-        env_ids, times = np.nonzero(done.T)
-        at_end = total[times, env_ids], steps[times, env_ids]
-        returns, lengths = (_differences(values, env_ids) for values in at_end)
-        self._return, self._length = total[-1], steps[-1]
+        """Take in ``[T, B]`` arrays of the envs ``env_ids``, all by default; see `update`."""
+        total = np.cumsum(reward, axis=0, dtype=np.float64) + self._return[env_ids]
+        steps = np.cumsum(valid, axis=0, dtype=np.int64) + self._length[env_ids]
+        columns, times = np.nonzero(done.T)
+        at_end = total[times, columns], steps[times, columns]
+        returns, lengths = (_differences(values, columns) for values in at_end)
         # Only the last end of each env counts here: fancy assignment keeps the last value.
-        carried = np.zeros_like(self._return), np.zeros_like(self._length)
+        carried = np.zeros_like(total[-1]), np.zeros_like(steps[-1])
         for carry, values in zip(carried, at_end, strict=True):
-            carry[env_ids] = values
-        self._return = self._return - carried[0]
-        self._length = self._length - carried[1]
-        whole = valid[times, env_ids]
-        return Episodes(env_ids[whole], returns[whole], lengths[whole])
+            carry[columns] = values
+        self._return[env_ids] = total[-1] - carried[0]
+        self._length[env_ids] = steps[-1] - carried[1]
+        whole = valid[times, columns]
+        ids = np.arange(len(self._return))[env_ids]
+        return Episodes(ids[columns[whole]], returns[whole], lengths[whole])
 
 
 def _differences(

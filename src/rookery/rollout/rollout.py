@@ -37,6 +37,7 @@ class Rollout:
         policy_version: int64 ``[B]``, the version of the weights that acted.
         memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
             where the policy remembers nothing.
+        env_ids: int64 ``[B]``, which env each column is of.
     """
 
     obs: Tree
@@ -53,6 +54,7 @@ class Rollout:
     final_index: npt.NDArray[np.int64]
     final_value: npt.NDArray[np.float32]
     policy_version: npt.NDArray[np.int64]
+    env_ids: npt.NDArray[np.int64]
     memory: npt.NDArray[np.float32] | None = None
 
     @classmethod
@@ -81,6 +83,7 @@ class Rollout:
             final_index=np.zeros((0, 2), np.int64),
             final_value=np.zeros(shape, np.float32),
             policy_version=np.zeros(num_envs, np.int64),
+            env_ids=np.arange(num_envs),
         )
 
     @property

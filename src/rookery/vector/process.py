@@ -56,6 +56,7 @@ class ProcessVectorEnv(VectorEnv):
         caller_steps: True has the calling process step a share of the envs itself.
         threads_per_worker: cap on the threads of numerical libraries; None leaves them alone.
         faults: what happens when an env raises, hangs, or takes its process with it.
+        preload: modules that workers started by a forkserver share in memory.
 
     Raises:
         PicklingError: when an env's recipe cannot travel.
@@ -81,6 +82,7 @@ class ProcessVectorEnv(VectorEnv):
         caller_steps: bool = False,
         threads_per_worker: int | None = 1,
         faults: FaultPolicy | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         faults = faults or FaultPolicy()
         if caller_steps and (faults.restarts or faults.has_deadline):
@@ -105,7 +107,15 @@ class ProcessVectorEnv(VectorEnv):
             for ids, errand in zip(remote, errands, strict=True):
                 name = recipes[ids.start].name
                 start = partial(
-                    WorkerProcess, method, threads_per_worker, errand, ids, name, faults, arrivals
+                    WorkerProcess,
+                    method,
+                    threads_per_worker,
+                    errand,
+                    ids,
+                    name,
+                    faults,
+                    arrivals,
+                    tuple(preload),
                 )
                 workers.append(SupervisedWorker(start, faults) if faults.restarts else start())
             if local is not None:
@@ -121,6 +131,18 @@ class ProcessVectorEnv(VectorEnv):
             for worker in workers:
                 worker.stop(deadline)
             raise
+
+    @property
+    def workers(self) -> tuple[WorkerProcess, ...]:
+        """The workers, for a collector that has them act by themselves.
+
+        Raises:
+            ConfigError: when the calling process steps envs too, or workers may be replaced.
+        """
+        workers = [share for share in self._shares if isinstance(share, WorkerProcess)]
+        if len(workers) != len(self._shares):
+            raise ConfigError("only plain workers can act by themselves")
+        return tuple(workers)
 
     def _assemble(
         self,

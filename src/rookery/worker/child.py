@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any
@@ -16,6 +17,7 @@ from rookery.env.seeding import remember_seeds
 from rookery.env.slab import SEE_SLAB, SlabShape
 from rookery.env.travel import by_value
 from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
+from rookery.memory import SharedBlock
 from rookery.worker import launch, loop
 from rookery.worker.board import Board, Words
 from rookery.worker.deadlines import Deadlines, python_stack
@@ -27,6 +29,7 @@ from rookery.worker.protocol import (
     DONE,
     EVERYBODY,
     FAILURE,
+    LEND,
     MAIL,
     REQUEST,
     SEEN_IN_SLAB,
@@ -56,6 +59,7 @@ class WorkerProcess:
         env_name: what to call them in messages.
         policy: its deadlines.
         arrivals: the bell that all workers ring when an env has answered its mail.
+        preload: modules that a forkserver has imported before it forks.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class WorkerProcess:
         env_name: str,
         policy: FaultPolicy,
         arrivals: Doorbell,
+        preload: tuple[str, ...] = (),
     ) -> None:
         self.env_ids = env_ids
         self._early: dict[int, Any] = {}  # answers to mail, received before they were asked for
@@ -77,6 +82,7 @@ class WorkerProcess:
         self._words = _NO_WORDS
         self._arrays: BatchArrays | None = None
         self._seeds: list[int | None] = [None] * len(env_ids)
+        self._last_action: Callable[[int, int], Any] | None = None
         self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
         self._pipe, theirs = connection.Pipe()
@@ -88,6 +94,7 @@ class WorkerProcess:
                 loop.run,
                 (theirs, self._go, self._done, arrivals, inherited, their_stacks),
                 f"rookery-{env_ids.start}",
+                preload,
             )
             self.pid: int = self._process.pid or 0
             if isinstance(errand, bytes):
@@ -168,6 +175,28 @@ class WorkerProcess:
         self._go.ring()
         self._send(payload)
 
+    def find_actions(self, last_action: Callable[[int, int], Any]) -> None:
+        """Say where actions are that somebody in the worker decides on, for messages.
+
+        Args:
+            last_action: ``(steps of the batch, env id) -> action`` of the latest of these steps.
+        """
+        self._last_action = last_action
+
+    def lend(self, block: SharedBlock) -> None:
+        """Give it access to a block; what is installed afterwards finds its memory there."""
+        self.begin(self.request(LEND))
+        try:
+            block.send(self._pipe, self.pid)
+        except OSError as error:
+            raise self._died() from error
+        self.finish()
+
+    @property
+    def pipe(self) -> Connection:
+        """Can be read once an answer that is not empty has come; for waiting, not for reading."""
+        return self._pipe
+
     def finish(self, deadline: float | None = None) -> Any:
         """Wait for what was begun.
 
@@ -213,7 +242,7 @@ class WorkerProcess:
         return () if status in (DONE, SEEN_IN_SLAB) else self._answer(env_id, status)
 
     def check(self) -> None:
-        """Raise what keeps its envs from ever answering their mail, if anything does."""
+        """Raise what keeps it from ever answering, if anything does."""
         self._raise_fault()
 
     def settle(self) -> None:
@@ -345,14 +374,18 @@ class WorkerProcess:
         """What an env was doing when its process could no longer say so itself."""
         if self._arrays is None or env_id < 0:
             return {}
-        stepping = self._words.progress[0] > IDLE
+        stepping, steps = self._words.progress[0] > IDLE, int(self._words.progress[1])
         return {
             "seed": self._seeds[env_id - self.env_ids.start],
-            "steps_since_reset": int(self._words.progress[1] - self._arrays.reset_at[env_id]),
-            "last_action": next(self._arrays.read_actions(env_id, env_id + 1))
-            if stepping
-            else None,
+            "steps_since_reset": int(steps - self._arrays.reset_at[env_id]),
+            "last_action": self._action(steps, env_id) if stepping else None,
         }
+
+    def _action(self, steps: int, env_id: int) -> Any:
+        if self._last_action is not None:
+            return self._last_action(steps, env_id)
+        assert self._arrays is not None
+        return next(self._arrays.read_actions(env_id, env_id + 1))
 
 
 def _stack_pipe(policy: FaultPolicy) -> tuple[Connection | None, Connection | None]:

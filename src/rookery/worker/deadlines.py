@@ -36,15 +36,18 @@ class Deadlines:
 
     def forget(self) -> None:
         """Begin anew, with a new command."""
-        self._word: Any = None
+        self._seen: Any = None
         self._since = 0.0
 
     def late(self, progress: Any) -> tuple[int, str, float] | None:
-        """Env, command and time-out in seconds if the env noted in ``progress`` is late."""
+        """Env, command and time-out in seconds if the env noted in ``progress`` is late.
+
+        One command may be many steps of the same env: steps and letters tell them apart.
+        """
         now = time.perf_counter()
-        word, letters = progress[0], progress[2]
-        if (word, letters) != self._word:
-            self._word, self._since = (word, letters), now
+        word, steps, letters = progress
+        if (word, steps, letters) != self._seen:
+            self._seen, self._since = (word, steps, letters), now
         if word == IDLE:
             return None
         command = "step" if word > 0 else "reset"

@@ -38,7 +38,7 @@ _THREAD_VARIABLES = (
 )
 
 _lock = threading.RLock()
-_servers: dict[int | None, Any] = {}  # thread cap -> ForkServer
+_servers: dict[tuple[int | None, tuple[str, ...]], Any] = {}  # (thread cap, preload) -> ForkServer
 
 
 def resolve_start_method(start_method: str | None) -> str:
@@ -90,6 +90,7 @@ def start_process(
     target: Callable[..., None],
     args: tuple[Any, ...],
     name: str,
+    preload: tuple[str, ...] = (),
 ) -> BaseProcess:
     """Start ``target(*args)`` in a child process.
 
@@ -99,8 +100,10 @@ def start_process(
         target: a function that the child can import.
         args: sent with multiprocessing's own pickling, so bells and connections may be among them.
         name: of the process.
+        preload: modules that a forkserver imports once, before it forks; what is large (torch)
+            then lies in memory once for all children.
     """
-    with _lock, _environment(thread_variables(threads)), _private_start(threads):
+    with _lock, _environment(thread_variables(threads)), _private_start(threads, preload):
         context: Any = multiprocessing.get_context(start_method)
         child: BaseProcess = context.Process(target=target, args=args, name=name, daemon=True)
         child.start()
@@ -122,12 +125,12 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _private_start(threads: int | None) -> Iterator[None]:
+def _private_start(threads: int | None, preload: tuple[str, ...]) -> Iterator[None]:
     """For this thread, within the block: no ``__main__`` for children, servers of our own."""
     with (
         _replaced(spawn, "get_preparation_data", _preparation_without_main),
         _replaced(os, "getcwd", _directory_or_root),
-        _own_server(threads),
+        _own_server(threads, preload),
     ):
         config = process.current_process()._config  # type: ignore[attr-defined]
         daemon = config.pop("daemon", None)  # a daemonic caller may start workers all the same
@@ -139,27 +142,28 @@ def _private_start(threads: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _own_server(threads: int | None) -> Iterator[None]:
+def _own_server(threads: int | None, preload: tuple[str, ...]) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
     from multiprocessing import forkserver
 
     def connect(_original: Any, fds: list[int]) -> Any:
-        return _server(threads).connect_to_new_process(fds)
+        return _server(threads, preload).connect_to_new_process(fds)
 
     with _replaced(forkserver, "connect_to_new_process", connect):
         yield
 
 
-def _server(threads: int | None) -> Any:
+def _server(threads: int | None, preload: tuple[str, ...]) -> Any:
     from multiprocessing.forkserver import ForkServer
 
-    if threads not in _servers:
+    key = threads, preload
+    if key not in _servers:
         server = ForkServer()
-        server.set_forkserver_preload(_PRELOAD)
-        _servers[threads] = server
-    return _servers[threads]
+        server.set_forkserver_preload([*_PRELOAD, *preload])
+        _servers[key] = server
+    return _servers[key]
 
 
 def _directory_or_root(original: Callable[[], str]) -> str:

@@ -19,10 +19,10 @@ from rookery.env.batch import EnvBatch
 from rookery.env.slab import SEE_SLAB
 from rookery.env.travel import pickled
 from rookery.worker.board import Board, Words
+from rookery.worker.desk import Desk
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.failure import Failure
 from rookery.worker.protocol import (
-    ADOPT_SLAB,
     ANSWER,
     DONE,
     EVERYBODY,
@@ -30,7 +30,6 @@ from rookery.worker.protocol import (
     MAIL,
     REQUEST,
     SEEN_IN_SLAB,
-    SETTLE,
     STACK_SIGNAL,
     Assignment,
     Errand,
@@ -108,6 +107,7 @@ def _serve(
     board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
     words = board.words(assignment.index)
     batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
+    desk = Desk(batch, board, words.progress, pipe, go)
     closing = interrupted = False
     while not closing and go.wait(_always):
         command, words.command[0] = words.command[0], MAIL
@@ -121,7 +121,7 @@ def _serve(
             else:
                 method, args = pickle.loads(request)
                 closing = method == "close"
-                answer = _do(method, args, batch, board, pipe, go)
+                answer = desk.answer(method, args)
             reply, payload = _reply(EVERYBODY, answer)
         except BaseException as error:  # whatever an env does, the caller hears of it
             reply, payload = FAILURE, pickled((EVERYBODY, Failure.of(error)))
@@ -132,18 +132,6 @@ def _serve(
             pipe.send_bytes(payload)
         if interrupted and not closing:
             interrupted = not _answer_mail(batch, board, words, pipe, arrivals)
-
-
-def _do(
-    method: str, args: Any, batch: EnvBatch, board: Board, pipe: Connection, go: Doorbell
-) -> Any:
-    if method == ADOPT_SLAB:
-        board.receive_slab(pipe, *args)
-        return None
-    if method == SETTLE:
-        go.forget_rings()
-        return None
-    return getattr(batch, method)(*args)
 
 
 def _answer_mail(

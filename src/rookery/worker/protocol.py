@@ -30,6 +30,8 @@ MAIL = -2  # look into the mailbox
 
 # Requests that are no methods of EnvBatch.
 ADOPT_SLAB = "adopt_slab"  # go on with the slab that follows
+LEND = "lend"  # map the block that follows
+INSTALL = "install"  # put something beside the batch, see rookery.worker.desk
 SETTLE = "settle"  # forget rings for mail that was seen before they were heard
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # "write your Python stack"; None on Windows

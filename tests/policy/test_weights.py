@@ -1,0 +1,125 @@
+"""The weight store: whole sets or an error."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rookery.memory import Layout
+from rookery.policy import make_policy, weights
+from rookery.policy.travel import stream
+from rookery.policy.weights import WeightStore
+
+OBS = spaces.Box(-1, 1, (3,))
+ACTION = spaces.Discrete(2)
+
+
+def _model(seed: int = 0, normalize_obs: bool = True):
+    return make_policy(OBS, ACTION, normalize_obs=normalize_obs, seed=seed).model
+
+
+def _views(model):
+    layout = Layout(WeightStore.columns(model))
+    return layout.views(bytearray(layout.size_bytes))
+
+
+@pytest.mark.parametrize("normalize_obs", [True, False])
+def test_a_reader_gets_parameters_statistics_and_version(normalize_obs):
+    learner, actor = _model(1, normalize_obs), _model(2, normalize_obs)
+    learner.observe(np.random.default_rng(0).normal(3, 2, (50, 3)).astype(np.float32))
+    views = _views(learner)
+    WeightStore(views).publish(learner, version=7)
+    assert WeightStore(views).read(actor) == 7
+    np.testing.assert_array_equal(actor.parameters, learner.parameters)
+    obs = np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(actor.encode(obs).vector, learner.encode(obs).vector)
+
+
+def test_the_newest_weights_are_read_also_after_many():
+    learner, actor = _model(1), _model(2)
+    views = _views(learner)
+    writer, reader = WeightStore(views), WeightStore(views)
+    for version in range(5):
+        learner.parameters += 1.0
+        writer.publish(learner, version)
+        writer.publish(learner, version)
+        assert reader.read(actor) == version == reader.read(actor)
+        np.testing.assert_array_equal(actor.parameters, learner.parameters)
+
+
+def test_reading_before_anything_was_published_is_an_error():
+    with pytest.raises(RuntimeError, match="no weights were published"):
+        WeightStore(_views(_model())).read(_model())
+
+
+@pytest.mark.parametrize("torn", ["weights.parameters", "weights.moments", "weights.signatures"])
+def test_a_torn_set_is_an_error_and_changes_nothing(torn, monkeypatch):
+    learner, actor = _model(1), _model(2)
+    before = actor.parameters.copy()
+    views = _views(learner)
+    WeightStore(views).publish(learner, 1)
+    views[torn][1, 0] += 1  # a store of another set is seen too early
+    monkeypatch.setattr(weights, "_PATIENCE_S", 0.0)
+    with pytest.raises(RuntimeError, match="no whole set"):
+        WeightStore(views).read(actor)
+    np.testing.assert_array_equal(actor.parameters, before)
+
+
+def test_weights_published_while_they_are_read_are_never_mixed():
+    learner, actor = _model(1), _model(2)
+    views = _views(learner)
+    writer, reader = WeightStore(views), WeightStore(views)
+    learner.parameters[:] = 0
+    writer.publish(learner, 0)
+    is_over = threading.Event()
+
+    def publish() -> None:
+        version = 0
+        while not is_over.is_set():
+            version += 1
+            learner.parameters[:] = version % 1000
+            writer.publish(learner, version)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        versions = []
+        for _ in range(500):
+            versions.append(reader.read(actor))
+            assert (actor.parameters == versions[-1] % 1000).all()
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert versions == sorted(versions)
+
+
+def test_a_pickled_policy_acts_with_its_own_models_parameters():
+    policy = make_policy(OBS, ACTION, seed=3)
+    policy.version = 5
+    copy = pickle.loads(pickle.dumps(policy))
+    obs = np.ones((40, 3), np.float32)
+    assert copy.version == 5
+    np.testing.assert_array_equal(copy.sample(obs), policy.sample(obs))
+    before = copy.value(obs)
+    copy.model.parameters += 1.0
+    assert (copy.value(obs) != before).all()
+
+
+def test_streams_follow_from_the_generators_state():
+    def draws(index: int, advanced: bool = False) -> float:
+        rng = np.random.default_rng(4)
+        if advanced:
+            rng.random()
+        return float(stream(rng, index).random())
+
+    assert draws(0) == np.random.default_rng(4).random()
+    assert len({draws(0), draws(1), draws(2), draws(1, advanced=True)}) == 4
+    assert draws(2) == draws(2)
