@@ -403,6 +403,6 @@ def test_closing_twice_is_fine_and_collecting_afterwards_is_not():
 
 def test_policies_that_remember_are_refused():
     env = gym.make("CartPole-v1")
-    policy = make_policy(env.observation_space, env.action_space, recurrent="gru")
+    policy = make_policy(env.observation_space, env.action_space, memory_size=8)
     with pytest.raises(rookery.ConfigError, match="SyncCollector"):
         rookery.WorkerCollector("CartPole-v1", policy, num_envs=2, num_workers=1, num_steps=4)
