@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
-    from rookery.learn.config import A2CConfig, DQNConfig, PPOConfig, SACConfig
+    from rookery.learn.config import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
     from rookery.training import evaluate, resume, train
@@ -51,6 +51,7 @@ _HOMES = {
     "DoubleBufferedCollector": "rookery.collect.double",
     "PPOConfig": "rookery.learn.config",
     "FaultPolicy": "rookery.worker.faults",
+    "ImpalaConfig": "rookery.learn.config",
     "Policy": "rookery.policy.base",
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
@@ -75,6 +76,7 @@ __all__ = [
     "DoubleBufferedCollector",
     "EnvFailed",
     "FaultPolicy",
+    "ImpalaConfig",
     "MissingExtra",
     "NoPendingCallError",
     "PPOConfig",

@@ -43,6 +43,7 @@ from rookery.worker.protocol import (
 
 _TERMINATE_GRACE_S = 1.0
 _UNKNOWN_EXIT_CODE = 255
+_SMALL_BYTES = 1024
 _NO_WORDS = Words(
     command=[DONE], reply=[DONE], progress=[IDLE, 0, 0], busy_s=[0.0]
 )  # before a board
@@ -172,8 +173,12 @@ class WorkerProcess:
         if not self.is_alive():
             raise self._died()
         self._words.command[0] = REQUEST
-        self._go.ring()
-        self._send(payload)
+        if len(payload) <= _SMALL_BYTES:  # it fits the pipe: the worker need not wake up twice
+            self._send(payload)
+            self._go.ring()
+        else:
+            self._go.ring()
+            self._send(payload)
 
     def find_actions(self, last_action: Callable[[int, int], Any]) -> None:
         """Say where actions are that somebody in the worker decides on, for messages.
