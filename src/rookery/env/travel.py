@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from typing import Any
 
 import cloudpickle
@@ -11,6 +12,8 @@ import cloudpickle
 # What ``multiprocessing`` calls the script in children that import it; to cloudpickle it looks like
 # a module that anybody can import.
 _MAIN_OF_CHILDREN = "__mp_main__"
+
+_registering = threading.RLock()
 
 
 def pickled(value: Any) -> bytes:
@@ -24,10 +27,12 @@ def pickled(value: Any) -> bytes:
 def by_value(value: Any) -> bytes:
     """Pickle ``value``; functions and classes of the running script go along whole."""
     main = sys.modules.get(_MAIN_OF_CHILDREN)
-    if main is None:
-        return bytes(cloudpickle.dumps(value))
-    cloudpickle.register_pickle_by_value(main)
-    try:
-        return bytes(cloudpickle.dumps(value))
-    finally:
-        cloudpickle.unregister_pickle_by_value(main)
+    with _registering:
+        # Pickling may collect garbage, whose closing pickles too; the outer call ends it.
+        if main is None or main.__name__ in cloudpickle.list_registry_pickle_by_value():
+            return bytes(cloudpickle.dumps(value))
+        cloudpickle.register_pickle_by_value(main)
+        try:
+            return bytes(cloudpickle.dumps(value))
+        finally:
+            cloudpickle.unregister_pickle_by_value(main)
