@@ -13,15 +13,19 @@ import cloudpickle
 # a module that anybody can import.
 _MAIN_OF_CHILDREN = "__mp_main__"
 
+_NAMES_OF_MAIN = (b"__main__", _MAIN_OF_CHILDREN.encode())
+
 _registering = threading.RLock()
 
 
 def pickled(value: Any) -> bytes:
     """Pickle for the journey: quickly if possible, else by value."""
     try:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:  # pickle raises whatever the objects raise; cloudpickle's word is final
         return by_value(value)
+    # A name in the script means nothing where the script was not run.
+    return by_value(value) if any(name in data for name in _NAMES_OF_MAIN) else data
 
 
 def by_value(value: Any) -> bytes:

@@ -15,7 +15,7 @@ from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
 from rookery.env.seeding import remember_seeds
 from rookery.env.slab import SEE_SLAB, SlabShape
-from rookery.env.travel import by_value
+from rookery.env.travel import pickled
 from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
 from rookery.memory import SharedBlock
 from rookery.worker import launch, loop
@@ -129,7 +129,7 @@ class WorkerProcess:
         self._words = board.words(assignment.index)
         self._words.command[0] = MAIL
         try:
-            self._pipe.send(assignment)
+            self._pipe.send_bytes(pickled(assignment))
             board.send(self._pipe, self.pid)
         except OSError as error:
             raise self._died() from error
@@ -161,7 +161,7 @@ class WorkerProcess:
             _, seeds, _, mask = args
             remember_seeds(self._seeds, seeds, mask)
         try:
-            return method, by_value((method, args))
+            return method, pickled((method, args))
         except Exception as error:
             raise PicklingError(
                 f"An argument of {method} cannot be sent to a worker: {error}"

@@ -67,7 +67,7 @@ def run(
         batch = _build(pipe, inherited)
         if batch is not None:
             try:
-                assignment: Assignment = pipe.recv()
+                assignment: Assignment = pickle.loads(pipe.recv_bytes())
             except EOFError:  # some other env could not be built
                 batch.close()
                 raise

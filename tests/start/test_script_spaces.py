@@ -1,0 +1,56 @@
+"""Spaces and values that a script defines travel both ways, under every start method."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import gymnasium as gym
+import rookery
+from gymnasium import spaces
+
+class Move:
+    def __init__(self, name):
+        self.name = name
+
+class MoveSpace(spaces.Space):
+    def sample(self, mask=None, probability=None):
+        return Move(str(self.np_random.integers(9)))
+    def contains(self, x):
+        return isinstance(x, Move)
+    def __eq__(self, other):
+        return isinstance(other, MoveSpace)
+
+class Game(gym.Env):
+    observation_space = spaces.Dict(log=spaces.Text(500), last=MoveSpace())
+    action_space = MoveSpace()
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.log = ""
+        return {"log": "", "last": Move("none")}, {}
+    def step(self, action):
+        self.log += action.name
+        return {"log": self.log, "last": action}, 1.0, False, False, {"who": Move("me")}
+
+with rookery.make_vec(Game, 3, backend="process", num_workers=2, start_method=METHOD) as venv:
+    venv.reset(seed=1)
+    for letter in "abc":
+        obs, _, _, _, info = venv.step(tuple(Move(letter) for _ in range(3)))
+    venv.send((Move("d"),), [1])
+    assert venv.recv()[0]["log"] == ("abcd",)
+assert obs["log"] == ("abc",) * 3, obs
+assert all(type(move) is Move and move.name == "c" for move in obs["last"])
+assert all(type(move) is Move for move in info["who"])
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_what_a_script_defines_travels_both_ways(method: str) -> None:
+    script = SCRIPT.replace("METHOD", repr(method))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
