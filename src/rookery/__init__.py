@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
-    from rookery.learn.config import A2CConfig, ImpalaConfig, PPOConfig
+    from rookery.learn.config import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
     from rookery.training import evaluate, resume, train
@@ -46,6 +46,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "A2CConfig": "rookery.learn.config",
+    "DQNConfig": "rookery.learn.config",
     "Deferred": "rookery.env.deferred",
     "DoubleBufferedCollector": "rookery.collect.double",
     "PPOConfig": "rookery.learn.config",
@@ -55,6 +56,7 @@ _HOMES = {
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
     "Rollout": "rookery.rollout.rollout",
+    "SACConfig": "rookery.learn.config",
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
     "VectorEnv": "rookery.vector.base",
@@ -69,6 +71,7 @@ __all__ = [
     "A2CConfig",
     "ClosedError",
     "ConfigError",
+    "DQNConfig",
     "Deferred",
     "DoubleBufferedCollector",
     "EnvFailed",
@@ -84,6 +87,7 @@ __all__ = [
     "ProcessVectorEnv",
     "Rollout",
     "RookeryError",
+    "SACConfig",
     "SerialVectorEnv",
     "SpaceError",
     "SyncCollector",

@@ -16,6 +16,9 @@ import pytest
 
 from rookery.cli import main
 
+# What every algorithm understands, and what makes it learn within so few steps.
+FEW = ["--total-steps", "128", "--num-envs", "2", "--backend", "serial"]
+REPLAY = ["--warmup-steps", "16", "--batch-size", "8"]
 QUICK = ["--total-steps", "128", "--num-envs", "2", "--num-steps", "16", "--backend", "serial"]
 
 
@@ -59,6 +62,29 @@ def test_train_and_eval_end_with_one_json_object(tmp_path: Path, capsys):
     assert evaluated["eval_return_mean"] == trained["eval_return_mean"]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options"),
+    [
+        ("a2c", "CartPole-v1", ["--rms-decay", "0.9"]),
+        ("dqn", "CartPole-v1", [*REPLAY, "--no-dueling", "--prioritized", "--n-step", "2"]),
+        ("sac", "Pendulum-v1", [*REPLAY, "--hidden-sizes", "16", "--entropy-coef", "0.1"]),
+    ],
+)
+def test_every_algorithm_trains_evaluates_and_resumes(tmp_path, capsys, algorithm, env, options):
+    run_dir = str(tmp_path / "run")
+    told = [*FEW, *options, "--run-dir", run_dir, "--eval-episodes", "3"]
+    assert main(["train", algorithm, env, *told]) == 0
+    trained = _last_json(capsys.readouterr().out)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["algo"] == algorithm
+    assert options[-2].strip("-").replace("-", "_") in config[algorithm]
+    assert main(["eval", run_dir, "--episodes", "3"]) == 0
+    evaluated = _last_json(capsys.readouterr().out)
+    assert evaluated["eval_return_mean"] == trained["eval_return_mean"]
+    assert main(["train", "--resume", run_dir, "--total-steps", "256"]) == 0
+    assert 256 <= _last_json(capsys.readouterr().out)["steps"] < 300
+
+
 def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, package_folder):
     (tmp_path / "my_envs.py").write_text(
         "import gymnasium as gym\n"
@@ -96,6 +122,10 @@ def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, packag
         (["train", "ppo"], "Gymnasium id"),
         (["train", "sarsa", "CartPole-v1"], "sarsa"),
         (["eval", "no/such/folder"], "holds no run"),
+        (["train", "--resume", "no/such/folder"], "holds no run"),
+        (["train", "--resume"], "--resume"),
+        (["train", "dqn", "Pendulum-v1"], "Discrete"),
+        (["train", "sac", "CartPole-v1"], "Box"),
         (["fly"], "fly"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -144,6 +174,7 @@ def test_a_run_is_not_overwritten_by_accident(tmp_path: Path, capsys):
         ["--help"],
         ["train", "--help"],
         ["train", "ppo", "--help"],
+        ["train", "dqn", "--help"],
         ["eval", "--help"],
         ["--version"],
     ],
@@ -163,20 +194,28 @@ print(code or 0, "torch" in sys.modules, "matplotlib" in sys.modules)
     assert result.stdout.strip().splitlines()[-1] == "0 False False", result.stderr
 
 
-def test_help_names_every_setting(capsys):
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "dqn", "sac"])
+def test_help_names_every_setting(capsys, algorithm):
     from dataclasses import fields
 
-    from rookery.learn import PPOConfig
     from rookery.training import TrainSettings
+    from rookery.training.algorithms import ALGORITHMS
 
     with pytest.raises(SystemExit):
-        main(["train", "ppo", "--help"])
+        main(["train", algorithm, "--help"])
     text = capsys.readouterr().out
-    for field in (*fields(PPOConfig), *fields(TrainSettings)):
+    for field in (*fields(ALGORITHMS[algorithm].config), *fields(TrainSettings)):
         assert "--" + field.name.replace("_", "-") in text
 
 
-def test_ctrl_c_writes_a_checkpoint_and_exits_with_130(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    ids=["ctrl-c", "sigterm"],
+)
+def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
+    tmp_path: Path, number, code, word, capsys
+):
     command = [sys.executable, "-m", "rookery", "train", "ppo", "CartPole-v1"]
     options = ["--total-steps", "1000000000", "--run-dir", str(tmp_path), "--backend", "process"]
     process = subprocess.Popen(
@@ -187,10 +226,13 @@ def test_ctrl_c_writes_a_checkpoint_and_exits_with_130(tmp_path: Path):
     while not (metrics.exists() and metrics.stat().st_size):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode == code, err
     assert "Traceback" not in err
-    assert "rookery: interrupted after" in err
+    assert f"rookery: {word} after" in err
     assert (tmp_path / "checkpoint.pt").exists()
     assert out == ""
+    steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
+    assert main(["train", "--resume", str(tmp_path), "--total-steps", str(steps + 1)]) == 0
+    assert _last_json(capsys.readouterr().out)["steps"] == steps + 1024

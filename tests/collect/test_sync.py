@@ -191,3 +191,56 @@ def test_rollouts_carry_the_policys_version():
     policy.version = 3
     assert rookery.SyncCollector(venv, policy, 2).collect().policy_version.tolist() == [3]
     venv.close()
+
+
+def test_values_are_left_out_for_learners_that_read_none():
+    venv = rookery.make_vec("CartPole-v1", 2, backend="serial")
+    policy = make_policy(venv.single_observation_space, venv.single_action_space)
+    rollout = rookery.SyncCollector(venv, policy, 5, seed=0, values=False).collect()
+    venv.close()
+    assert not rollout.value.any() and not rollout.log_prob.any()
+    assert rollout.reward.all()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_rollout_left_amid_goes_on_where_it_was(mode):
+    rollouts = []
+    for stops in ((), (3, 4, 11)):
+        venv = rookery.make_vec("CartPole-v1", 2, backend="serial", autoreset_mode=mode)
+        policy = make_policy(venv.single_observation_space, venv.single_action_space)
+        calls = []
+
+        def check(calls=calls, stops=stops):
+            calls.append(None)
+            if len(calls) in stops:
+                raise KeyboardInterrupt
+
+        collector = rookery.SyncCollector(venv, policy, 60, seed=0, between_steps=check)
+        for _ in stops:
+            with pytest.raises(KeyboardInterrupt):
+                collector.collect()
+            assert collector.state_dict() is not None
+        rollouts.append(collector.collect())
+        venv.close()
+    for name in ("obs", "action", "reward", "valid", "final_index", "final_obs", "last_value"):
+        np.testing.assert_array_equal(*(getattr(rollout, name) for rollout in rollouts))
+
+
+def test_a_step_that_was_broken_off_begins_new_episodes():
+    class Breaks(gym.Wrapper):
+        fails = True
+
+        def step(self, action):
+            if Breaks.fails:
+                raise ValueError("broken")
+            return self.env.step(action)
+
+    venv = rookery.make_vec("CartPole-v1", 2, backend="serial", wrappers=[Breaks])
+    policy = make_policy(venv.single_observation_space, venv.single_action_space)
+    collector = rookery.SyncCollector(venv, policy, 4, seed=0)
+    with pytest.raises(rookery.EnvFailed):
+        collector.collect()
+    assert collector.state_dict() is None
+    Breaks.fails = False
+    assert np.abs(collector.collect().obs[0]).max() <= 0.05  # CartPole begins near zero
+    venv.close()

@@ -58,6 +58,9 @@ def _assert_same(actual, expected):
 
 
 def _assert_same_array(actual, expected, name):
+    if expected is None:
+        assert actual is None, name
+        return
     assert actual.dtype == expected.dtype, name
     np.testing.assert_array_equal(actual, expected, err_msg=name)
 
@@ -351,6 +354,21 @@ class Written(Faulty):
 def test_observations_without_an_array_form_are_refused_by_their_path():
     with pytest.raises(rookery.SpaceError, match=r"observation\['text'\]"):
         rookery.WorkerCollector(Written, Counting(), 2, 1, 5)
+
+
+class Remembering(Counting):
+    is_recurrent = True
+
+
+class CutOff(Counting):
+    def __init__(self):
+        self.model = make_policy(Faulty.observation_space, Faulty.action_space).model
+
+
+@pytest.mark.parametrize("policy", [Remembering, CutOff])
+def test_policies_that_would_act_wrongly_in_workers_are_refused(policy):
+    with pytest.raises(rookery.ConfigError, match=policy.__name__):
+        rookery.WorkerCollector(Faulty, policy(), 2, 1, 5)
 
 
 class Unpicklable(Counting):

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from training_envs import Match, Uneven, Wide
+from training_envs import Match, Recall, Uneven, Wide
 
 import rookery
-from rookery import ConfigError, PPOConfig
+from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig
 from rookery.policy import make_policy
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
@@ -62,6 +62,31 @@ def test_ppo_improves_on_pendulum(tmp_path: Path):
     assert result.eval_return_mean > -700.0  # random actions get about -1200
 
 
+@pytest.mark.slow
+def test_a2c_solves_cartpole(tmp_path: Path):
+    result = rookery.train(
+        "CartPole-v1", A2CConfig(gamma=0.98), total_steps=150_000, run_dir=tmp_path,
+        backend="serial",
+    )  # fmt: skip
+    assert result.eval_return_mean >= 475.0
+
+
+@pytest.mark.slow
+def test_dqn_balances_the_pole_for_long(tmp_path: Path):
+    result = rookery.train(
+        "CartPole-v1", DQNConfig(), total_steps=30_000, run_dir=tmp_path, backend="serial"
+    )
+    assert result.eval_return_mean >= 100.0  # random actions get about 22
+
+
+@pytest.mark.slow
+def test_sac_swings_the_pendulum_up(tmp_path: Path):
+    result = rookery.train(
+        "Pendulum-v1", "sac", total_steps=8_000, num_envs=4, run_dir=tmp_path, backend="serial"
+    )
+    assert result.eval_return_mean > -300.0
+
+
 def test_ppo_trains_in_worker_processes(tmp_path: Path):
     result = _quick(tmp_path, backend="process", num_workers=2, num_envs=3)
     assert result.steps == 144
@@ -103,6 +128,18 @@ def test_ppo_learns_continuous_answers(tmp_path: Path):
         eval_episodes=20,
     )
     assert result.eval_return_mean > 900.0
+
+
+@pytest.mark.parametrize(("recurrent", "least", "most"), [("gru", 0.95, 1.0), ("none", 0.0, 0.8)])
+def test_only_a_policy_that_remembers_recalls_what_it_was_shown(tmp_path, recurrent, least, most):
+    config = PPOConfig(
+        num_steps=32, num_epochs=8, minibatch_size=128, learning_rate=5e-3, gamma=0.9,
+        recurrent=recurrent, memory_size=16, entropy_coef=0.01,
+    )  # fmt: skip
+    result = _quick(tmp_path, Recall, config, total_steps=10_000, num_envs=8, eval_episodes=64)
+    assert least <= result.eval_return_mean <= most
+    again = rookery.evaluate(tmp_path, episodes=64)
+    assert again.eval_return_mean == result.eval_return_mean
 
 
 def test_a_run_directory_is_complete(tmp_path: Path):
@@ -214,6 +251,9 @@ def test_an_unsupported_space_leaves_no_folder(tmp_path: Path):
     ("options", "message"),
     [
         ({"algo": "sarsa"}, "sarsa"),
+        ({"algo": rookery.learn.Config()}, "choose from 'ppo', 'a2c', 'dqn', 'sac'"),
+        ({"algo": DQNConfig(replay_size=5)}, "replay_size"),
+        ({"video_every": -1}, "video_every"),
         ({"num_envs": 0}, "num_envs"),
         ({"total_steps": 0}, "total_steps"),
         ({"env_module": "no_such_module"}, "no_such_module"),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.base import Collector
+from rookery.errors import ConfigError
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import assign, copy, merge_axes, stack, take, tree_map
@@ -57,6 +58,11 @@ class SyncCollector(Collector):
         self._seed = seed
         self._copy = copy
         self._mode = AutoresetMode(venv.metadata["autoreset_mode"])
+        if policy.is_recurrent and self._mode is AutoresetMode.NEXT_STEP:
+            raise ConfigError(
+                "recurrent policies need autoreset_mode 'same_step' or 'disabled': in 'next_step' "
+                "they would remember the rows that only reset an env"
+            )
         self._values = values
         self._between_steps = between_steps
         self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
@@ -83,6 +89,8 @@ class SyncCollector(Collector):
             self._storage = self._rows()
             self._faulted.clear()
             self._final.clear()
+            if self._policy.memory is not None:
+                self._storage.memory = self._policy.memory.copy()
         assert self._storage is not None
         return self._run(self._storage)
 
@@ -107,6 +115,7 @@ class SyncCollector(Collector):
         chosen = self._seed if seed is None else seed
         self._seed = None
         self._obs, _ = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        self._policy.begin_episodes(np.ones(self.num_envs, np.bool_))
         self._ended[:] = False
         self._row, self._is_stepping = 0, False
 
@@ -144,6 +153,8 @@ class SyncCollector(Collector):
                 self._read(info, t)
             if self._mode is AutoresetMode.DISABLED:
                 obs = self._reset_ended(obs, terminated[t] | truncated[t], t)
+            if self._policy.is_recurrent:
+                self._policy.begin_episodes(terminated[t] | truncated[t])
             self._obs, self._row, self._is_stepping = obs, t + 1, False
 
     def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
@@ -201,7 +212,8 @@ class SyncCollector(Collector):
         t, b = rollout.final_index.T
         cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
         rollout.final_value[:] = 0.0
-        if cut.any():
+        # Where a policy remembers, only its learner knows what it did remember there.
+        if cut.any() and not policy.is_recurrent:
             rollout.final_value[t[cut], b[cut]] = policy.value(take(rollout.final_obs, cut))
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -220,6 +232,8 @@ class SyncCollector(Collector):
             "rows": {name: copy(take(getattr(rollout, name), rows)) for name in _STEPPED}
             if rollout
             else None,
+            "memory": _copied(self._policy.memory),
+            "first_memory": _copied(rollout.memory) if rollout else None,
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
             "final": [[t, b, copy(obs)] for t, b, obs in self._final],
         }
@@ -230,14 +244,20 @@ class SyncCollector(Collector):
         self._obs = _as_tree(state["obs"], like)
         self._ended = np.array(state["ended"], np.bool_)
         self._row = int(state["row"])
+        self._policy.memory = _copied(state["memory"])
         if self._row == 0:
             return
         self._storage = rollout = self._rows()
+        rollout.memory = _copied(state["first_memory"])
         for name in _STEPPED:
             whole = getattr(rollout, name)
             assign(whole, slice(0, self._row), _as_tree(state["rows"][name], whole))
         self._faulted = [(int(t), np.array(mask, np.bool_)) for t, mask in state["faulted"]]
         self._final = [(int(t), int(b), _as_tree(obs, like)) for t, b, obs in state["final"]]
+
+
+def _copied(memory: Any) -> npt.NDArray[np.float32] | None:
+    return None if memory is None else np.array(memory, np.float32)
 
 
 def _as_tree(saved: Any, like: Tree) -> Tree:

@@ -102,6 +102,11 @@ class InfoForm:
         return max((e.offset + _padded(e.size_bytes) for e in self.entries), default=0)
 
     @cached_property
+    def is_whole(self) -> bool:
+        """Whether every key of the info has an entry."""
+        return len(self.entries) == len(self.order)
+
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """Of the entries."""
         return tuple(entry.key for entry in self.entries)

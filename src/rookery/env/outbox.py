@@ -141,7 +141,7 @@ class Outbox:
             return 0, info
         if not form.write(info, self._fixed, env_id * size_bytes):
             return 0, info
-        if len(form.entries) == len(info):
+        if form.is_whole:
             return form.id, {}
         return form.id, {name: value for name, value in info.items() if name not in form.keys}
 

@@ -3,6 +3,6 @@
 Torch is loaded only where observations hold images.
 """
 
-from rookery.learn.config import A2CConfig, Config, ImpalaConfig, PPOConfig
+from rookery.learn.config import A2CConfig, Config, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
 
-__all__ = ["A2CConfig", "Config", "ImpalaConfig", "PPOConfig"]
+__all__ = ["A2CConfig", "Config", "DQNConfig", "ImpalaConfig", "PPOConfig", "SACConfig"]

@@ -21,11 +21,13 @@ class LearnedPolicy(Protocol):
         version: how many times the weights were changed.
         model: what is learned; has ``state_dict()`` and ``load_state_dict(state)``.
         rng: draws the actions.
+        memory: of a recurrent policy.
     """
 
     version: int
     model: Any
     rng: np.random.Generator
+    memory: npt.NDArray[np.float32] | None
 
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         """Decide for a batch of observations; see `rookery.policy.Policy`."""
@@ -108,7 +110,11 @@ class Learner(ABC):
 
 
 def actor_critic_policy(
-    config: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], seed: int
+    config: Any,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    seed: int,
+    memory_size: int = 0,
 ) -> Any:
     """Build the policy of an algorithm that learns actor and critic, from its settings."""
     return make_policy(
@@ -117,5 +123,6 @@ def actor_critic_policy(
         hidden_sizes=config.hidden_sizes,
         activation=config.activation,
         normalize_obs=config.normalize_obs,
+        memory_size=memory_size,
         seed=seed,
     )

@@ -21,7 +21,7 @@ class Batch:
     """N transitions.
 
     Attributes:
-        features: encoded observations.
+        features: encoded observations, `Features` or `Sequences`.
         action: ``[N, K]``, encoded by the action head.
         log_prob: float32 ``[N]``, when the action was drawn.
         value: float32 ``[N]``, when the action was drawn.
@@ -29,7 +29,7 @@ class Batch:
         returns: float32 ``[N]``, what the value should be.
     """
 
-    features: Features
+    features: Any
     action: npt.NDArray[Any]
     log_prob: Floats
     value: Floats
@@ -38,6 +38,15 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.log_prob)
+
+    @property
+    def rows_per_item(self) -> int:
+        """One: rows are shuffled by themselves."""
+        return 1
+
+    def whole(self) -> Batch:
+        """Return all transitions."""
+        return self
 
     def take(self, index: npt.NDArray[np.int64]) -> Batch:
         """Return the transitions ``index``, int64 ``[M]``."""
@@ -80,6 +89,8 @@ def advantage_batch(
     return Batch(model.encode(obs), model.head.encode(action), *columns)
 
 
-def observe(rollout: Rollout, model: ActorCriticModel) -> None:
-    """Merge the rollout's valid observations into the statistics of ``model``."""
+def observe(rollout: Rollout, model: Any) -> None:
+    """Merge the rollout's valid observations into the statistics of ``model``, if it has any."""
+    if model.normalizer is None:
+        return
     model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()))

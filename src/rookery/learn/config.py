@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rookery.errors import ConfigError
 
@@ -63,6 +63,9 @@ class PPOConfig(Config):
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
+        recurrent: Remember the episode in gated recurrent units, in place of the hidden layers.
+        memory_size: Numbers that a recurrent policy remembers.
+        sequence_length: Steps through which gradients flow back in time; it divides num_steps.
     """
 
     num_steps: int = 128
@@ -84,9 +87,20 @@ class PPOConfig(Config):
     activation: str = "tanh"
     normalize_obs: bool = False
     normalize_reward: bool = False
+    recurrent: Literal["none", "gru"] = "none"
+    memory_size: int = 64
+    sequence_length: int = 16
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "num_steps", "num_epochs", "minibatch_size")
+        _at_least(self, 1, "memory_size", "sequence_length")
+        if self.recurrent not in ("none", "gru"):
+            raise ConfigError(f"recurrent is {self.recurrent!r}; it must be 'none' or 'gru'")
+        if self.recurrent == "gru" and self.num_steps % self.sequence_length:
+            raise ConfigError(
+                f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
+                f"{self.num_steps}"
+            )
         _at_least(self, 0, "learning_rate", "clip_range", "max_grad_norm")
         _shares(self, "gamma", "gae_lambda")
         _known_activation(self)
@@ -181,6 +195,141 @@ class A2CConfig(Config):
         _at_least(self, 0, "learning_rate", "max_grad_norm", "rms_epsilon")
         _shares(self, "gamma", "gae_lambda", "rms_decay")
         _known_activation(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DQNConfig(Config):
+    """Settings of DQN. Every field is a flag of ``rookery train dqn``.
+
+    Attributes:
+        num_steps: Steps of every env between two calls of the learner.
+        updates_per_step: Gradient steps per env step, whatever the number of envs.
+        warmup_steps: Env steps before the first gradient step.
+        replay_size: Transitions that are kept, over all envs.
+        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        batch_size: Transitions per gradient step.
+        gamma: Discount.
+        n_step: Rewards that are summed before a value stands in for the rest.
+        double: Let the online network choose the action that the target network values.
+        dueling: Learn the state's value and the actions' advantages in separate towers.
+        prioritized: Draw transitions by their error.
+        priority_exponent: Alpha of prioritised replay; 0 draws all alike.
+        priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.
+        learning_rate: Adam's step size at the start.
+        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
+        target_interval: Gradient steps between two updates of the target network.
+        target_rate: How far the target network goes towards the online one; 1 copies it.
+        initial_epsilon: Share of random actions at the start.
+        final_epsilon: Share of random actions at the end of exploration.
+        exploration_fraction: Part of the training in which the share falls, linearly.
+        max_grad_norm: Longest gradient; longer ones are scaled down.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+    """
+
+    num_steps: int = 4
+    updates_per_step: float = 0.5
+    warmup_steps: int = 1_000
+    replay_size: int = 100_000
+    save_replay: bool = True
+    batch_size: int = 128
+    gamma: float = 0.99
+    n_step: int = 3
+    double: bool = True
+    dueling: bool = True
+    prioritized: bool = False
+    priority_exponent: float = 0.6
+    priority_correction: float = 0.4
+    learning_rate: float = 1e-3
+    final_learning_rate: float | None = 0.0
+    target_interval: int = 100
+    target_rate: float = 1.0
+    initial_epsilon: float = 1.0
+    final_epsilon: float = 0.05
+    exploration_fraction: float = 0.2
+    max_grad_norm: float = 10.0
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "relu"
+    normalize_obs: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
+        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
+        _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
+        _shares(self, "priority_exponent", "priority_correction", "target_rate")
+        _known_activation(self)
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def replay_rows(self, num_envs: int) -> int:
+        """How many steps of every env the replay keeps."""
+        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+
+
+@dataclass(frozen=True, slots=True)
+class SACConfig(Config):
+    """Settings of SAC. Every field is a flag of ``rookery train sac``.
+
+    Attributes:
+        num_steps: Steps of every env between two calls of the learner.
+        updates_per_step: Gradient steps per env step, whatever the number of envs.
+        warmup_steps: Env steps before the first gradient step.
+        replay_size: Transitions that are kept, over all envs.
+        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        batch_size: Transitions per gradient step.
+        gamma: Discount.
+        n_step: Rewards that are summed before a value stands in for the rest.
+        learning_rate: Adam's step size, of actor, critics and entropy coefficient.
+        target_rate: How far the target critics go towards the critics at every gradient step.
+        entropy_coef: Weight of the entropy; unset, learned.
+        target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+    """
+
+    num_steps: int = 1
+    updates_per_step: float = 1.0
+    warmup_steps: int = 1_000
+    replay_size: int = 200_000
+    save_replay: bool = True
+    batch_size: int = 256
+    gamma: float = 0.99
+    n_step: int = 1
+    learning_rate: float = 1e-3
+    target_rate: float = 0.005
+    entropy_coef: float | None = None
+    target_entropy: float | None = None
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "relu"
+    normalize_obs: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "num_steps", "replay_size", "batch_size", "n_step")
+        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate")
+        _shares(self, "gamma", "target_rate")
+        if self.entropy_coef is not None:
+            _at_least(self, 0, "entropy_coef")
+        _known_activation(self)
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def replay_rows(self, num_envs: int) -> int:
+        """How many steps of every env the replay keeps."""
+        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+
+
+def _replay_rows(replay_size: int, num_steps: int, num_envs: int) -> int:
+    rows = replay_size // num_envs
+    if rows < num_steps:
+        raise ConfigError(
+            f"replay_size is {replay_size}; {num_envs} envs with num_steps {num_steps} need at "
+            f"least {num_steps * num_envs}"
+        )
+    return rows
 
 
 def _at_least(config: Any, low: float, *names: str) -> None:

@@ -82,6 +82,21 @@ def clipped_value_loss(
     return Loss(float(larger @ larger) / len(larger), gradient * np.float32(2.0 / len(larger)))
 
 
+def huber_loss(value: Floats, target: Floats, weight: Floats, limit: float = 1.0) -> Loss:
+    """Weighted mean of a squared error whose gradient is clipped to +-``limit``.
+
+    Huber (1964); Mnih et al. (2015), "Methods", clip the error term likewise:
+    ``e^2 / 2`` where ``|e| <= limit``, else ``limit * (|e| - limit / 2)``.
+
+    Returns:
+        The loss and its gradient by ``value``.
+    """
+    error = value - target
+    clipped = np.clip(error, -limit, limit)
+    losses = clipped * (error - np.float32(0.5) * clipped)
+    return Loss(float(weight @ losses) / len(error), weight * clipped / np.float32(len(error)))
+
+
 def approximate_kl(log_ratio: Floats, ratio: Floats) -> float:
     """Unbiased, never negative estimate of KL(old || new): ``mean(r - 1 - log r)``.
 

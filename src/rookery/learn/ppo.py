@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium.spaces as spaces
 import numpy as np
 
+from rookery.errors import MissingExtra
 from rookery.learn.adam import Adam
 from rookery.learn.base import Learner, actor_critic_policy
 from rookery.learn.batch import Batch, advantage_batch, observe
@@ -24,6 +26,8 @@ from rookery.learn.losses import (
     value_loss,
 )
 from rookery.learn.schedule import clip_norm, linear, means
+from rookery.learn.sequences import SequenceBatch, sequence_batch
+from rookery.policy.model import ActorCriticModel
 from rookery.policy.network import network_for
 from rookery.rollout import RewardScaler, Rollout
 
@@ -39,13 +43,21 @@ class PPO(Learner):
         num_updates: how many rollouts were learned from.
     """
 
-    make_policy = staticmethod(actor_critic_policy)
+    @staticmethod
+    def make_policy(
+        config: PPOConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+    ) -> Any:
+        memory_size = config.memory_size if config.recurrent == "gru" else 0
+        return actor_critic_policy(config, observation_space, action_space, seed, memory_size)
 
     def __init__(self, policy: Any, config: PPOConfig, num_envs: int, seed: int = 0) -> None:
         self.model = policy.model
         self.config = config
         self.num_updates = 0
-        self._network = network_for(self.model)
+        self._network = _network(self.model)
         self._optimizer = Adam(self.model.parameters)
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
         self._rng = np.random.default_rng(seed)
@@ -61,12 +73,18 @@ class PPO(Learner):
         self.num_updates += 1
         return {**metrics, "learning_rate": learning_rate, "clip_range": clip_range}
 
-    def _batch(self, rollout: Rollout) -> Batch:
+    def _batch(self, rollout: Rollout) -> Batch | SequenceBatch:
         reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
-        config = self.config
-        return advantage_batch(rollout, reward, self.model, config.gamma, config.gae_lambda)
+        config, model = self.config, self.model
+        discounts = config.gamma, config.gae_lambda
+        if config.recurrent == "none":
+            return advantage_batch(rollout, reward, model, *discounts)
+        length = config.sequence_length
+        return sequence_batch(rollout, reward, model, self._network, *discounts, length)
 
-    def _epochs(self, batch: Batch, learning_rate: float, clip_range: float) -> dict[str, float]:
+    def _epochs(
+        self, batch: Batch | SequenceBatch, learning_rate: float, clip_range: float
+    ) -> dict[str, float]:
         """Pass over the batch up to ``num_epochs`` times; return the minibatches' mean metrics."""
         config = self.config
         steps: list[dict[str, float]] = []
@@ -77,14 +95,15 @@ class PPO(Learner):
             kl = means(latest)["approximate_kl"]
             if config.target_kl is not None and kl > config.target_kl:
                 break
-        variance = explained_variance(batch.value, batch.returns)
+        whole = batch.whole()
+        variance = explained_variance(whole.value, whole.returns)
         return {**means(steps), "explained_variance": variance, "epochs": float(epochs)}
 
-    def _minibatches(self, batch: Batch) -> Iterator[Batch]:
+    def _minibatches(self, batch: Batch | SequenceBatch) -> Iterator[Batch]:
         """Shuffle and cut. One minibatch that is the whole batch needs neither."""
-        size = self.config.minibatch_size
+        size = max(self.config.minibatch_size // batch.rows_per_item, 1)
         if size >= len(batch):
-            yield batch
+            yield batch.whole()
             return
         order = self._rng.permutation(len(batch))
         for start in range(0, len(batch), size):
@@ -137,3 +156,16 @@ class PPO(Learner):
     def abandon_episodes(self) -> None:
         if self._rewards:
             self._rewards.abandon_episodes()
+
+
+def _network(model: ActorCriticModel) -> Any:
+    """Build the learner's view of ``model``; recurrent ones need torch."""
+    if not model.spec.memory_size:
+        return network_for(model)
+    try:
+        from rookery.policy.recurrent_network import RecurrentNetwork
+    except ImportError as error:
+        raise MissingExtra(
+            "recurrent policies learn in torch: pip install 'rookery[train]'"
+        ) from error
+    return RecurrentNetwork(model)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rookery.rollout.tree import Tree
-
-if TYPE_CHECKING:
-    from rookery.policy.weights import Model
 
 
 class PolicyStep(NamedTuple):
@@ -33,12 +30,17 @@ class Policy(ABC):
 
     Attributes:
         version: how many times the weights were changed; rollouts carry it.
-        model: what a learner changes; None for a policy that stays as it is. Copies of the policy
-            in other processes are kept up to date through it.
+        model: what a learner changes, a `rookery.policy.weights.Model`; None for a policy that
+            stays as it is. Copies of the policy in other processes are kept up to date through it.
+        memory: float32 ``[B, M]``, what a recurrent policy remembers of the episodes of B envs;
+            None where a policy remembers nothing, or nothing yet.
+        is_recurrent: whether it has a memory; then `begin_episodes` must be called.
     """
 
     version: int = 0
-    model: Model | None = None
+    model: Any = None
+    memory: npt.NDArray[np.float32] | None = None
+    is_recurrent: bool = False
 
     @abstractmethod
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
@@ -52,6 +54,13 @@ class Policy(ABC):
     def value(self, obs: Tree) -> npt.NDArray[np.float32]:
         """Value of a batch of observations ``[N, *obs]``: float32 ``[N]``."""
         return self.act(obs, deterministic=True).value
+
+    def begin_episodes(self, env_ids: npt.NDArray[np.bool_]) -> None:
+        """Forget what was before in the envs that bool ``[B]`` selects: new episodes begin there.
+
+        Recurrent policies see one batch of envs at a time, always in the same order.
+        """
+        return
 
     def to_env(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Make drawn actions fit the env's action space, for example by clipping to its bounds."""

@@ -9,11 +9,11 @@ import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 
-from rookery.errors import ConfigError
+from rookery.errors import ConfigError, SpaceError
 from rookery.policy.encoder import Features, ObservationEncoder
-from rookery.policy.heads import action_head
+from rookery.policy.heads import ActionHead, action_head
 from rookery.policy.mlp import ACTIVATIONS
-from rookery.policy.parameters import actor_critic_layout
+from rookery.policy.parameters import ParameterLayout, actor_critic_layout, recurrent_layout
 from rookery.rollout.normalize import RunningMoments
 from rookery.rollout.tree import Tree
 
@@ -30,6 +30,7 @@ class PolicySpec:
         hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind images.
         activation: "tanh" or "relu", in the towers.
         normalize_obs: whether observations are standardised by running statistics.
+        memory_size: H of gated recurrent units in place of the towers; 0 remembers nothing.
     """
 
     observation_space: spaces.Space[Any]
@@ -37,6 +38,7 @@ class PolicySpec:
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
     normalize_obs: bool = False
+    memory_size: int = 0
 
 
 class ActorCriticModel:
@@ -61,13 +63,7 @@ class ActorCriticModel:
         self.spec = spec
         self.encoder = ObservationEncoder(spec.observation_space)
         self.head = action_head(spec.action_space)
-        self.layout = actor_critic_layout(
-            self.encoder.size,
-            self.encoder.image_shapes,
-            _hidden_sizes(spec, bool(self.encoder.image_shapes)),
-            self.head.num_outputs,
-            self.head.has_log_std,
-        )
+        self.layout = _layout(spec, self.encoder, self.head)
         if parameters is None:
             parameters = self.layout.initial(np.random.default_rng(seed))
         self.parameters = parameters
@@ -105,6 +101,18 @@ class ActorCriticModel:
             view[...] = state["parameters"][name]
         if self.normalizer:
             self.normalizer.load_state_dict(state["normalizer"])
+
+
+def _layout(spec: PolicySpec, encoder: ObservationEncoder, head: ActionHead) -> ParameterLayout:
+    images = encoder.image_shapes
+    outputs = head.num_outputs, head.has_log_std
+    if not spec.memory_size:
+        return actor_critic_layout(
+            encoder.size, images, _hidden_sizes(spec, bool(images)), *outputs
+        )
+    if images:
+        raise SpaceError("recurrent policies read vectors; observation_space holds images")
+    return recurrent_layout(encoder.size, spec.memory_size, *outputs)
 
 
 def _hidden_sizes(spec: PolicySpec, has_images: bool) -> tuple[int, ...]:

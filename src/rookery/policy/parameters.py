@@ -88,6 +88,31 @@ def actor_critic_layout(
     return ParameterLayout(shapes, gains)
 
 
+def recurrent_layout(
+    vector_size: int, memory_size: int, num_outputs: int, has_log_std: bool
+) -> ParameterLayout:
+    """Lay out two gated recurrent units (actor, critic), stacked as towers are, and their heads.
+
+    The weights of reset gate, update gate and candidate lie side by side, in this order.
+    """
+    gates = 3 * memory_size
+    shapes: dict[str, Shape] = {
+        "gru.input.weight": (2, vector_size, gates),
+        "gru.input.bias": (2, 1, gates),
+        "gru.memory.weight": (2, memory_size, gates),
+        "gru.memory.bias": (2, 1, gates),
+        "actor.weight": (memory_size, num_outputs),
+        "actor.bias": (num_outputs,),
+        "critic.weight": (memory_size, 1),
+        "critic.bias": (1,),
+    }
+    gains = {name: float(name.endswith("weight")) for name in shapes}
+    gains["actor.weight"] = 0.01
+    if has_log_std:
+        shapes["log_std"], gains["log_std"] = (num_outputs,), 0.0
+    return ParameterLayout(shapes, gains)
+
+
 def _add_nature_network(add: Any, name: str, shape: tuple[int, int, int]) -> None:
     channels, height, width = shape
     for k, (kernel, stride, filters) in enumerate(NATURE_CONVOLUTIONS):
@@ -99,7 +124,7 @@ def _add_nature_network(add: Any, name: str, shape: tuple[int, int, int]) -> Non
 
 def _orthogonal(name: str, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """Draw orthonormal rows or columns, whichever are fewer; stacked layers one by one."""
-    if name.startswith("tower"):
+    if name.startswith(("tower", "gru")):
         return np.stack([_orthogonal("", shape[1:], rng) for _ in range(shape[0])])
     rows, columns = shape[0], int(np.prod(shape[1:]))
     draw = rng.standard_normal((max(rows, columns), min(rows, columns)))

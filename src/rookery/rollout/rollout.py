@@ -33,9 +33,11 @@ class Rollout:
         final_obs: ``[K, *obs]``, the true last observations of the K episodes that ended.
         final_index: int64 ``[K, 2]``, the ``(t, b)`` of each of them, in order of t.
         final_value: float32 ``[T, B]``, the value of the true final observation where an
-            episode was truncated; elsewhere zero.
+            episode was truncated; elsewhere, and where the policy is recurrent, zero.
         policy_version: int64 ``[B]``, the version of the weights that acted.
         env_ids: int64 ``[B]``, which env each column is of.
+        memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
+            where the policy remembers nothing.
     """
 
     obs: Tree
@@ -53,6 +55,7 @@ class Rollout:
     final_value: npt.NDArray[np.float32]
     policy_version: npt.NDArray[np.int64]
     env_ids: npt.NDArray[np.int64]
+    memory: npt.NDArray[np.float32] | None = None
 
     @classmethod
     def allocate(cls, num_steps: int, obs: Tree, action: npt.NDArray[Any]) -> Rollout:

@@ -27,7 +27,7 @@ def draw_curve(path: Path, steps: Sequence[int], returns: Sequence[float], title
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.plot(steps, returns, ".", markersize=2, alpha=0.25, color="tab:blue", label="episode")
-    window = min(max(len(returns) // 25, 1), 100)
+    window = min(max(len(returns) // 25, 5), 100)
     smooth = running_mean(np.asarray(returns, np.float64), window)
     axes.plot(steps, smooth, color="tab:blue", label=f"mean of {window}")
     axes.set(title=title, xlabel="environment steps", ylabel="episode return")

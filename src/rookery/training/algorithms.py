@@ -11,7 +11,7 @@ from rookery.collect.base import Collector
 from rookery.collect.sync import SyncCollector
 from rookery.errors import ConfigError
 from rookery.learn.base import Learner
-from rookery.learn.config import A2CConfig, Config, PPOConfig
+from rookery.learn.config import A2CConfig, Config, DQNConfig, PPOConfig, SACConfig
 from rookery.vector.base import VectorEnv
 
 # (venv, policy, config, learner class, env seeds, what to call before every step) -> collector
@@ -76,6 +76,8 @@ ALGORITHMS = {
     for algorithm in (
         Algorithm("ppo", "PPO", PPOConfig, "rookery.learn.ppo:PPO"),
         Algorithm("a2c", "A2C", A2CConfig, "rookery.learn.a2c:A2C"),
+        Algorithm("dqn", "DQN", DQNConfig, "rookery.learn.dqn:DQN"),
+        Algorithm("sac", "SAC", SACConfig, "rookery.learn.sac:SAC"),
     )
 }
 

@@ -105,6 +105,7 @@ def run_episodes(
     finished: list[tuple[float, int]] = []
     start = time.perf_counter()
     obs, _ = venv.reset(seed=env_seeds(evaluation_seed(seed), venv.num_envs))
+    policy.begin_episodes(np.ones(venv.num_envs, np.bool_))
     while (played < quota).any():
         action = policy.to_env(policy.act(obs, deterministic).action)
         obs, reward, terminated, truncated, info = venv.step(action)
@@ -115,6 +116,8 @@ def run_episodes(
         finished += zip(total[whole].tolist(), length[whole].tolist(), strict=True)
         played += whole
         total[ended], length[ended] = 0.0, 0
+        if policy.is_recurrent:
+            policy.begin_episodes(ended)
     returns, lengths = zip(*finished, strict=True)
     seconds = time.perf_counter() - start
     return Score(np.array(returns, np.float64), np.array(lengths, np.int64), seconds)

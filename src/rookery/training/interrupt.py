@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -24,11 +26,12 @@ class Terminated(SystemExit):
 class InterruptShield:
     """Notes the first Ctrl-C or SIGTERM; `check` raises it where the run can go on from later.
 
-    A second one is raised at once, wherever the run is. Outside the main thread, where Python
-    delivers no signals, the shield does nothing.
+    A second one is raised at once, wherever the run is, except inside `hold`. Outside the main
+    thread, where Python delivers no signals, the shield does nothing.
     """
 
     def __init__(self) -> None:
+        self._holding = False
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -51,6 +54,15 @@ class InterruptShield:
         if self._pending is not None:
             self._raise()
 
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Let the block finish, whatever comes: half of an update must not be saved."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+
     def _raise(self) -> None:
         number, self._pending = self._pending, None
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
@@ -58,5 +70,5 @@ class InterruptShield:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         again = self._pending is not None
         self._pending = number
-        if again:
+        if again and not self._holding:
             self._raise()

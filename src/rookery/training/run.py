@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from rookery.env.seeding import env_seeds
+from rookery.errors import WorkerError
 from rookery.learn.config import Config
+from rookery.rollout import Rollout
 from rookery.telemetry.sink import Sink
 from rookery.training import state
 from rookery.training.algorithms import Algorithm
@@ -73,40 +75,55 @@ class Run:
         try:
             with self._shield:
                 try:
-                    self._loop(journal)
+                    self._loop_until_signal(journal)
                 except (KeyboardInterrupt, Terminated) as interrupt:
                     message = f"after {self.steps} steps; see {self.run_dir.checkpoint}"
                     raise type(interrupt)(message) from None
                 finally:
-                    state.save(self)
+                    with self._shield.hold():
+                        state.save(self)
         finally:
             journal.close()
             self._draw()
         return self._result()
 
+    def _loop_until_signal(self, journal: Journal) -> None:
+        try:
+            self._loop(journal)
+        except WorkerError:
+            # A signal to the whole process group ends the workers too; it is what happened.
+            self._shield.check()
+            raise
+
     def _loop(self, journal: Journal) -> None:
         """Collect, learn, log, until the steps are done."""
         settings = self.settings
         clock = Clock(self.collector, self.venv, self.seconds)
+        if self._video:
+            self._video.begin(self.steps)
         saved = time.perf_counter()
         while self.steps < settings.total_steps:
             began = time.perf_counter()
             rollout = self.collector.collect()
-            collected = time.perf_counter()
-            metrics = self.learner.update(rollout, self.steps / settings.total_steps)
-            times = clock.lap(began, collected)
-            self.policy.version += 1
-            self.steps += rollout.num_transitions
-            self.history.add(self.steps, rollout)
-            self.seconds = clock.seconds
-            speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
-            now = {**speed, **self.history.metrics()}
-            journal.add(self.steps, now, metrics, times)
+            with self._shield.hold():
+                self._learn(rollout, began, clock, journal)
+                if time.perf_counter() - saved > settings.checkpoint_interval_s:
+                    state.save(self)
+                    saved = time.perf_counter()
             if self._video:
                 self._video.maybe_record(self.steps, self.policy)
-            if time.perf_counter() - saved > settings.checkpoint_interval_s:
-                state.save(self)
-                saved = time.perf_counter()
+
+    def _learn(self, rollout: Rollout, began: float, clock: Clock, journal: Journal) -> None:
+        """Hand a rollout, whose collecting began at ``began``, to the learner and to the logs."""
+        collected = time.perf_counter()
+        metrics = self.learner.update(rollout, self.steps / self.settings.total_steps)
+        times = clock.lap(began, collected)
+        self.policy.version += 1
+        self.steps += rollout.num_transitions
+        self.history.add(self.steps, rollout)
+        self.seconds = clock.seconds
+        speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
+        journal.add(self.steps, {**speed, **self.history.metrics()}, metrics, times)
 
     def _draw(self) -> None:
         from rookery.telemetry.curve import draw_curve

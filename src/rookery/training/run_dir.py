@@ -59,7 +59,8 @@ class RunDirectory:
     def make(self) -> None:
         """Make the folder, without files of an earlier run."""
         files = [self.config, self.metrics, self.checkpoint, self.curve]
-        for file in [*files, *self.companions.glob("*"), *self.path.glob(EVENTS)]:
+        companions, videos = self.companions.glob("*"), self.videos.glob("*.mp4")
+        for file in [*files, *companions, *videos, *self.path.glob(EVENTS)]:
             file.unlink(missing_ok=True)
         try:
             self.companions.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from rookery.training.run import Run
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainResult, TrainSettings
 from rookery.training.source import EnvSource
-from rookery.training.threads import blas_threads_for
+from rookery.training.threads import blas_threads_for, one_torch_thread
 
 
 def train(
@@ -195,7 +195,8 @@ def _train(
         begin(run)
         run.seconds += startup_s
         rows = config.rows_per_gradient_step(settings.num_envs)
-        with blas_threads_for(rows, config.hidden_sizes or (64,)):
+        widths = config.hidden_sizes or (64,)
+        with blas_threads_for(rows, widths), one_torch_thread(run.policy.is_recurrent):
             return run.train(progress, resumed)
 
 

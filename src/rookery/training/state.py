@@ -7,11 +7,13 @@ before it, under fresh names, and the old ones are deleted after it.
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rookery.env.seeding import env_seeds
+from rookery.errors import EnvFailed
 from rookery.training.checkpoint import load_checkpoint, save_checkpoint, whole_file
 from rookery.training.env_states import capture_all, restore_all
 
@@ -72,8 +74,9 @@ def _save_replay(run: Run) -> str | None:
 
 
 def _restore_replay(run: Run, name: str | None) -> list[str]:
-    if name is not None:
-        run.learner.load_replay_state(load_checkpoint(run.run_dir.companions / name))
+    path = _companion(run, name)
+    if path is not None:
+        run.learner.load_replay_state(load_checkpoint(path))
         return []
     return ["the replay was not saved and starts empty"] if run.learner.keeps_replay else []
 
@@ -93,12 +96,24 @@ def _save_env_states(run: Run) -> str | None:
 def _restore_envs(run: Run, collector: dict[str, Any] | None, name: str | None) -> list[str]:
     """Go on amid the episodes, or begin new ones with seeds that the run has not used."""
     word = int(np.random.SeedSequence([run.settings.seed, 2, run.saves]).generate_state(1)[0])
-    run.collector.reset(env_seeds(word, run.venv.num_envs))
-    if collector is not None and name is not None:
-        states = pickle.loads((run.run_dir.companions / name).read_bytes())
-        restore_all(run.venv, states)
-        run.collector.load_state_dict(collector)
-        return []
+    seeds = env_seeds(word, run.venv.num_envs)
+    run.collector.reset(seeds)
+    path = _companion(run, name)
+    reason = "the envs' states were not saved"
+    if collector is not None and path is not None:
+        try:
+            restore_all(run.venv, pickle.loads(path.read_bytes()))
+            run.collector.load_state_dict(collector)
+            return []
+        except EnvFailed as error:
+            reason = f"the envs do not take their states back ({error})"
+            run.collector.reset(seeds)
     run.history.abandon_episodes()
     run.learner.abandon_episodes()
-    return ["the envs' states were not saved; they start new episodes"]
+    return [f"{reason}; they start new episodes"]
+
+
+def _companion(run: Run, name: str | None) -> Path | None:
+    """Find a companion; None where there was none, or where somebody deleted it."""
+    path = run.run_dir.companions / name if name is not None else None
+    return path if path is not None and path.is_file() else None

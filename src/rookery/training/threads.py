@@ -5,6 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+
+@contextmanager
+def one_torch_thread(wanted: bool) -> Iterator[None]:
+    """Keep torch to one thread, where ``wanted``: recurrent networks take many small steps."""
+    if not wanted:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 # Multiply-adds of one product from which a second thread is worth waking.
 WORTH_SPLITTING = 2**24
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,15 @@ class VideoRecorder:
         self._seed = seed
         self._next = every
 
+    def begin(self, steps: int) -> None:
+        """Count from ``steps`` env steps on, those of a run that is resumed."""
+        self._next = (steps // self._every + 1) * self._every
+
     def maybe_record(self, steps: int, policy: Any) -> None:
         """Record an episode if it is time, at ``steps`` env steps of training."""
         if steps < self._next:
             return
-        self._next = (steps // self._every + 1) * self._every
+        self.begin(steps)
         workshop = Workshop()
         env = self._build(workshop, steps)
         try:
@@ -61,22 +66,27 @@ class VideoRecorder:
             raise ConfigError(
                 f"video_every: {source.name} has no render_mode 'rgb_array' to record videos with"
             )
-        return gym.wrappers.RecordVideo(
-            env,
-            str(self._folder),
-            episode_trigger=lambda episode: True,
-            name_prefix=f"step-{steps}",
-            disable_logger=True,
-        )
+        with warnings.catch_warnings():
+            # The folder holds earlier videos; this one has a name of its own.
+            warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
+            return gym.wrappers.RecordVideo(
+                env,
+                str(self._folder),
+                episode_trigger=lambda episode: True,
+                name_prefix=f"step-{steps}",
+                disable_logger=True,
+            )
 
 
 def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
     obs, _ = env.reset(seed=seed)
-    ended = False
+    ended, memory = False, policy.memory
+    policy.begin_episodes(np.ones(1, np.bool_))
     while not ended:
         action = policy.to_env(policy.act(_batch_of_one(obs), deterministic=True).action)
         obs, _, terminated, truncated, _ = env.step(action[0])
         ended = bool(terminated or truncated)
+    policy.memory = memory
 
 
 def _batch_of_one(obs: Tree) -> Tree:

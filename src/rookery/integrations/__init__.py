@@ -1,0 +1,1 @@
+"""rookery under other libraries' names; one file per library, imported on demand."""

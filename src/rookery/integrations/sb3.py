@@ -1,0 +1,297 @@
+"""RookeryVecEnv: envs stepped by rookery, as a Stable-Baselines3 ``VecEnv``.
+
+    make_vec_env("CartPole-v1", n_envs=8, vec_env_cls=RookeryVecEnv)
+
+What envs are asked to do is written as nested functions. Those travel by value, so that a worker
+never imports this file and with it torch, which costs it two seconds and 200 MB.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from multiprocessing import get_context
+from operator import methodcaller
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from rookery.errors import ConfigError, MissingExtra, NoPendingCallError
+from rookery.vector.base import VectorEnv
+from rookery.vector.make import make_vec
+
+try:
+    from stable_baselines3.common.preprocessing import check_for_nested_spaces
+    from stable_baselines3.common.vec_env import VecEnv
+    from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
+except ImportError as error:
+    raise MissingExtra("RookeryVecEnv needs: pip install 'rookery[sb3]'") from error
+
+Env = gym.Env[Any, Any]
+
+_CUT = "TimeLimit.truncated"
+_ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class RookeryVecEnv(VecEnv):
+    """A drop-in for ``SubprocVecEnv`` and ``DummyVecEnv`` on top of :func:`rookery.make_vec`.
+
+    Observations have the dtype of their space and rewards are float32, as in ``DummyVecEnv``, so
+    that a run learns the very same. No array is ever changed after it was handed out.
+
+    Args:
+        env_fns: one callable per env.
+        start_method: of worker processes; None means the platform's best. No main guard is needed.
+        **options: for :func:`rookery.make_vec`: ``backend``, ``num_workers``, ``isolate``,
+            ``caller_steps``, ``faults``, ... The default ``backend="auto"`` builds the first env
+            once more, in a worker, to measure it.
+
+    Attributes:
+        vector_env: the :class:`rookery.VectorEnv` that does the work; its ``choice`` says what
+            ``"auto"`` chose, its ``statistics()`` what was done.
+
+    Raises:
+        UsageError: when the arguments cannot work.
+        WorkerError: when an env could not be built.
+        NotImplementedError: SB3's own, for dicts or tuples inside an observation's dict or tuple.
+    """
+
+    vector_env: VectorEnv
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        start_method: str | None = None,
+        **options: Any,
+    ) -> None:
+        _check_options(start_method, options)
+        wrappers = (_adapter(), *options.pop("wrappers", ()))
+        self.vector_env = venv = make_vec(
+            list(env_fns),
+            start_method=start_method,
+            autoreset_mode="same_step",
+            wrappers=wrappers,
+            **options,
+        )
+        try:
+            check_for_nested_spaces(venv.single_observation_space)
+            venv.infos_per_env = True
+            self._refuse_shared_envs()
+            self._local_ids = _ids_in_this_process(venv)
+            self._takes_arrays = isinstance(venv.single_action_space, _ARRAY_SPACES)
+            super().__init__(venv.num_envs, venv.single_observation_space, venv.single_action_space)
+        except BaseException:
+            venv.close()
+            raise
+
+    # ---------------------------------------------------------------- reset and step
+
+    def reset(self) -> Any:
+        """Reset all envs, with the seeds and options set since the last reset.
+
+        A step that is under way is finished and its result dropped.
+
+        Returns:
+            Observations ``[num_envs, *shape]``; a dict or tuple of them for such spaces.
+        """
+        self._drop_pending()
+        obs, infos = self.vector_env.reset(
+            seed=self._seeds, options=[options or None for options in self._options]
+        )
+        self.reset_infos = self._owned(infos)
+        self._reset_seeds()
+        self._reset_options()
+        return obs
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step of every env.
+
+        Args:
+            actions: one for each env.
+        """
+        if not self._takes_arrays:
+            space = self.action_space
+            batch: Any = create_empty_array(space, self.num_envs)
+            actions = concatenate(space, actions, batch)
+        self.vector_env.step_async(actions)
+
+    def step_wait(
+        self,
+    ) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:
+        """Finish the step; an env whose episode ended is reset already.
+
+        Returns:
+            Observations ``[num_envs, *shape]``, rewards float32 ``[num_envs]``, dones bool
+            ``[num_envs]``, and a dict for each env, with ``"TimeLimit.truncated"`` and, if its
+            episode ended, ``"terminal_observation"``.
+        """
+        obs, rewards, terminated, truncated, told = self.vector_env.step_wait()
+        infos = self._owned(told)
+        dones = terminated | truncated
+        for info in infos:
+            info[_CUT] = False
+        for env_id in dones.nonzero()[0].tolist():
+            cut = bool(truncated[env_id] and not terminated[env_id])
+            infos[env_id] = self._close_episode(env_id, infos[env_id], cut)
+        return obs, rewards.astype(np.float32), dones, infos
+
+    def close(self) -> None:
+        """Close the envs and end the workers; closing twice is fine."""
+        self.vector_env.close()
+
+    def _close_episode(self, env_id: int, info: dict[str, Any], cut: bool) -> dict[str, Any]:
+        """The info of an episode's last step; what else there is came with the reset after it."""
+        final = {**info.pop("final_info"), "terminal_observation": info.pop("final_obs"), _CUT: cut}
+        del info[_CUT]
+        self.reset_infos[env_id] = info
+        return final
+
+    def _owned(self, infos: Any) -> list[dict[str, Any]]:
+        """Infos that no env can change any more; from a worker they are copies already."""
+        for env_id in self._local_ids:
+            if infos[env_id]:
+                infos[env_id] = deepcopy(infos[env_id])
+        return list(infos)
+
+    def _drop_pending(self) -> None:
+        # Besides a step that the caller no longer wants, what a Ctrl-C may have interrupted.
+        for wait in (self.vector_env.step_wait, self.vector_env.reset_wait):
+            with suppress(NoPendingCallError):
+                wait()
+
+    # ---------------------------------------------------------------- single envs
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """An attribute of some envs; the outermost wrapper that has it answers."""
+        return self._apply(methodcaller("get_wrapper_attr", attr_name), indices)
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of some envs, on the outermost wrapper."""
+        self._apply(lambda env: setattr(env, attr_name, value), indices)
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether every env has an attribute; its value need not be able to travel."""
+
+        def has(env: Env) -> bool:
+            try:
+                env.get_wrapper_attr(attr_name)
+            except AttributeError:
+                return False
+            return True
+
+        return all(self._apply(has))
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """Call a method of some envs; the outermost wrapper that has it answers."""
+        if indices is None:  # a third of the time, which action masks take at every step
+            self.vector_env.call_async(method_name, *method_args, **method_kwargs)
+            return list(self.vector_env.call_wait())
+
+        def call(env: Env) -> Any:
+            return env.get_wrapper_attr(method_name)(*method_args, **method_kwargs)
+
+        return self._apply(call, indices)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        """Whether ``wrapper_class`` is among the wrappers of some envs."""
+
+        def is_wrapped(env: Env) -> bool:
+            while isinstance(env, gym.Wrapper):
+                if isinstance(env, wrapper_class):
+                    return True
+                env = env.env
+            return False
+
+        return self._apply(is_wrapped, indices)
+
+    def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
+        """The rendered frame of every env; None for each if they do not render arrays."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"get_images needs envs with render_mode='rgb_array'; theirs is {self.render_mode}",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return self._apply(methodcaller("render"))
+
+    def _apply(self, function: Callable[[Any], Any], indices: VecEnvIndices = None) -> list[Any]:
+        ids = range(self.vector_env.num_envs)
+        if indices is None:
+            return self.vector_env.apply(function)
+        chosen = [indices] if isinstance(indices, (int, np.integer)) else indices
+        return self.vector_env.apply(function, [ids[i] for i in chosen])
+
+    def _refuse_shared_envs(self) -> None:
+        owners: dict[tuple[int, int], int] = {}
+        places = self.vector_env.apply(lambda env: (os.getpid(), id(env.unwrapped)))
+        for env_id, place in enumerate(places):
+            if place in owners:
+                raise ConfigError(
+                    f"env_fns[{owners[place]}] and env_fns[{env_id}] return the same env, so each "
+                    "would step the other's. Return a new env at each call, not one made before."
+                )
+            owners[place] = env_id
+
+
+def _check_options(start_method: str | None, options: dict[str, Any]) -> None:
+    if "autoreset_mode" in options:
+        raise ConfigError("autoreset_mode: SB3 wants ended envs reset at once; leave it out")
+    try:
+        get_context(start_method)
+    except ValueError as error:
+        raise ConfigError(f"start_method: {error}") from error
+
+
+def _ids_in_this_process(venv: VectorEnv) -> list[int]:
+    shares = venv.statistics().shares
+    return [i for share in shares if share.pid == os.getpid() for i in share.env_ids]
+
+
+def _adapter() -> Callable[[Any], Any]:
+    """A wrapper that makes of what SB3 accepts as an env what rookery accepts."""
+
+    def adapt(env: Any) -> Any:
+        if not isinstance(env, gym.Env):  # one for the old gym
+            from stable_baselines3.common.vec_env.patch_gym import _patch_env
+
+            env = _patch_env(env)
+        layer = env
+        while takes_options(layer) and isinstance(layer, gym.Wrapper):
+            layer = layer.env
+        if not takes_options(layer):
+            reset_without_options(env)
+        return env
+
+    def takes_options(layer: Env) -> bool:
+        try:
+            parameters = inspect.signature(layer.reset).parameters.values()
+        except (TypeError, ValueError):  # compiled code may not tell
+            return True
+        return any(p.name == "options" or p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def reset_without_options(env: Any) -> None:
+        # SB3 gives options only if there are any, so such envs work there.
+        reset = env.reset
+
+        def reset_with_what_is_given(**arguments: Any) -> Any:
+            return reset(**{k: v for k, v in arguments.items() if v is not None})
+
+        env.reset = reset_with_what_is_given
+
+    return adapt

@@ -1,0 +1,152 @@
+"""Metrics on their way to the sinks, and where the time goes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rookery
+from rookery import PPOConfig
+from rookery.collect.base import Collector
+from rookery.telemetry.jsonl import JSONLSink, read_jsonl
+from rookery.telemetry.sink import Sink
+from rookery.training.clock import Clock
+from rookery.training.journal import Journal
+
+
+class Notes(Sink):
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, dict[str, float]]] = []
+
+    def write(self, step, metrics):
+        self.lines.append((step, dict(metrics)))
+
+    def close(self):
+        self.lines.append((-1, {}))
+
+
+def _add(journal: Journal, steps: int, loss: float | None = None) -> None:
+    metrics = {} if loss is None else {"loss": loss}
+    journal.add(steps, {"episodes": float(steps)}, metrics, {"learn_s": 1.0})
+
+
+def test_a_line_has_the_latest_the_mean_and_the_sum():
+    notes = Notes()
+    journal = Journal([notes], log_steps=100)
+    _add(journal, 40)  # before the first gradient step there is no loss
+    _add(journal, 80, 1.0)
+    assert notes.lines == []
+    _add(journal, 120, 2.0)
+    assert notes.lines == [(120, {"episodes": 120.0, "loss": 1.5, "learn_s": 3.0})]
+
+
+def test_every_update_is_a_line_where_none_are_gathered():
+    notes = Notes()
+    journal = Journal([notes], log_steps=0, steps=64)
+    _add(journal, 128, 1.0)
+    _add(journal, 192, 3.0)
+    assert [step for step, _ in notes.lines] == [128, 192]
+    assert notes.lines[1][1]["loss"] == 3.0
+
+
+def test_closing_writes_the_rest_and_nothing_twice():
+    notes = Notes()
+    journal = Journal([notes], log_steps=100)
+    _add(journal, 120, 1.0)
+    _add(journal, 130, 5.0)
+    journal.close()
+    assert [step for step, _ in notes.lines] == [120, 130, -1]
+    empty = Notes()
+    Journal([empty], log_steps=0, steps=500).close()
+    assert empty.lines == [(-1, {})]
+
+
+def test_resumed_lines_follow_the_kept_ones(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    first = JSONLSink(path)
+    for step in (10, 20, 30):
+        first.write(step, {"loss": float(step)})
+    first.close()
+    second = JSONLSink(path, resume_step=20)
+    second.write(25, {"loss": 25.0})
+    second.close()
+    assert [row["step"] for row in read_jsonl(path)] == [10, 20, 25]
+
+
+class _Counting(Collector):
+    def collect(self):
+        raise AssertionError("not called")
+
+
+def test_time_is_split_among_policy_envs_waiting_and_learning():
+    venv = rookery.make_vec("CartPole-v1", 2, backend="serial")
+    collector = _Counting()
+    clock = Clock(collector, venv, seconds=100.0)
+    venv.reset(seed=0)
+    venv.step(np.zeros(2, np.int64))
+    busy = venv.statistics().shares[0].busy_s
+    collector.policy_s, collector.env_s = 0.25, busy + 2.0
+    began = time.perf_counter()
+    times = clock.lap(began, began + 0.5)
+    venv.close()
+    assert busy > 0.0
+    assert times["policy_s"] == 0.25
+    assert times["collect_s"] == pytest.approx(0.5)
+    assert times["env_s"] == pytest.approx(busy)
+    assert times["wait_s"] == pytest.approx(2.0)
+    assert clock.seconds > 100.0
+
+
+def test_every_algorithm_reports_where_its_time_goes(tmp_path: Path):
+    config = PPOConfig(num_steps=16, num_epochs=1)
+    rookery.train(
+        "CartPole-v1", config, total_steps=64, num_envs=2, run_dir=tmp_path, eval_episodes=0,
+        backend="process", num_workers=2,
+    )  # fmt: skip
+    for row in read_jsonl(tmp_path / "metrics.jsonl"):
+        parts = row["policy_s"] + row["env_s"] + row["wait_s"]
+        assert 0.0 < parts <= row["collect_s"]
+        assert row["env_s"] > 0.0 and row["learn_s"] > 0.0
+
+
+def test_videos_ask_for_what_they_need(tmp_path: Path):
+    try:
+        import moviepy  # noqa: F401
+    except ImportError:
+        with pytest.raises(rookery.MissingExtra, match="pip install moviepy"):
+            rookery.train("CartPole-v1", run_dir=tmp_path / "run", video_every=100)
+        assert not (tmp_path / "run").exists()
+    else:
+        pytest.skip("moviepy is installed")
+
+
+def test_an_episode_is_recorded_every_so_many_steps(tmp_path: Path, monkeypatch):
+    from rookery.policy import make_policy
+    from rookery.training import video
+    from rookery.training.source import EnvSource
+
+    recorded: list[tuple[str, str]] = []
+
+    class Recorder(gym.Wrapper):
+        """Stands in for Gymnasium's, which needs moviepy."""
+
+        def __init__(self, env, video_folder, episode_trigger, name_prefix, disable_logger):
+            super().__init__(env)
+            assert env.render_mode == "rgb_array" and episode_trigger(0) and disable_logger
+            recorded.append((name_prefix, video_folder))
+
+    monkeypatch.setattr(video.gym.wrappers, "RecordVideo", Recorder)
+    monkeypatch.setitem(__import__("sys").modules, "moviepy", object())
+    recorder = video.VideoRecorder(EnvSource("CartPole-v1"), 100, tmp_path / "videos", seed=0)
+    env = gym.make("CartPole-v1")
+    policy = make_policy(env.observation_space, env.action_space)
+    before = policy.rng.bit_generator.state
+    for steps in (64, 128, 192, 256, 700):
+        recorder.maybe_record(steps, policy)
+    assert [name for name, _ in recorded] == ["step-128", "step-256", "step-700"]
+    assert recorded[0][1] == str(tmp_path / "videos")
+    assert policy.rng.bit_generator.state == before

@@ -1,0 +1,293 @@
+"""Going on with a run as if it had never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from training_envs import Corridor, Match, SignalAt, Unpicklable
+
+import rookery
+from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, SACConfig
+from rookery.telemetry.jsonl import read_jsonl
+from rookery.training.checkpoint import load_checkpoint
+from rookery.training.env_states import Restore, capture
+from rookery.training.interrupt import InterruptShield, Terminated
+
+TIMES = {"seconds", "steps_per_second", "collect_s", "policy_s", "env_s", "wait_s", "learn_s"}
+RUNS = {
+    "recurrent": (
+        "CartPole-v1",
+        PPOConfig(num_steps=32, num_epochs=2, recurrent="gru", memory_size=8),
+    ),
+    "ppo": ("CartPole-v1", PPOConfig(num_steps=32, num_epochs=2, normalize_reward=True)),
+    "a2c": ("CartPole-v1", A2CConfig(normalize_obs=True)),
+    "dqn": (
+        "CartPole-v1",
+        DQNConfig(warmup_steps=100, batch_size=16, prioritized=True, updates_per_step=0.3),
+    ),
+    "sac": (
+        "Pendulum-v1",
+        SACConfig(warmup_steps=100, batch_size=16, num_steps=3, updates_per_step=0.5),
+    ),
+}
+
+
+def _train(run_dir: Path, env: Any, config: Any, **options) -> Any:
+    options = {"total_steps": 960, "num_envs": 3, "backend": "serial", "eval_episodes": 0} | options
+    return rookery.train(env, config, run_dir=run_dir, **options)
+
+
+def _interrupted(run_dir: Path, env: Any, config: Any, step: int = 150, **options) -> None:
+    """Train until Ctrl-C comes, in the midst of a rollout."""
+    SignalAt.signals[step] = signal.SIGINT
+    wrappers = [*options.pop("wrappers", []), SignalAt]
+    with pytest.raises(KeyboardInterrupt, match=r"see .*checkpoint"):
+        _train(run_dir, env, config, wrappers=wrappers, **options)
+
+
+def _assert_equal(a: Any, b: Any, path: str = "") -> None:
+    """Compare plain data exactly, and name where it differs."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), path
+        for key in a:
+            _assert_equal(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, list):
+        assert len(a) == len(b), path
+        for k, (x, y) in enumerate(zip(a, b, strict=True)):
+            _assert_equal(x, y, f"{path}[{k}]")
+    else:
+        np.testing.assert_array_equal(a, b, err_msg=path)
+
+
+def _assert_same_run(one: Path, other: Path) -> None:
+    states = [load_checkpoint(path / "checkpoint.pt") for path in (one, other)]
+    for state in states:
+        for name in ("seconds", "saves", "companions"):
+            del state[name]
+    _assert_equal(*states)
+
+
+@pytest.mark.parametrize("algo", RUNS)
+def test_a_run_of_two_halves_equals_the_whole_bit_for_bit(tmp_path: Path, algo: str):
+    env, config = RUNS[algo]
+    _train(tmp_path / "whole", env, config, wrappers=[SignalAt])
+    _interrupted(tmp_path / "halves", env, config)
+    halfway = load_checkpoint(tmp_path / "halves" / "checkpoint.pt")
+    assert 0 < halfway["steps"] < 960
+    result = rookery.resume(tmp_path / "halves")
+    assert result.steps == load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["steps"]
+    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+    replays = [sorted((tmp_path / n / "resume").glob("replay-*")) for n in ("whole", "halves")]
+    assert [len(files) for files in replays] == [int(algo in ("dqn", "sac"))] * 2
+    for files in zip(*replays, strict=True):
+        _assert_equal(*(load_checkpoint(file) for file in files))
+
+
+@pytest.mark.parametrize("step", [1, 32, 33, 64])
+def test_the_moment_of_the_interruption_changes_nothing(tmp_path: Path, step: int):
+    env, config = RUNS["ppo"]
+    _train(tmp_path / "whole", env, config, wrappers=[SignalAt], total_steps=288)
+    _interrupted(tmp_path / "parts", env, config, step, total_steps=288)
+    rookery.resume(tmp_path / "parts")
+    _assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_envs_in_worker_processes_go_on_too(tmp_path: Path, monkeypatch):
+    env, config = RUNS["ppo"]
+    options = {"backend": "process", "num_workers": 2}
+    _train(tmp_path / "whole", env, config, **options)
+    calls = []
+
+    def check(shield: InterruptShield) -> None:
+        calls.append(shield)
+        if len(calls) == 150:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(InterruptShield, "check", check)
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path / "halves", env, config, **options)
+    assert load_checkpoint(tmp_path / "halves" / "checkpoint.pt")["steps"] == 384
+    rookery.resume(tmp_path / "halves")
+    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+
+
+def test_an_env_that_offers_its_state_is_asked_for_it(tmp_path: Path):
+    config = PPOConfig(num_steps=16, num_epochs=1)
+    _train(tmp_path / "whole", Corridor, config, wrappers=[SignalAt])
+    _interrupted(tmp_path / "halves", Corridor, config)
+    rookery.resume(tmp_path / "halves")
+    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+
+
+def test_dict_observations_go_on_amid_a_rollout(tmp_path: Path):
+    config = PPOConfig(num_steps=16, num_epochs=1)
+    _train(tmp_path / "whole", Match, config, wrappers=[SignalAt])
+    _interrupted(tmp_path / "halves", Match, config)
+    rookery.resume(tmp_path / "halves")
+    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_envs_that_cannot_be_saved_start_new_episodes_and_the_run_says_so(
+    tmp_path: Path, capsys, algo: str
+):
+    env, config = RUNS[algo]
+    _interrupted(tmp_path, env, config, wrappers=[Unpicklable])
+    assert not list((tmp_path / "resume").glob("env_states*"))
+    assert rookery.resume(tmp_path).steps >= 960
+    assert "they start new episodes" in capsys.readouterr().err
+
+
+def test_states_of_envs_can_be_left_out(tmp_path: Path, capsys):
+    env, _ = RUNS["dqn"]
+    _interrupted(tmp_path, env, DQNConfig(save_replay=False), save_env_states=False)
+    assert list((tmp_path / "resume").iterdir()) == []
+    rookery.resume(tmp_path)
+    said = capsys.readouterr().err
+    assert "replay was not saved" in said
+    assert "new episodes" in said
+
+
+def test_a_deleted_companion_is_one_that_was_not_saved(tmp_path: Path, capsys):
+    env, config = RUNS["dqn"]
+    _interrupted(tmp_path, env, config)
+    for file in (tmp_path / "resume").iterdir():
+        file.unlink()
+    assert rookery.resume(tmp_path).steps == 960
+    said = capsys.readouterr().err
+    assert "replay was not saved" in said and "new episodes" in said
+
+
+def test_envs_that_do_not_take_their_state_back_start_new_episodes(tmp_path: Path, capsys):
+    class Forgetful(Corridor):
+        def set_state(self, state):
+            raise ValueError("what state?")
+
+    config = PPOConfig(num_steps=16, num_epochs=1)
+    _interrupted(tmp_path, Forgetful, config)
+    assert rookery.resume(tmp_path, env=Forgetful).steps == 960
+    said = capsys.readouterr().err
+    assert "what state?" in said and "new episodes" in said
+
+
+def test_sigterm_writes_a_checkpoint_and_means_exit_code_143(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    SignalAt.signals[150] = signal.SIGTERM
+    with pytest.raises(Terminated) as caught:
+        _train(tmp_path, env, config, wrappers=[SignalAt])
+    assert caught.value.code == 143
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == 384
+
+
+def test_a_crash_keeps_what_was_learned_and_starts_new_episodes(tmp_path: Path, capsys):
+    class Crash(gym.Wrapper):
+        crashes = True
+
+        def step(self, action):
+            self.count = getattr(self, "count", 0) + 1
+            if self.count == 150 and Crash.crashes:
+                raise ValueError("broken")
+            return self.env.step(action)
+
+    env, config = RUNS["ppo"]
+    with pytest.raises(rookery.EnvFailed, match="broken"):
+        _train(tmp_path, env, config, wrappers=[Crash])
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == 384
+    Crash.crashes = False
+    assert rookery.resume(tmp_path, wrappers=[Crash]).steps == 960
+    assert "new episodes" in capsys.readouterr().err
+
+
+def test_metrics_go_on_where_the_checkpoint_stands(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    _train(tmp_path / "whole", env, config, wrappers=[SignalAt])
+    _interrupted(tmp_path / "halves", env, config)
+    metrics = tmp_path / "halves" / "metrics.jsonl"
+    with metrics.open("a") as file:  # written after the checkpoint, by a run that crashed then
+        file.write(json.dumps({"step": 10**6, "policy_loss": 0.0}) + "\n" + '{"step": 1')
+    rookery.resume(tmp_path / "halves")
+    rows = [read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("whole", "halves")]
+    kept = [[{k: v for k, v in row.items() if k not in TIMES} for row in part] for part in rows]
+    assert kept[0] == kept[1]
+    assert len(list((tmp_path / "halves").glob("events.out.tfevents.*"))) == 2
+
+
+def test_a_finished_run_can_be_extended(tmp_path: Path):
+    env, config = RUNS["dqn"]
+    _train(tmp_path, env, config, total_steps=240)
+    result = rookery.resume(tmp_path, total_steps=480)
+    assert result.steps == 480
+    assert json.loads((tmp_path / "config.json").read_text())["train"]["total_steps"] == 480
+    assert rookery.resume(tmp_path).steps == 480
+
+
+def test_a_torn_save_leaves_the_one_before_it_whole(tmp_path: Path, monkeypatch):
+    env, config = RUNS["dqn"]
+    _interrupted(tmp_path, env, config)
+    before = load_checkpoint(tmp_path / "checkpoint.pt")
+    from rookery.training import state
+
+    def tear(path, saved):
+        if path.name == "checkpoint.pt":
+            raise OSError("disk full")
+        save(path, saved)
+
+    save = state.save_checkpoint
+    monkeypatch.setattr(state, "save_checkpoint", tear)
+    with pytest.raises(OSError, match="disk full"):
+        rookery.resume(tmp_path)
+    monkeypatch.undo()
+    _assert_equal(load_checkpoint(tmp_path / "checkpoint.pt"), before)
+    assert rookery.resume(tmp_path).steps == 960
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="holds no run"):
+        rookery.resume(tmp_path)
+    _train(tmp_path, *RUNS["ppo"], total_steps=96)
+    (tmp_path / "checkpoint.pt").unlink()
+    with pytest.raises(ConfigError, match="no checkpoint to resume from"):
+        rookery.resume(tmp_path)
+
+
+def test_the_state_of_an_env_is_that_of_its_whole_chain():
+    env = gym.make("CartPole-v1", max_episode_steps=9)
+    env.reset(seed=1)
+    for _ in range(4):
+        env.step(0)
+    state = capture(env)
+    twin = gym.make("CartPole-v1", max_episode_steps=9)
+    twin.reset(seed=2)
+    inner = twin.unwrapped
+    Restore(state)(twin)
+    assert twin.unwrapped is inner
+    for _ in range(5):
+        for a, b in zip(env.step(1), twin.step(1), strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(env.reset()[0], twin.reset()[0])
+    env.close()
+    twin.close()
+
+
+def test_the_second_signal_is_not_waited_for():
+    with InterruptShield() as shield:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        shield.check()  # nothing is left of it
+
+
+def test_signals_wait_for_the_end_of_an_update():
+    with InterruptShield() as shield:
+        with shield.hold():
+            for _ in range(3):
+                os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Terminated):
+            shield.check()
