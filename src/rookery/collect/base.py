@@ -6,7 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from rookery.errors import ConfigError
 from rookery.rollout import Rollout
+
+
+def refuse_memory(policy: Any, collector: str) -> None:
+    """Complain of a policy that remembers, where all envs must be decided for at once."""
+    if getattr(policy, "is_recurrent", False):
+        raise ConfigError(
+            f"{collector} cannot keep what a recurrent policy remembers; use SyncCollector"
+        )
 
 
 class Collector(ABC):

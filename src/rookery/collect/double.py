@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rookery.collect.base import Collector
+from rookery.collect.base import Collector, refuse_memory
 from rookery.collect.sync import SyncCollector
 from rookery.env.seeding import consecutive_seeds
-from rookery.errors import ConfigError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side
@@ -44,15 +43,8 @@ class DoubleBufferedCollector(Collector):
             num_steps: T.
             seed: of the first reset, for all envs: an int means ``seed + i`` for env i of B.
             values: False leaves log probabilities and values zero.
-
-        Raises:
-            ConfigError: when the policy is recurrent.
         """
-        if policy.is_recurrent:
-            raise ConfigError(
-                f"{type(policy).__name__} remembers one batch of envs, and here there are two; use "
-                "SyncCollector"
-            )
+        refuse_memory(policy, "DoubleBufferedCollector")
         self.num_envs = sum(venv.num_envs for venv in venvs)
         self.num_steps = num_steps
         seeds: Any = consecutive_seeds(seed, self.num_envs)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from gymnasium import Space
 
 from rookery.collect.ahead import Ahead
-from rookery.collect.base import Collector
+from rookery.collect.base import Collector, refuse_memory
 from rookery.collect.board import RolloutShape
 from rookery.collect.crew import Crew
 from rookery.env.recipe import make_recipes
@@ -95,6 +95,7 @@ class WorkerCollector(Collector):
             WorkerError: when an env could not be built.
         """
         _check(mode, num_steps, max_policy_lag, faults)
+        refuse_memory(policy, "WorkerCollector")
         venv = ProcessVectorEnv(
             make_recipes(env, num_envs, env_kwargs, wrappers),
             autoreset_mode="same_step",
@@ -203,16 +204,12 @@ def _check(mode: str, num_steps: int, max_policy_lag: int, faults: FaultPolicy |
 
 
 def _check_policy(policy: Policy) -> None:
-    name = type(policy).__name__
-    if policy.is_recurrent:
-        raise ConfigError(
-            f"{name} remembers, and WorkerCollector does not keep memories yet; use SyncCollector"
-        )
+    refuse_memory(policy, "WorkerCollector")
     if policy.model is not None and type(policy).__reduce__ is object.__reduce__:
         raise ConfigError(
-            f"{name} has a model, but does not say how a worker is to rebuild it around that; a "
-            "plain pickle would cut it off from new weights. Give it a __reduce__, as MLPPolicy "
-            "has, or use SyncCollector"
+            f"{type(policy).__name__} has a model, but does not say how a worker is to rebuild it "
+            "around that; a plain pickle would cut it off from new weights. Give it a __reduce__, "
+            "as MLPPolicy has, or use SyncCollector"
         )
 
 

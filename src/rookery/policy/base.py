@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rookery.rollout.tree import Tree
+
+if TYPE_CHECKING:
+    from rookery.policy.weights import Model
 
 
 class PolicyStep(NamedTuple):
@@ -30,17 +33,17 @@ class Policy(ABC):
 
     Attributes:
         version: how many times the weights were changed; rollouts carry it.
-        model: what a learner changes, a `rookery.policy.weights.Model`; None for a policy that
-            stays as it is. Copies of the policy in other processes are kept up to date through it.
         memory: float32 ``[B, M]``, what a recurrent policy remembers of the episodes of B envs;
             None where a policy remembers nothing, or nothing yet.
         is_recurrent: whether it has a memory; then `begin_episodes` must be called.
+        model: what a learner changes; None for a policy that stays as it is. Copies of the policy
+            in other processes are kept up to date through it.
     """
 
     version: int = 0
-    model: Any = None
     memory: npt.NDArray[np.float32] | None = None
     is_recurrent: bool = False
+    model: Model | None = None
 
     @abstractmethod
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:

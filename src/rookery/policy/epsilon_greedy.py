@@ -9,6 +9,7 @@ import numpy as np
 
 from rookery.errors import SpaceError
 from rookery.policy.base import Policy, PolicyStep, SplitPolicy
+from rookery.policy.model import ActorCriticModel
 from rookery.rollout.tree import Tree
 
 
@@ -30,7 +31,7 @@ class EpsilonGreedyPolicy(Policy):
         if not isinstance(action_space, spaces.Discrete):
             kind = type(action_space).__name__
             raise SpaceError(f"action values need a Discrete action_space, not a {kind}")
-        self.model = greedy.model
+        self.model: ActorCriticModel = greedy.model
         self.rng: np.random.Generator = greedy.rng
         self.epsilon = 1.0
         self._greedy = greedy

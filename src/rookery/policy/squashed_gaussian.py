@@ -150,7 +150,7 @@ class SquashedGaussianPolicy(Policy):
     def __init__(
         self, model: SquashedGaussianModel, action_space: spaces.Box, seed: int = 0
     ) -> None:
-        self.model = model
+        self.model: SquashedGaussianModel = model
         stream = int(np.random.SeedSequence(seed).spawn(1)[0].generate_state(1)[0])
         self.rng = np.random.default_rng(stream)
         self._shape, self._dtype = action_space.shape, action_space.dtype

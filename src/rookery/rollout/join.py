@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rookery.rollout.rollout import Rollout
 from rookery.rollout.tree import Tree, take, tree_map
 
-# [B, ...]; others are [T, B, ...]
+# Of shape [B, ...]; others are [T, B].
 _PER_ENV = ("last_obs", "last_value", "policy_version", "env_ids", "memory")
 _FINALS = ("final_obs", "final_index")
 
@@ -52,6 +52,6 @@ def merge_finals(parts: Sequence[Finals]) -> tuple[npt.NDArray[np.int64], Tree]:
 
 
 def _concatenated(trees: Sequence[Tree], axis: int) -> Tree:
-    if trees[0] is None:  # no policy remembers anything
+    if trees[0] is None:  # the memory of policies that have none
         return None
     return tree_map(lambda *arrays: np.concatenate(arrays, axis), *trees)

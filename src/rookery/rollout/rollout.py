@@ -35,9 +35,9 @@ class Rollout:
         final_value: float32 ``[T, B]``, the value of the true final observation where an
             episode was truncated; elsewhere, and where the policy is recurrent, zero.
         policy_version: int64 ``[B]``, the version of the weights that acted.
-        env_ids: int64 ``[B]``, which env each column is of.
         memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
             where the policy remembers nothing.
+        env_ids: int64 ``[B]``, which env each column is of.
     """
 
     obs: Tree

@@ -167,13 +167,20 @@ class WorkerProcess:
                 f"An argument of {method} cannot be sent to a worker: {error}"
             ) from error
 
-    def begin(self, request: tuple[str, bytes]) -> None:
-        """Have it do what was requested."""
+    def begin(self, request: tuple[str, bytes], ring_first: bool = False) -> None:
+        """Have it do what was requested.
+
+        Args:
+            request: what.
+            ring_first: whether it must have heard the ring once it has what was requested.
+        """
         self._command, payload = request
         if not self.is_alive():
             raise self._died()
         self._words.command[0] = REQUEST
-        if len(payload) <= _SMALL_BYTES:  # it fits the pipe: the worker need not wake up twice
+        if (
+            len(payload) <= _SMALL_BYTES and not ring_first
+        ):  # it fits the pipe: the worker need not wake up twice
             self._send(payload)
             self._go.ring()
         else:
@@ -252,7 +259,7 @@ class WorkerProcess:
 
     def settle(self) -> None:
         """Be ready for other calls than mail, once no env has any."""
-        self.begin(self.request(SETTLE))
+        self.begin(self.request(SETTLE), ring_first=True)
         self.finish()
 
     # ---------------------------------------------------------------- the process
