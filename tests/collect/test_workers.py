@@ -356,6 +356,16 @@ def test_observations_without_an_array_form_are_refused_by_their_path():
         rookery.WorkerCollector(Written, Counting(), 2, 1, 5)
 
 
+class CutOff(Counting):
+    def __init__(self):
+        self.model = make_policy(Faulty.observation_space, Faulty.action_space).model
+
+
+def test_a_policy_that_new_weights_could_not_reach_is_refused():
+    with pytest.raises(rookery.ConfigError, match="CutOff has a model"):
+        rookery.WorkerCollector(Faulty, CutOff(), 2, 1, 5)
+
+
 class Unpicklable(Counting):
     def __reduce__(self):
         raise TypeError("stays here")

@@ -108,6 +108,7 @@ class WorkerCollector(Collector):
         try:
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
+            _check_policy(self.policy)
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
             self._crew = Crew(venv, self.policy, shape)
@@ -199,6 +200,16 @@ def _check(mode: str, num_steps: int, max_policy_lag: int, faults: FaultPolicy |
         raise ConfigError(
             "WorkerCollector cannot replace failed workers yet; use FaultPolicy(on_fault='raise'), "
             "or SyncCollector over a vector env with this FaultPolicy"
+        )
+
+
+def _check_policy(policy: Policy) -> None:
+    refuse_memory(policy, "WorkerCollector")
+    if policy.model is not None and type(policy).__reduce__ is object.__reduce__:
+        raise ConfigError(
+            f"{type(policy).__name__} has a model, but does not say how a worker is to rebuild it "
+            "around that; a plain pickle would cut it off from new weights. Give it a __reduce__, "
+            "as MLPPolicy has, or use SyncCollector"
         )
 
 
