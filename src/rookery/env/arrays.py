@@ -18,6 +18,7 @@ from rookery.env import mail
 from rookery.env.freeform import FreeForm
 from rookery.env.slab import LENGTH, Slab, SlabFull, SlabShape
 from rookery.env.spaces import Array, FreeLeaf, Leaf, batched, flattened, leaves, rows
+from rookery.env.travel import pickled_for_workers
 from rookery.errors import SpaceError
 
 _WORD_BYTES = 8
@@ -138,14 +139,16 @@ class FreeActions:
     Args:
         slab: where they lie.
         free_leaves: of the action space.
-        num_envs: how many rows.
     """
 
-    def __init__(self, slab: Slab, free_leaves: Sequence[FreeLeaf], num_envs: int) -> None:
+    def __init__(self, slab: Slab, free_leaves: Sequence[FreeLeaf]) -> None:
         self._slab = slab
         self._leaves = free_leaves
         self._forms = [FreeForm(leaf.space) for leaf in free_leaves]
-        self._num_envs = num_envs
+
+    def leave_the_script(self) -> None:
+        """From now on, write for readers that have not run the caller's script."""
+        self._forms = [FreeForm(leaf.space, pickled_for_workers) for leaf in self._leaves]
 
     def write(self, columns: Sequence[Any], env_ids: Sequence[int]) -> None:
         """Note the values of some envs, one column for each leaf.
@@ -228,7 +231,7 @@ class BatchArrays:
         self._are_free = [
             isinstance(leaf, FreeLeaf) for leaf in leaves(spaces.action_space, _ACTION)
         ]
-        self._free_actions = FreeActions(self.slab, free, spaces.num_envs) if free else None
+        self._free_actions = FreeActions(self.slab, free) if free else None
         is_leaf = [leaf.path for leaf in _fixed(spaces.action_space)] == [_ACTION]
         self._only_action = self.actions[0] if is_leaf else None
 
@@ -259,6 +262,11 @@ class BatchArrays:
             fixed = [column[env_ids] for column in columns]
             free = [tuple(values[i] for i in env_ids) for values in self.free_obs]
         return batched(space, _interleaved(space, fixed, free))
+
+    def leave_the_script(self) -> None:
+        """From now on, actions are written for readers that have not run the caller's script."""
+        if self._free_actions is not None:
+            self._free_actions.leave_the_script()
 
     def write_actions(self, actions: Any, env_ids: Any = ...) -> None:
         """Note a batch of actions, in the batched form of the action space.

@@ -47,10 +47,16 @@ class Codec:
 
 
 class FreeForm:
-    """The form in which values of ``space`` travel."""
+    """The form in which values of ``space`` travel.
 
-    def __init__(self, space: Space[Any]) -> None:
+    Args:
+        space: whose values.
+        pickle_value: makes bytes of values that have no other form.
+    """
+
+    def __init__(self, space: Space[Any], pickle_value: Callable[[Any], bytes] = pickled) -> None:
         self._codec = codec(space)
+        self._pickle_value = pickle_value
 
     def encode(self, value: Any) -> bytes:
         """The bytes of a value."""
@@ -58,7 +64,7 @@ class FreeForm:
         try:
             self._codec.write(value, parts)
         except _UnfitError:
-            return _PICKLE + pickled(value)
+            return _PICKLE + self._pickle_value(value)
         return b"".join(parts)
 
     def decode(self, view: Any) -> Any:

@@ -19,12 +19,16 @@ _registering = threading.RLock()
 
 
 def pickled(value: Any) -> bytes:
-    """Pickle for the journey: quickly if possible, else by value."""
+    """Pickle for the journey to where the script runs: quickly if possible, else by value."""
     try:
-        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:  # pickle raises whatever the objects raise; cloudpickle's word is final
         return by_value(value)
-    # A name in the script means nothing where the script was not run.
+
+
+def pickled_for_workers(value: Any) -> bytes:
+    """Pickle for the journey to where the script was not run, and its names mean nothing."""
+    data = pickled(value)
     return by_value(value) if any(name in data for name in _NAMES_OF_MAIN) else data
 
 

@@ -121,6 +121,8 @@ class ProcessVectorEnv(VectorEnv):
             if local is not None:
                 batch = EnvBatch(recipes[local.start : local.stop], 0)
             self._assemble(batch, workers, mode, observation_mode, copy, faults.restarts)
+            if method != "fork":
+                self._arrays.leave_the_script()
             if not faults.restarts:  # workers to come find it by its name
                 self._nameless()
         except BaseException:

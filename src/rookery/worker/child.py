@@ -15,7 +15,7 @@ from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
 from rookery.env.seeding import remember_seeds
 from rookery.env.slab import SEE_SLAB, SlabShape
-from rookery.env.travel import pickled
+from rookery.env.travel import pickled, pickled_for_workers
 from rookery.errors import PicklingError, WorkerDied, WorkerTimeout
 from rookery.memory import SharedBlock
 from rookery.worker import launch, loop
@@ -88,6 +88,8 @@ class WorkerProcess:
         self._go, self._done = Doorbell(), Doorbell()
         self._pipe, theirs = connection.Pipe()
         inherited = None if isinstance(errand, bytes) else errand
+        # A forked worker has the script's own classes; copies by value would be others.
+        self._pickled = pickled if inherited else pickled_for_workers
         try:
             self._process = launch.start_process(
                 start_method,
@@ -129,7 +131,7 @@ class WorkerProcess:
         self._words = board.words(assignment.index)
         self._words.command[0] = MAIL
         try:
-            self._pipe.send_bytes(pickled(assignment))
+            self._pipe.send_bytes(self._pickled(assignment))
             board.send(self._pipe, self.pid)
         except OSError as error:
             raise self._died() from error
@@ -161,7 +163,7 @@ class WorkerProcess:
             _, seeds, _, mask = args
             remember_seeds(self._seeds, seeds, mask)
         try:
-            return method, pickled((method, args))
+            return method, self._pickled((method, args))
         except Exception as error:
             raise PicklingError(
                 f"An argument of {method} cannot be sent to a worker: {error}"
