@@ -268,8 +268,9 @@ def test_steps_are_counted_for_each_env_by_itself(make: Make) -> None:
 def test_a_worker_that_is_killed_is_named_even_while_others_answer() -> None:
     with rookery.make_vec(Faulty, NUM_ENVS, isolate=True) as venv:
         venv.reset(seed=0)
-        os.kill(venv.pids[2], signal.SIGKILL)
-        psutil.wait_procs([psutil.Process(venv.pids[2])], timeout=1)
+        worker = psutil.Process(venv.pids[2])
+        worker.kill()
+        psutil.wait_procs([worker], timeout=1)
         venv.send(np.zeros(4, int))
         with pytest.raises(rookery.WorkerDied, match="SIGKILL") as error:
             while True:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -20,11 +22,13 @@ class Shaped(gym.Env[Any, Any]):
 
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, space: gym.Space[Any]) -> None:
+    def __init__(self, space: gym.Space[Any], folder: Path | None = None) -> None:
         self.observation_space = space
+        self._folder = folder
 
     def close(self) -> None:
-        print("closed")
+        if self._folder is not None:
+            (self._folder / f"closed-{id(self)}-{os.getpid()}").touch()
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -34,14 +38,12 @@ def test_a_vector_env_of_no_env_is_refused(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_spaces_that_differ_are_a_runtime_error_as_in_gymnasium(
-    kind: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_spaces_that_differ_are_a_runtime_error_as_in_gymnasium(kind: Any, tmp_path: Path) -> None:
     spaces = [gym.spaces.Box(0, 1, (2,)), gym.spaces.Box(0, 2, (2,))]
     with pytest.raises(RuntimeError) as error:
-        kind([partial(Shaped, space) for space in spaces])
+        kind([partial(Shaped, space, tmp_path) for space in spaces])
     assert isinstance(error.value, rookery.SpaceError)
-    assert capfd.readouterr().out.count("closed") == 2  # the envs were built, and are closed
+    assert len(list(tmp_path.iterdir())) == 2  # the envs were built, and are closed
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -8,10 +8,9 @@ where a share lives, and no share knows about another.
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,25 +25,23 @@ from rookery.env.slab import News, SlabFull, SlabShape
 from rookery.errors import (
     ClosedError,
     ConfigError,
-    NoPendingCallError,
     PendingCallError,
     RookeryError,
     WorkerError,
-    WorkerTimeout,
 )
 from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.crash import CrashRecorder
+from rookery.vector.nan import NanWatch
+from rookery.vector.options import Options, separated
 from rookery.vector.partial import PartialBatches
 from rookery.vector.share import Share
 from rookery.vector.shutdown import CLOSE_GRACE_S, shut_down
 from rookery.vector.statistics import ShareStatistics, Statistics
+from rookery.vector.turn import Turn
 from rookery.worker.doorbell import Doorbell
-from rookery.worker.protocol import Hello, NotFinishedError
-
-Options: TypeAlias = "dict[str, Any] | Sequence[dict[str, Any] | None] | None"
+from rookery.worker.protocol import Hello
 
 _OWN_CALLS = ("reset", "step", "close")
-_NAN_CHECK_STEPS = 256  # a look takes 2 us; NaN seldom goes away again
 
 
 class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
@@ -79,7 +76,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     ) -> None:
         """Take over shares whose envs are built: check their spaces and be ready for a reset."""
         self._shares = tuple(shares)
-        self._finish_order = tuple(sorted(shares, key=lambda share: share.pid != os.getpid()))
         self.num_envs = shares[-1].env_ids.stop
         self.metadata = {**hellos[0].metadata, "autoreset_mode": autoreset_mode}
         self.render_mode = hellos[0].render_mode
@@ -91,12 +87,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.action_space = spaces.action_space
         self.autoreset_mode = autoreset_mode
         self.observation_mode = observation_mode
-        self._pending: str | None = None
-        self._unfinished: list[Share] = []
-        self._results: dict[int, Any] = {}
         self._buffer = 0
         self._vector_steps = 0
-        self._has_warned_of_nan = False
+        self._nan_watch = NanWatch()
 
     def _ready(self, arrays: BatchArrays, copy: bool, arrivals: Doorbell | None = None) -> None:
         """Take over the arrays that the shares write to; from now on the env can be used.
@@ -111,7 +104,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._num_buffers = arrays.spaces.num_buffers
         self._inbox = Inbox(arrays)
         self._partial = PartialBatches(arrays, self._shares, arrivals, self._inbox)
-        self._begin_steps = tuple(share.begin_step for share in self._shares)
+        self._turn = Turn(self._shares, self._inbox.hear)
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._shares)
 
@@ -148,11 +141,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a reset; :meth:`reset_wait` returns its result."""
         self._require_idle("reset")
         seeds = consecutive_seeds(seed, self.num_envs)
-        options, mask = _separated(options, self.num_envs)
+        options, mask = separated(options, self.num_envs)
         if self.crash_recorder is not None:
             self.crash_recorder.note_reset(seeds, options, mask)
         buffer = self._next_buffer()
-        self._begin_all(
+        self._turn.begin(
             "reset",
             [
                 tuple(
@@ -190,18 +183,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step_async(self, actions: Any) -> None:
         """Begin a step; :meth:`step_wait` returns its result."""
-        if self.closed or self._pending is not None or self._partial.in_use:
+        if self.closed or self._turn.pending is not None or self._partial.in_use:
             self._require_idle("step")
         if self._inbox.wanted is not None:
             self._enlarge_slab()
         self._write_actions(actions)
         if self.crash_recorder is not None:
             self.crash_recorder.note_step(actions)
-        buffer = self._next_buffer()
-        self._pending = "step"
-        self._unfinished = list(self._finish_order)
-        for begin_step in self._begin_steps:
-            begin_step(buffer)
+        self._turn.begin_step(self._next_buffer())
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Wait for the step that :meth:`step_async` began.
@@ -212,27 +201,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """
         results = self._finish("step", timeout)
         self._vector_steps += 1
-        if self._vector_steps % _NAN_CHECK_STEPS == 1:
-            self._warn_of_nan()
         arrays, b = self._arrays, self._buffer
+        self._nan_watch.note_step(arrays.obs[b])
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
         obs = self._observations()
         infos = self._infos(results) if results or self.infos_per_env else {}
         if self._copy:
             return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
         return obs, reward, terminated, truncated, infos
-
-    def _warn_of_nan(self) -> None:
-        for column in self._arrays.obs[self._buffer]:
-            if column.dtype.kind != "f" or self._has_warned_of_nan:
-                continue
-            per_env = np.isnan(column).reshape(self.num_envs, -1).any(axis=1)
-            if per_env.any():
-                self._has_warned_of_nan = True
-                gym.logger.warn(
-                    f"The observations of envs {np.flatnonzero(per_env).tolist()} contain NaN, "
-                    "which no Box space allows; training on them usually fails without a word."
-                )
 
     def _next_buffer(self) -> int:
         self._buffer = (self._buffer + 1) % self._num_buffers
@@ -347,7 +323,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         try:
             ids = self._partial.receive(min_envs, timeout)
         except WorkerError as error:
-            self._recorded(error)
+            self._record(error)
             raise
         arrays, b = self._arrays, self._buffer
         if arrays.free_obs:
@@ -377,7 +353,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 f"call({name!r}) would pass by what this vector env knows of its envs; use its "
                 f"own {name}()"
             )
-        self._begin_all("call", [(name, args, kwargs)] * len(self._shares))
+        self._turn.begin("call", [(name, args, kwargs)] * len(self._shares))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that :meth:`call_async` began."""
@@ -405,7 +381,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for env_id in ids:
             if not 0 <= env_id < self.num_envs:
                 raise ConfigError(f"apply: there is no env {env_id}, only 0 to {self.num_envs - 1}")
-        self._begin_all("apply", [(function, ids)] * len(self._shares))
+        self._turn.begin("apply", [(function, ids)] * len(self._shares))
         results = self._finish("apply", None)
         by_id = dict(pair for pairs in results.values() for pair in pairs)
         return [by_id[env_id] for env_id in ids]
@@ -417,7 +393,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ConfigError(f"set_attr got {len(values)} values for {self.num_envs} envs")
-        self._begin_all(
+        self._turn.begin(
             "set_attr", [(name, values[ids.start : ids.stop]) for ids in self._ranges()]
         )
         self._finish("set_attr", None)
@@ -476,73 +452,30 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._partial.settle()
 
     def _require_nothing_pending(self, call: str) -> None:
+        self._require_open(call)
+        self._turn.require_none(call)
+
+    def _require_open(self, call: str) -> None:
         if self.closed:
             raise ClosedError(f"{call}: this vector env is closed")
-        if self._pending is not None:
-            raise PendingCallError(
-                f"{call}: a {self._pending} is still under way; {self._pending}_wait() ends it",
-                self._pending,
-            )
 
     def _ranges(self) -> list[range]:
         return [share.env_ids for share in self._shares]
 
-    def _begin_all(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:
-        requests = [share.request(method, *a) for share, a in zip(self._shares, args, strict=True)]
-        self._pending = method
-        self._unfinished = list(self._finish_order)
-        for share, request in zip(self._shares, requests, strict=True):
-            share.begin(request)
-
     def _finish(self, call: str, timeout: float | None) -> dict[int, Any]:
-        """Finish all shares; results that are not empty, by the first env id of their share."""
-        if self.closed:
-            raise ClosedError(f"{call}: this vector env is closed")
-        if self._pending != call:
-            raise NoPendingCallError(f"{call}_wait: no {call} was begun", call)
-        deadline = None if timeout is None else time.perf_counter() + timeout
-        unfinished, results = self._unfinished, self._results
-        while unfinished:
-            share = unfinished[0]
-            try:
-                result = self._finish_share(share, deadline)
-            except NotFinishedError:
-                raise self._late(call, timeout) from None
-            del unfinished[0]
-            if result is not None and (not isinstance(result, tuple) or result):
-                results[share.env_ids.start] = result
-        self._pending = None
-        if results:
-            self._results = {}
-            for first_id in sorted(results):
-                if isinstance(results[first_id], RookeryError):
-                    self._arrays.slab.added.clear()
-                    raise self._recorded(results[first_id])
-        return results
-
-    def _finish_share(self, share: Share, deadline: float | None) -> Any:
-        """What a share returns, or the error that it raises."""
+        """Finish the call under way; results that are not empty, by the first id of their share."""
+        self._require_open(call)
         try:
-            result = share.finish(deadline)
+            return self._turn.finish(call, timeout)
         except RookeryError as error:
-            return error
-        if isinstance(result, News):
-            self._inbox.hear(result)
-        return result
+            if self._turn.pending is None:  # it is over, not just late
+                self._arrays.slab.added.clear()
+                self._record(error)
+            raise
 
-    def _recorded(self, error: RookeryError) -> RookeryError:
+    def _record(self, error: RookeryError) -> None:
         if self.crash_recorder is not None and isinstance(error, WorkerError) and error.env_ids:
             self.crash_recorder.write(error)
-        return error
-
-    def _late(self, call: str, timeout: float | None) -> WorkerTimeout:
-        late = [i for share in self._unfinished for i in share.env_ids]
-        return WorkerTimeout(
-            f"{call}: not finished within {timeout} s by the workers of envs {late}; the call goes "
-            f"on, and {call}_wait() may be called again",
-            env_ids=late,
-            command=call,
-        )
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the envs and end the workers; called once, by ``close``.
@@ -558,10 +491,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
         self._final_statistics = self.statistics()
         self.closed = True
-        shares, unfinished = self._shares, self._unfinished
+        shares, unfinished = self._shares, self._turn.unfinished
         # Shared memory and semaphores go with the last reference to them.
-        del self._arrays, self._inbox, self._partial, self._begin_steps
-        del self._shares, self._finish_order, self._unfinished
+        del self._arrays, self._inbox, self._partial, self._shares, self._turn
         shut_down(self._owner_pid, shares, unfinished, grace_s)
 
     def __enter__(self) -> VectorEnv:
@@ -569,29 +501,3 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _separated(options: Options, num_envs: int) -> tuple[Options, list[bool] | None]:
-    """Options for the envs, and the mask that was among them."""
-    if options is None:
-        return None, None
-    if not isinstance(options, dict):
-        if len(options) != num_envs:
-            raise ConfigError(f"options has {len(options)} entries for {num_envs} envs")
-        return list(options), None
-    if "reset_mask" not in options:
-        return dict(options), None
-    own = {key: value for key, value in options.items() if key != "reset_mask"}
-    return own, _checked_mask(options["reset_mask"], num_envs)
-
-
-def _checked_mask(mask: Any, num_envs: int) -> list[bool]:
-    """A reset mask, checked as Gymnasium does."""
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-        kind = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
-        raise TypeError(f"options['reset_mask'] must be a bool numpy array, got {kind}")
-    if mask.shape != (num_envs,):
-        raise ConfigError(f"options['reset_mask'] must have shape ({num_envs},), got {mask.shape}")
-    if not mask.any():
-        raise ConfigError("options['reset_mask'] selects no env")
-    return list(mask.tolist())
