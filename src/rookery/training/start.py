@@ -16,6 +16,7 @@ import numpy as np
 import rookery
 from rookery.errors import ConfigError
 from rookery.learn.config import Config
+from rookery.policy.network import require_machine
 from rookery.training import state
 from rookery.training.algorithms import ALGORITHMS, Algorithm, algorithm_of
 from rookery.training.run import Run
@@ -188,6 +189,7 @@ def _train(
     resumed: bool = False,
 ) -> TrainResult:
     """Build the envs and the run, let ``begin`` prepare it, and train."""
+    require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
     start = time.perf_counter()
     with source.make(settings.num_envs, **settings.vector_options()) as venv:
         startup_s = time.perf_counter() - start
