@@ -34,14 +34,14 @@ class Feed:
         if placement.shares_memory(self._device):
             return lambda: features
         if self._stream is None:
-            moved = _map(lambda a: torch.from_numpy(a).to(self._device), features)
+            moved = _map(lambda a: placement.readable(a).to(self._device), features)
             return lambda: moved
         return self._send_beside(features, self._stream)
 
     def _send_beside(self, features: Any, stream: torch.cuda.Stream) -> Callable[[], Any]:
         def copy(array: Any) -> Tensor:
             # The allocator of pinned memory keeps it until the copy is done.
-            return torch.from_numpy(array).pin_memory().to(self._device, non_blocking=True)
+            return placement.readable(array).pin_memory().to(self._device, non_blocking=True)
 
         with torch.cuda.stream(stream):
             moved = _map(copy, features)

@@ -116,7 +116,13 @@ class Placement:
         """Bring an array to the device, if it is not there yet; the order of its axes stays."""
         if isinstance(array, Tensor):
             return array
-        return torch.from_numpy(array).to(self.device)
+        return readable(array).to(self.device)
+
+
+def readable(array: npt.NDArray[Any]) -> Tensor:
+    """Look at an array through torch, which takes no negative strides and warns of constants."""
+    plain = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if plain else array.copy())
 
 
 def host(tensor: Tensor) -> Floats:

@@ -23,7 +23,7 @@ from rookery.training.run import Run
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainResult, TrainSettings
 from rookery.training.source import EnvSource
-from rookery.training.threads import blas_threads_for, one_torch_thread
+from rookery.training.threads import blas_threads_for, torch_threads_for
 
 
 def train(
@@ -198,7 +198,7 @@ def _train(
         run.seconds += startup_s
         rows = config.rows_per_gradient_step(settings.num_envs)
         widths = config.hidden_sizes or (64,)
-        with blas_threads_for(rows, widths), one_torch_thread(run.policy.is_recurrent):
+        with blas_threads_for(rows, widths), torch_threads_for(run.policy.is_recurrent):
             return run.train(progress, resumed)
 
 
