@@ -23,12 +23,19 @@ IMAGE = spaces.Box(0, 255, (40, 40, 3), np.uint8)
 VECTOR = spaces.Box(-1, 1, (3,))
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,))
 CASES = {
-    "ppo": (PPO, PPOConfig(num_steps=T, num_epochs=2, minibatch_size=12), IMAGE, BOX),
+    "ppo": (PPO, PPOConfig(num_steps=T, num_epochs=1, minibatch_size=12), IMAGE, BOX),
     "a2c": (A2C, A2CConfig(num_steps=T), IMAGE, DISCRETE),
     "impala": (Impala, ImpalaConfig(num_steps=T), IMAGE, BOX),
     "dqn": (
         DQN,
-        DQNConfig(warmup_steps=0, batch_size=8, replay_size=400, target_interval=2, num_steps=T),
+        DQNConfig(
+            warmup_steps=0,
+            updates_per_step=0.125,
+            batch_size=8,
+            replay_size=400,
+            target_interval=2,
+            num_steps=T,
+        ),
         IMAGE,
         DISCRETE,
     ),
