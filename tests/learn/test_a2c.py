@@ -69,7 +69,7 @@ def test_an_update_is_one_step_along_the_gradient_that_torch_finds():
     log_prob = distribution.log_prob(torch.from_numpy(rollout.action.ravel()))
     loss = -(log_prob * advantage).mean() + 0.5 * (value - returns).square().mean()
     loss = loss - 0.01 * distribution.entropy().mean()
-    (gradient,) = torch.autograd.grad(loss, network._flat)
+    (gradient,) = torch.autograd.grad(loss, network.placement.flat)
     g = gradient.numpy().astype(np.float64)
     rate = learner.config.learning_rate
     expected = policy.model.parameters - rate * g / np.sqrt(0.99 + 0.01 * g**2 + 1e-8)

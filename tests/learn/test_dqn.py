@@ -84,7 +84,7 @@ def test_a_step_follows_the_gradient_that_torch_finds(dueling: bool, monkeypatch
     chosen = outputs[torch.arange(16), torch.from_numpy(batch.action - 1)]
     errors = torch.nn.functional.huber_loss(chosen, target, reduction="none")
     loss = (torch.from_numpy(batch.weight) * errors).mean()
-    (expected,) = torch.autograd.grad(loss, network._flat)
+    (expected,) = torch.autograd.grad(loss, network.placement.flat)
     seen = []
     monkeypatch.setattr(learner._optimizer, "step", lambda g, rate: seen.append(g.copy()))
     metrics = learner._step(1e-3, 0.5)

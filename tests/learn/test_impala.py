@@ -95,11 +95,11 @@ def test_a_step_follows_the_gradient_that_autograd_finds(action, monkeypatch):
 def _autograd(policy, config, rollout):
     """The gradient of the loss as the paper states it, by torch."""
     network = TorchNetwork(policy.model)
-    flat = network._flat
+    flat = network.placement.flat
     head = policy.model.head
 
     def evaluate(obs):
-        parts = network._named()
+        parts = network.placement.views(flat)
         x = torch.from_numpy(np.ascontiguousarray(obs, np.float32)).expand(2, -1, -1)
         for k in range(2):
             x = torch.tanh(torch.baddbmm(parts[f"tower{k}.bias"], x, parts[f"tower{k}.weight"]))
@@ -108,7 +108,7 @@ def _autograd(policy, config, rollout):
 
     outputs, value = evaluate(rollout.obs.reshape(-1, 4))
     if head.has_log_std:
-        std = network._named()["log_std"].exp().expand_as(outputs)
+        std = network.placement.views(flat)["log_std"].exp().expand_as(outputs)
         normal = torch.distributions.Normal(outputs, std)
         actions = torch.from_numpy(rollout.action.reshape(T * B, -1))
         log_prob, entropy = normal.log_prob(actions).sum(1), normal.entropy().sum(1)

@@ -20,6 +20,7 @@ import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig
 from rookery.policy import make_policy
 from rookery.telemetry.jsonl import read_jsonl
+from rookery.training import threads
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import evaluation_seed, run_episodes
 from rookery.training.history import History
@@ -354,3 +355,20 @@ def test_metrics_are_finite(tmp_path: Path):
     _quick(tmp_path, total_steps=1024)
     for row in read_jsonl(tmp_path / "metrics.jsonl"):
         assert all(value is not None and math.isfinite(value) for value in row.values())
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_starts(tmp_path):
+    built = []
+    config = PPOConfig(device="cuda:99")
+    with pytest.raises(ConfigError, match="device is 'cuda:99'"):
+        rookery.train(lambda: built.append(1), config, run_dir=tmp_path / "run", backend="serial")
+    assert not built
+    assert not (tmp_path / "run").exists()
+
+
+def test_torch_is_kept_to_the_cpus_that_may_be_used(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(threads, "usable_cpus", lambda: 1)
+    with threads.torch_threads_for(is_recurrent=False):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before

@@ -36,8 +36,8 @@ class A2C(Learner):
     def __init__(self, policy: Any, config: A2CConfig, num_envs: int, seed: int = 0) -> None:
         self.model = policy.model
         self.config = config
-        self._network = network_for(self.model)
-        self._optimizer = RMSProp(self.model.parameters, config.rms_decay, config.rms_epsilon)
+        self._network = network_for(self.model, config.device, config.compile)
+        self._optimizer = RMSProp(self._network.parameters, config.rms_decay, config.rms_epsilon)
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
@@ -45,7 +45,8 @@ class A2C(Learner):
         learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
         reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
         batch = advantage_batch(rollout, reward, self.model, config.gamma, config.gae_lambda)
-        metrics = self._step(batch, learning_rate) if len(batch) else {}
+        with self._network.learning():
+            metrics = self._step(batch, learning_rate) if len(batch) else {}
         observe(rollout, self.model)
         return {**metrics, "learning_rate": learning_rate}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
@@ -66,6 +67,8 @@ class PPOConfig(Config):
         recurrent: Remember the episode in gated recurrent units, in place of the hidden layers.
         memory_size: Numbers that a recurrent policy remembers.
         sequence_length: Steps through which gradients flow back in time; it divides num_steps.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+        compile: Translate torch networks by torch.compile; needs a C++ compiler.
     """
 
     num_steps: int = 128
@@ -90,12 +93,18 @@ class PPOConfig(Config):
     recurrent: Literal["none", "gru"] = "none"
     memory_size: int = 64
     sequence_length: int = 16
+    device: str = "cpu"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "num_steps", "num_epochs", "minibatch_size")
         _at_least(self, 1, "memory_size", "sequence_length")
         if self.recurrent not in ("none", "gru"):
             raise ConfigError(f"recurrent is {self.recurrent!r}; it must be 'none' or 'gru'")
+        if self.recurrent == "gru" and self.compile:
+            raise ConfigError(
+                "compile is for networks without memory; leave it out with recurrent='gru'"
+            )
         if self.recurrent == "gru" and self.num_steps % self.sequence_length:
             raise ConfigError(
                 f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
@@ -104,6 +113,7 @@ class PPOConfig(Config):
         _at_least(self, 0, "learning_rate", "clip_range", "max_grad_norm")
         _shares(self, "gamma", "gae_lambda")
         _known_activation(self)
+        _known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.minibatch_size
@@ -128,6 +138,8 @@ class ImpalaConfig(Config):
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+        compile: Translate torch networks by torch.compile; needs a C++ compiler.
     """
 
     num_steps: int = 20
@@ -144,12 +156,15 @@ class ImpalaConfig(Config):
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
     normalize_obs: bool = False
+    device: str = "cpu"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "num_steps")
         _at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "max_grad_norm")
         _shares(self, "gamma", "trace_lambda")
         _known_activation(self)
+        _known_device(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +187,8 @@ class A2CConfig(Config):
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+        compile: Translate torch networks by torch.compile; needs a C++ compiler.
     """
 
     num_steps: int = 5
@@ -189,12 +206,15 @@ class A2CConfig(Config):
     activation: str = "tanh"
     normalize_obs: bool = False
     normalize_reward: bool = False
+    device: str = "cpu"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "num_steps")
         _at_least(self, 0, "learning_rate", "max_grad_norm", "rms_epsilon")
         _shares(self, "gamma", "gae_lambda", "rms_decay")
         _known_activation(self)
+        _known_device(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +246,8 @@ class DQNConfig(Config):
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+        compile: Translate torch networks by torch.compile; needs a C++ compiler.
     """
 
     num_steps: int = 4
@@ -252,6 +274,8 @@ class DQNConfig(Config):
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
     normalize_obs: bool = False
+    device: str = "cpu"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
@@ -259,6 +283,7 @@ class DQNConfig(Config):
         _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
         _shares(self, "priority_exponent", "priority_correction", "target_rate")
         _known_activation(self)
+        _known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size
@@ -347,3 +372,10 @@ def _shares(config: Any, *names: str) -> None:
 def _known_activation(config: Any) -> None:
     if config.activation not in ("tanh", "relu"):
         raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
+
+
+def _known_device(config: Any) -> None:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps", config.device):
+        raise ConfigError(
+            f"device is {config.device!r}; it must be 'cpu', 'cuda', 'cuda:N' or 'mps'"
+        )

@@ -62,8 +62,9 @@ class DQN(Learner):
         self.config = config
         self._model = model = policy.model
         self._target = ActorCriticModel(model.spec, model.parameters.copy())
-        self._network, self._target_network = network_for(model), network_for(self._target)
-        self._optimizer = Adam(model.parameters)
+        self._network = network_for(model, config.device, config.compile)
+        self._target_network = network_for(self._target, config.device, config.compile)
+        self._optimizer = Adam(self._network.parameters)
         self._replay = Replay(
             config.replay_rows(num_envs),
             num_envs,
@@ -85,7 +86,8 @@ class DQN(Learner):
         beta = linear(config.priority_correction, 1.0, progress)
         steps = []
         if due and len(self._replay):
-            steps = [self._step(learning_rate, beta) for _ in range(due)]
+            with self._network.learning(), self._target_network.learning():
+                steps = [self._step(learning_rate, beta) for _ in range(due)]
         explored = progress / max(config.exploration_fraction, 1e-9)
         self.policy.epsilon = linear(config.initial_epsilon, config.final_epsilon, explored)
         schedules = {"epsilon": self.policy.epsilon, "learning_rate": learning_rate}
@@ -136,8 +138,8 @@ class DQN(Learner):
         """Move the target network towards the online one, if it is time."""
         self._gradient_steps += 1
         if self._gradient_steps % self.config.target_interval == 0:
-            target, rate = self._target.parameters, np.float32(self.config.target_rate)
-            target += rate * (self._model.parameters - target)
+            target, online = self._target_network.parameters, self._network.parameters
+            target += (online - target) * np.float32(self.config.target_rate)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -62,14 +62,15 @@ class Impala(Learner):
     def __init__(self, policy: Any, config: ImpalaConfig, num_envs: int, seed: int = 0) -> None:
         self.model = policy.model
         self.config = config
-        self._network = network_for(self.model)
-        self._optimizer = Adam(self.model.parameters)
+        self._network = network_for(self.model, config.device, config.compile)
+        self._optimizer = Adam(self._network.parameters)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         """Learn from a rollout, of whatever version; see `Learner.update`."""
         config = self.config
         learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
-        metrics = self._step(rollout, learning_rate) if rollout.valid.any() else {}
+        with self._network.learning():
+            metrics = self._step(rollout, learning_rate) if rollout.valid.any() else {}
         observe(rollout, self.model)
         return {**metrics, "learning_rate": learning_rate}
 
@@ -138,7 +139,7 @@ class Impala(Learner):
 
     def _gradient(
         self, now: Evaluation, rows: npt.NDArray[np.int64], policy: Loss, value: Loss
-    ) -> Floats:
+    ) -> Any:
         """The gradient by all parameters; rows that were only valued, or invalid, get none."""
         d_log_prob, d_entropy, d_value = np.zeros((3, len(now.value)), np.float32)
         d_log_prob[rows] = policy.gradient

@@ -17,6 +17,7 @@ from rookery.learn.adam import Adam
 from rookery.learn.base import Learner, actor_critic_policy
 from rookery.learn.batch import Batch, advantage_batch, observe
 from rookery.learn.config import PPOConfig
+from rookery.learn.feed import fed
 from rookery.learn.losses import (
     approximate_kl,
     clipped_surrogate_loss,
@@ -57,8 +58,8 @@ class PPO(Learner):
         self.model = policy.model
         self.config = config
         self.num_updates = 0
-        self._network = _network(self.model)
-        self._optimizer = Adam(self.model.parameters)
+        self._network = _network(self.model, config)
+        self._optimizer = Adam(self._network.parameters)
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
         self._rng = np.random.default_rng(seed)
 
@@ -66,8 +67,9 @@ class PPO(Learner):
         config = self.config
         learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
         clip_range = linear(config.clip_range, config.final_clip_range, progress)
-        batch = self._batch(rollout)
-        metrics = self._epochs(batch, learning_rate, clip_range) if len(batch) else {}
+        with self._network.learning():
+            batch = self._batch(rollout)
+            metrics = self._epochs(batch, learning_rate, clip_range) if len(batch) else {}
         # Only now: the statistics that this rollout was acted under hold through its epochs.
         observe(rollout, self.model)
         self.num_updates += 1
@@ -89,7 +91,7 @@ class PPO(Learner):
         config = self.config
         steps: list[dict[str, float]] = []
         for epochs in range(1, config.num_epochs + 1):  # noqa: B007
-            minibatches = self._minibatches(batch)
+            minibatches = fed(self._minibatches(batch), self._network)
             latest = [self._step(part, learning_rate, clip_range) for part in minibatches]
             steps += latest
             kl = means(latest)["approximate_kl"]
@@ -158,14 +160,14 @@ class PPO(Learner):
             self._rewards.abandon_episodes()
 
 
-def _network(model: ActorCriticModel) -> Any:
+def _network(model: ActorCriticModel, config: PPOConfig) -> Any:
     """Build the learner's view of ``model``; recurrent ones need torch."""
     if not model.spec.memory_size:
-        return network_for(model)
+        return network_for(model, config.device, config.compile)
     try:
         from rookery.policy.recurrent_network import RecurrentNetwork
     except ImportError as error:
         raise MissingExtra(
             "recurrent policies learn in torch: pip install 'rookery[train]'"
         ) from error
-    return RecurrentNetwork(model)
+    return RecurrentNetwork(model, config.device)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float32]
+from rookery.learn.array_ops import fill, operations, to_host
 
 
 class RMSProp:
@@ -18,30 +17,31 @@ class RMSProp:
     steps are no longer than the later ones.
     """
 
-    def __init__(self, parameters: Floats, decay: float = 0.99, epsilon: float = 1e-8) -> None:
+    def __init__(self, parameters: Any, decay: float = 0.99, epsilon: float = 1e-8) -> None:
         self._parameters = parameters
         self._decay = decay
         self._epsilon = np.float32(epsilon)
-        self._square = np.ones_like(parameters)
-        self._scratch = np.zeros_like(parameters)
+        self._ops = operations(parameters)
+        self._square = self._ops.ones_like(parameters)
+        self._scratch = self._ops.zeros_like(parameters)
 
-    def step(self, gradient: Floats, learning_rate: float) -> None:
+    def step(self, gradient: Any, learning_rate: float) -> None:
         """Move the parameters, in place; ``gradient`` is float32 ``[size]``."""
-        scratch = self._scratch
-        np.multiply(gradient, gradient, out=scratch)
+        ops, scratch = self._ops, self._scratch
+        ops.multiply(gradient, gradient, out=scratch)
         scratch *= np.float32(1.0 - self._decay)
         self._square *= np.float32(self._decay)
         self._square += scratch
-        np.add(self._square, self._epsilon, out=scratch)
-        np.sqrt(scratch, out=scratch)
-        np.divide(gradient, scratch, out=scratch)
+        ops.add(self._square, self._epsilon, out=scratch)
+        ops.sqrt(scratch, out=scratch)
+        ops.divide(gradient, scratch, out=scratch)
         scratch *= np.float32(learning_rate)
         self._parameters -= scratch
 
     def state_dict(self) -> dict[str, Any]:
         """The mean of squares, as plain data."""
-        return {"square": self._square.copy()}
+        return {"square": to_host(self._square)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        self._square[...] = state["square"]
+        fill(self._square, state["square"])

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 def linear(start: float, final: float | None, progress: float) -> float:
@@ -17,8 +14,13 @@ def linear(start: float, final: float | None, progress: float) -> float:
     return start if final is None else start + (final - start) * min(max(progress, 0.0), 1.0)
 
 
-def clip_norm(gradient: Floats, max_norm: float) -> float:
-    """Scale ``gradient`` in place so that it is no longer than ``max_norm``; return its length."""
+def clip_norm(gradient: Any, max_norm: float) -> float:
+    """Scale ``gradient`` in place so that it is no longer than ``max_norm``; return its length.
+
+    Args:
+        gradient: float32 ``[size]``, an array or a tensor.
+        max_norm: the greatest length.
+    """
     norm = math.sqrt(gradient @ gradient)
     if norm > max_norm:
         gradient *= np.float32(max_norm / norm)

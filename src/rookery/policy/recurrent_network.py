@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rookery.policy.feed import Feed
 from rookery.policy.heads.base import Actions
 from rookery.policy.model import ActorCriticModel
 from rookery.policy.network import Evaluation
+from rookery.policy.placement import Placement, host
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -33,40 +37,42 @@ class Sequences(NamedTuple):
 
 
 class RecurrentNetwork:
-    """Computes a recurrent model by torch operations, sharing its parameters' memory."""
+    """Computes a recurrent model by torch operations; see `TorchNetwork`."""
 
-    def __init__(self, model: ActorCriticModel) -> None:
+    def __init__(self, model: ActorCriticModel, device: str = "cpu") -> None:
         self._head = model.head
-        self._layout = model.layout
-        self._flat = torch.from_numpy(model.parameters).requires_grad_()
-        views = model.layout.views(model.parameters)
-        self._log_std = views.get("log_std", np.empty(0, np.float32))
+        self._placement = Placement(model, device)
+        self._feed = Feed(self._placement.device)
+        self.parameters = self._placement.parameters
+
+    def learning(self) -> AbstractContextManager[None]:
+        """See `Network.learning`."""
+        return self._placement.learning()
+
+    def send(self, features: Any) -> Callable[[], Any]:
+        """See `Network.send`."""
+        return self._feed.send(features)
 
     def unroll(self, sequences: Sequences) -> Floats:
         """Compute the memory after every step, float32 ``[L, M, 2 H]``, without gradients."""
         with torch.inference_mode():
-            memories = self._memories(self._parts(), sequences).numpy()
+            memories = host(self._memories(self._parts(), sequences))
         return np.concatenate([memories[:, 0], memories[:, 1]], axis=2)
 
     def evaluate(self, sequences: Sequences, action: Actions) -> Evaluation:
         """Evaluate the N valid steps, in order of time and piece; see `Network.evaluate`."""
         parts = self._parts()
-        valid = torch.from_numpy(sequences.valid)
+        valid = self._placement.tensor(sequences.valid)
         actors, critics = self._memories(parts, sequences).unbind(1)
         outputs = torch.addmm(parts["actor.bias"], actors[valid], parts["actor.weight"])
         value = torch.addmm(parts["critic.bias"], critics[valid], parts["critic.weight"]).squeeze(1)
-        head = self._head.evaluate(outputs.detach().numpy(), self._log_std, action)
+        head = self._head.evaluate(host(outputs), self._placement.log_std(), action)
 
-        def backward(d_log_prob: Floats, d_entropy: Floats, d_value: Floats) -> Floats:
+        def backward(d_log_prob: Floats, d_entropy: Floats, d_value: Floats) -> Any:
             d_outputs, d_log_std = head.backward(d_log_prob, d_entropy)
-            by = [torch.from_numpy(d_outputs.astype(np.float32)), torch.from_numpy(d_value)]
-            (flat,) = torch.autograd.grad([outputs, value], self._flat, by)
-            gradient: Floats = flat.numpy()
-            if d_log_std is not None:
-                gradient[-len(d_log_std) :] = d_log_std  # it is laid out last
-            return gradient
+            return self._placement.gradient([outputs, value], [d_outputs, d_value], d_log_std)
 
-        return Evaluation(head.log_prob, head.entropy, value.detach().numpy(), backward)
+        return Evaluation(head.log_prob, head.entropy, host(value), backward)
 
     def _memories(self, parts: dict[str, Tensor], sequences: Sequences) -> Tensor:
         """Walk through time: memories after every step, ``[L, 2, M, H]``.
@@ -74,11 +80,11 @@ class RecurrentNetwork:
         All that reads no memory is computed for all steps at once.
         """
         size = sequences.memory.shape[1] // 2
-        vector = torch.from_numpy(np.ascontiguousarray(sequences.vector))[:, None]
+        place = self._placement.tensor
+        vector = place(sequences.vector)[:, None]
         inputs = vector @ parts["gru.input.weight"] + parts["gru.input.bias"]
-        kept = torch.from_numpy(~sequences.begins).to(torch.float32)[:, :, None]
-        memory = torch.from_numpy(np.ascontiguousarray(sequences.memory))
-        memory = memory.view(-1, 2, size).transpose(0, 1)
+        kept = (~place(sequences.begins)).to(torch.float32)[:, :, None]
+        memory = place(sequences.memory).reshape(-1, 2, size).transpose(0, 1)
         memories = []
         for x, keep in zip(inputs, kept, strict=True):
             memory = memory * keep
@@ -91,8 +97,4 @@ class RecurrentNetwork:
         return torch.stack(memories)
 
     def _parts(self) -> dict[str, Tensor]:
-        """Views by name. One split is one node of the graph, so the gradient is one tensor."""
-        shapes = self._layout.shapes
-        sizes = [int(np.prod(shape)) for shape in shapes.values()]
-        pairs = zip(shapes.items(), torch.split(self._flat, sizes), strict=True)
-        return {name: part.view(shape) for (name, shape), part in pairs}
+        return self._placement.views(self._placement.flat)

@@ -16,13 +16,14 @@ import numpy as np
 import rookery
 from rookery.errors import ConfigError
 from rookery.learn.config import Config
+from rookery.policy.network import require_machine
 from rookery.training import state
 from rookery.training.algorithms import ALGORITHMS, Algorithm, algorithm_of
 from rookery.training.run import Run
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainResult, TrainSettings
 from rookery.training.source import EnvSource
-from rookery.training.threads import blas_threads_for, one_torch_thread
+from rookery.training.threads import blas_threads_for, torch_threads_for
 
 
 def train(
@@ -188,6 +189,7 @@ def _train(
     resumed: bool = False,
 ) -> TrainResult:
     """Build the envs and the run, let ``begin`` prepare it, and train."""
+    require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
     start = time.perf_counter()
     with source.make(settings.num_envs, **settings.vector_options()) as venv:
         startup_s = time.perf_counter() - start
@@ -196,7 +198,7 @@ def _train(
         run.seconds += startup_s
         rows = config.rows_per_gradient_step(settings.num_envs)
         widths = config.hidden_sizes or (64,)
-        with blas_threads_for(rows, widths), one_torch_thread(run.policy.is_recurrent):
+        with blas_threads_for(rows, widths), torch_threads_for(run.policy.is_recurrent):
             return run.train(progress, resumed)
 
 
