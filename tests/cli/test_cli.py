@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium as gym
+import psutil
 import pytest
 
 from rookery.cli import main
@@ -66,6 +67,7 @@ def test_train_and_eval_end_with_one_json_object(tmp_path: Path, capsys):
     ("algorithm", "env", "options"),
     [
         ("a2c", "CartPole-v1", ["--rms-decay", "0.9"]),
+        ("impala", "CartPole-v1", ["--collector", "caller", "--rho-clip", "0.9"]),
         ("dqn", "CartPole-v1", [*REPLAY, "--no-dueling", "--prioritized", "--n-step", "2"]),
         ("sac", "Pendulum-v1", [*REPLAY, "--hidden-sizes", "16", "--entropy-coef", "0.1"]),
     ],
@@ -126,6 +128,9 @@ def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, packag
         (["train", "--resume"], "--resume"),
         (["train", "dqn", "Pendulum-v1"], "Discrete"),
         (["train", "sac", "CartPole-v1"], "Box"),
+        (["train", "ppo", "CartPole-v1", "--collector", "async"], "'caller', 'workers'"),
+        (["train", "sac", "Pendulum-v1", "--collector", "workers"], "'caller'"),
+        (["train", "impala", "CartPole-v1", "--backend", "serial"], "collector 'caller'"),
         (["fly"], "fly"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -194,7 +199,7 @@ print(code or 0, "torch" in sys.modules, "matplotlib" in sys.modules)
     assert result.stdout.strip().splitlines()[-1] == "0 False False", result.stderr
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "dqn", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "sac"])
 def test_help_names_every_setting(capsys, algorithm):
     from dataclasses import fields
 
@@ -236,3 +241,34 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
     steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
     assert main(["train", "--resume", str(tmp_path), "--total-steps", str(steps + 1)]) == 0
     assert _last_json(capsys.readouterr().out)["steps"] == steps + 1024
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsys):
+    options = ["--total-steps", "1000000000", "--run-dir", str(tmp_path), "--num-workers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rookery", "train", "impala", "CartPole-v1", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 2
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "Traceback" not in err and out == ""
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert alive == []
+    steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
+    assert main(["train", "--resume", str(tmp_path), "--total-steps", str(steps + 1)]) == 0
+    captured = capsys.readouterr()
+    assert _last_json(captured.out)["steps"] > steps
+    assert "they start new episodes" in captured.err

@@ -416,3 +416,23 @@ def test_policies_that_remember_are_refused():
     policy = make_policy(env.observation_space, env.action_space, memory_size=8)
     with pytest.raises(rookery.ConfigError, match="SyncCollector"):
         rookery.WorkerCollector("CartPole-v1", policy, num_envs=2, num_workers=1, num_steps=4)
+
+
+def test_policies_that_remember_are_refused_also_when_made_here():
+    def remember(observation_space, action_space):
+        return make_policy(observation_space, action_space, memory_size=8)
+
+    with pytest.raises(rookery.ConfigError, match="SyncCollector"):
+        rookery.WorkerCollector("CartPole-v1", remember, num_envs=2, num_workers=1, num_steps=4)
+
+
+def test_other_seeds_can_be_chosen_until_collecting_has_begun():
+    first = []
+    for seed, chosen in [(5, None), (0, [5, 6])]:
+        with rookery.WorkerCollector("CartPole-v1", _policy, 2, 1, 4, seed=seed) as collector:
+            if chosen:
+                collector.reset(chosen)
+            first.append(collector.collect().obs[0].copy())
+            with pytest.raises(rookery.UsageError, match="have begun"):
+                collector.reset([1, 2])
+    np.testing.assert_array_equal(*first)

@@ -14,7 +14,7 @@ from rookery import PPOConfig
 from rookery.collect.base import Collector
 from rookery.telemetry.jsonl import JSONLSink, read_jsonl
 from rookery.telemetry.sink import Sink
-from rookery.training.clock import Clock
+from rookery.training.clock import CallerMeter, Clock, WorkerMeter
 from rookery.training.journal import Journal
 
 
@@ -77,6 +77,14 @@ def test_resumed_lines_follow_the_kept_ones(tmp_path: Path):
     assert [row["step"] for row in read_jsonl(path)] == [10, 20, 25]
 
 
+def test_a_peak_is_the_largest_of_a_line():
+    notes = Notes()
+    journal = Journal([notes], log_steps=20)
+    for steps, lag in [(10, 3.0), (20, 1.0), (30, 0.0), (40, 2.0)]:
+        journal.add(steps, {}, {}, {}, {"policy_lag_max": lag})
+    assert [metrics["policy_lag_max"] for _, metrics in notes.lines] == [3.0, 2.0]
+
+
 class _Counting(Collector):
     def collect(self):
         raise AssertionError("not called")
@@ -85,7 +93,7 @@ class _Counting(Collector):
 def test_time_is_split_among_policy_envs_waiting_and_learning():
     venv = rookery.make_vec("CartPole-v1", 2, backend="serial")
     collector = _Counting()
-    clock = Clock(collector, venv, seconds=100.0)
+    clock = Clock(CallerMeter(collector, venv), seconds=100.0)
     venv.reset(seed=0)
     venv.step(np.zeros(2, np.int64))
     busy = venv.statistics().shares[0].busy_s
@@ -99,6 +107,15 @@ def test_time_is_split_among_policy_envs_waiting_and_learning():
     assert times["env_s"] == pytest.approx(busy)
     assert times["wait_s"] == pytest.approx(2.0)
     assert clock.seconds > 100.0
+
+
+@pytest.mark.parametrize(("runs_ahead", "wait"), [(False, 1.0), (True, 4.0)])
+def test_a_learner_waits_for_all_of_what_workers_ahead_of_it_do(runs_ahead: bool, wait: float):
+    collector = _Counting()
+    meter = WorkerMeter(collector, runs_ahead)
+    collector.policy_s, collector.env_s = 1.0, 2.0
+    assert meter.lap(4.0) == {"policy_s": 1.0, "env_s": 2.0, "wait_s": wait}
+    assert meter.lap(0.0) == {"policy_s": 0.0, "env_s": 0.0, "wait_s": 0.0}
 
 
 def test_every_algorithm_reports_where_its_time_goes(tmp_path: Path):

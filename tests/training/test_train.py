@@ -252,7 +252,7 @@ def test_an_unsupported_space_leaves_no_folder(tmp_path: Path):
     ("options", "message"),
     [
         ({"algo": "sarsa"}, "sarsa"),
-        ({"algo": rookery.learn.Config()}, "choose from 'ppo', 'a2c', 'dqn', 'sac'"),
+        ({"algo": rookery.learn.Config()}, "choose from 'ppo', 'a2c', 'impala', 'dqn', 'sac'"),
         ({"algo": DQNConfig(replay_size=5)}, "replay_size"),
         ({"video_every": -1}, "video_every"),
         ({"num_envs": 0}, "num_envs"),

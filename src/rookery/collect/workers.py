@@ -13,7 +13,7 @@ from rookery.collect.board import RolloutShape
 from rookery.collect.crew import Crew
 from rookery.env.recipe import make_recipes
 from rookery.env.seeding import consecutive_seeds
-from rookery.errors import ClosedError, ConfigError, WorkerError
+from rookery.errors import ClosedError, ConfigError, UsageError, WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import merge_finals
@@ -95,7 +95,8 @@ class WorkerCollector(Collector):
             WorkerError: when an env could not be built.
         """
         _check(mode, num_steps, max_policy_lag, faults)
-        refuse_memory(policy, "WorkerCollector")
+        if isinstance(policy, Policy):
+            _check_policy(policy)
         venv = ProcessVectorEnv(
             make_recipes(env, num_envs, env_kwargs, wrappers),
             autoreset_mode="same_step",
@@ -144,6 +145,16 @@ class WorkerCollector(Collector):
         except BaseException:  # a Ctrl-C too leaves rollouts half done
             self.close()
             raise
+
+    def reset(self, seed: Sequence[int] | None = None) -> None:
+        """Choose the seeds with which the first `collect` resets the envs.
+
+        Raises:
+            UsageError: when it was already called; the workers are amid their rollouts then.
+        """
+        if self._is_reset:
+            raise UsageError("reset: the workers have begun to collect; make a new WorkerCollector")
+        self._seeds = consecutive_seeds(seed, self.num_envs)
 
     def publish(self) -> None:
         """Have workers act with the policy's present weights, from their next rollout on.

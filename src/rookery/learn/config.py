@@ -33,6 +33,11 @@ class Config:
         """How many transitions one gradient step reads."""
         return self.num_steps * num_envs
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the policy remembers the episode."""
+        return False
+
     @classmethod
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
         """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists."""
@@ -118,10 +123,14 @@ class PPOConfig(Config):
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.minibatch_size
 
+    @property
+    def is_recurrent(self) -> bool:
+        return self.recurrent != "none"
+
 
 @dataclass(frozen=True, slots=True)
 class ImpalaConfig(Config):
-    """Settings of IMPALA.
+    """Settings of IMPALA. Every field is a flag of ``rookery train impala``.
 
     Attributes:
         num_steps: Steps of every env per rollout.
@@ -152,7 +161,7 @@ class ImpalaConfig(Config):
     entropy_coef: float = 0.01
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
-    normalize_advantage: bool = True
+    normalize_advantage: bool = False
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
     normalize_obs: bool = False

@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rookery.collect.base import Collector
-from rookery.collect.sync import SyncCollector
+from gymnasium import Space
+
 from rookery.errors import ConfigError
 from rookery.learn.base import Learner
-from rookery.learn.config import A2CConfig, Config, DQNConfig, PPOConfig, SACConfig
-from rookery.vector.base import VectorEnv
-
-# (venv, policy, config, learner class, env seeds, what to call before every step) -> collector
-MakeCollector = Callable[
-    [VectorEnv, Any, Config, "type[Learner]", Sequence[int], Callable[[], None]], Collector
-]
-
-
-def sync_collector(
-    venv: VectorEnv,
-    policy: Any,
-    config: Config,
-    learner: type[Learner],
-    seeds: Sequence[int],
-    between_steps: Callable[[], None],
-) -> Collector:
-    """Collect in this process, policy and envs in turn: what most algorithms want."""
-    return SyncCollector(
-        venv,
-        policy,
-        config.num_steps,
-        seed=seeds,
-        copy=False,
-        values=learner.reads_values,
-        between_steps=between_steps,
-    )
+from rookery.learn.config import A2CConfig, Config, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.training.settings import CollectorName, TrainSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +23,14 @@ class Algorithm:
         title: what it is called in pictures.
         config: the class of its settings.
         address: ``"module:Class"`` of its learner, imported when used.
-        collector: makes what collects its rollouts.
+        collectors: which collectors it can learn from; "auto" is the first.
     """
 
     name: str
     title: str
     config: type[Config]
     address: str
-    collector: MakeCollector = sync_collector
+    collectors: tuple[CollectorName, ...]
 
     @property
     def learner(self) -> type[Learner]:
@@ -65,21 +39,74 @@ class Algorithm:
         learner: type[Learner] = getattr(importlib.import_module(module), name)
         return learner
 
-    def make_policy(self, venv: VectorEnv, config: Config, seed: int) -> Any:
+    def make_policy(
+        self,
+        config: Config,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        seed: int,
+    ) -> Any:
         """Build the policy that acts while this algorithm learns; see `Learner.make_policy`."""
-        observation_space, action_space = venv.single_observation_space, venv.single_action_space
         return self.learner.make_policy(config, observation_space, action_space, seed)
 
+    def collector(self, config: Config, settings: TrainSettings) -> CollectorName:
+        """Decide who collects for a run.
 
+        Raises:
+            ConfigError: whoever was asked for cannot.
+        """
+        if settings.collector == "auto":
+            name = self.collectors[0]
+        else:
+            name = settings.collector
+        if name not in self.collectors:
+            raise ConfigError(
+                f"{self.name} cannot learn from collector {name!r}, "
+                f"{_LACKS[name]}; choose from {', '.join(map(repr, self.collectors))}"
+            )
+        if name != "caller":
+            _check_workers(name, config, settings)
+        return name
+
+
+_LACKS = {
+    "workers": "because how it explores does not travel with the weights",
+    "async": "whose rollouts are of older weights than it corrects for",
+}
+
+_ANYWHERE: tuple[CollectorName, ...] = ("caller", "workers")
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm("ppo", "PPO", PPOConfig, "rookery.learn.ppo:PPO"),
-        Algorithm("a2c", "A2C", A2CConfig, "rookery.learn.a2c:A2C"),
-        Algorithm("dqn", "DQN", DQNConfig, "rookery.learn.dqn:DQN"),
-        Algorithm("sac", "SAC", SACConfig, "rookery.learn.sac:SAC"),
+        Algorithm("ppo", "PPO", PPOConfig, "rookery.learn.ppo:PPO", _ANYWHERE),
+        Algorithm("a2c", "A2C", A2CConfig, "rookery.learn.a2c:A2C", _ANYWHERE),
+        Algorithm(
+            "impala",
+            "IMPALA",
+            ImpalaConfig,
+            "rookery.learn.impala:Impala",
+            ("async", "workers", "caller"),
+        ),
+        Algorithm("dqn", "DQN", DQNConfig, "rookery.learn.dqn:DQN", ("caller",)),
+        Algorithm("sac", "SAC", SACConfig, "rookery.learn.sac:SAC", ("caller",)),
     )
 }
+
+
+def _check_workers(name: CollectorName, config: Config, settings: TrainSettings) -> None:
+    """Complain of what workers that collect by themselves cannot do."""
+    cannot = {
+        "backend='serial', which starts none": settings.backend == "serial",
+        "caller_steps=True: this process has no share of their envs": settings.caller_steps,
+        "on_fault='restart': a failed worker is not replaced": settings.faults().restarts,
+        "recurrent policies, whose memory does not travel": config.is_recurrent,
+    }
+    for what, is_asked in cannot.items():
+        if is_asked:
+            raise ConfigError(
+                f"workers that collect by themselves (collector {name!r}) do not go with {what}; "
+                "choose collector 'caller'"
+            )
 
 
 def algorithm_of(algo: str | Config) -> tuple[Algorithm, Config]:

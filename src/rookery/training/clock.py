@@ -3,25 +3,87 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 
 from rookery.collect.base import Collector
 from rookery.vector.base import VectorEnv
 
 
-class Clock:
-    """Splits time among policy, envs, waiting and learning, from counters that others keep.
+class Meter(ABC):
+    """Says how the time of collecting was spent."""
+
+    @abstractmethod
+    def lap(self, collect_s: float) -> dict[str, float]:
+        """Return ``policy_s``, ``env_s`` and ``wait_s`` since the lap before.
+
+        Args:
+            collect_s: what the caller spent in collecting since then.
+        """
+
+
+class CallerMeter(Meter):
+    """The policy acts in this process, by turns with the envs.
 
     Args:
         collector: counts the seconds of deciding and of stepping.
         venv: knows how long its envs were busy.
+    """
+
+    def __init__(self, collector: Collector, venv: VectorEnv) -> None:
+        self._collector = collector
+        self._venv = venv
+        self._before = self._counters()
+
+    def lap(self, collect_s: float) -> dict[str, float]:
+        counters = self._counters()
+        policy, stepping, *busy = (a - b for a, b in zip(counters, self._before, strict=True))
+        self._before = counters
+        # Shares work side by side, so the busiest one is what the step had to take.
+        env = min(max(busy), stepping)
+        return {"policy_s": policy, "env_s": env, "wait_s": stepping - env}
+
+    def _counters(self) -> tuple[float, ...]:
+        shares = self._venv.statistics().shares
+        collector = self._collector
+        return (collector.policy_s, collector.env_s, *(share.busy_s for share in shares))
+
+
+class WorkerMeter(Meter):
+    """Copies of the policy act in the workers.
+
+    Args:
+        collector: counts the seconds that a worker spent deciding and stepping, in the mean.
+        runs_ahead: whether workers go on while the learner learns; then it waits for them in
+            all of its collecting.
+    """
+
+    def __init__(self, collector: Collector, runs_ahead: bool) -> None:
+        self._collector = collector
+        self._runs_ahead = runs_ahead
+        self._before = self._counters()
+
+    def lap(self, collect_s: float) -> dict[str, float]:
+        counters = self._counters()
+        policy, env = (a - b for a, b in zip(counters, self._before, strict=True))
+        self._before = counters
+        wait = collect_s if self._runs_ahead else max(collect_s - policy - env, 0.0)
+        return {"policy_s": policy, "env_s": env, "wait_s": wait}
+
+    def _counters(self) -> tuple[float, float]:
+        return self._collector.policy_s, self._collector.env_s
+
+
+class Clock:
+    """Splits time among policy, envs, waiting and learning.
+
+    Args:
+        meter: knows how collecting spent its time.
         seconds: of training so far.
     """
 
-    def __init__(self, collector: Collector, venv: VectorEnv, seconds: float) -> None:
-        self._collector = collector
-        self._venv = venv
+    def __init__(self, meter: Meter, seconds: float) -> None:
+        self._meter = meter
         self._start = time.perf_counter() - seconds
-        self._before = self._counters()
 
     @property
     def seconds(self) -> float:
@@ -35,22 +97,6 @@ class Clock:
             began: when its collecting began, by ``time.perf_counter``.
             collected: when its rollout was complete.
         """
-        now = time.perf_counter()
-        counters = self._counters()
-        policy, stepping, *busy = (a - b for a, b in zip(counters, self._before, strict=True))
-        # Shares work side by side, so the busiest one is what the step had to take.
-        env = min(max(busy), stepping)
-        times = {
-            "collect_s": collected - began,
-            "policy_s": policy,
-            "env_s": env,
-            "wait_s": stepping - env,
-            "learn_s": now - collected,
-        }
-        self._before = counters
-        return times
-
-    def _counters(self) -> tuple[float, ...]:
-        shares = self._venv.statistics().shares
-        collector = self._collector
-        return (collector.policy_s, collector.env_s, *(share.busy_s for share in shares))
+        learn_s = time.perf_counter() - collected
+        collect_s = collected - began
+        return {"collect_s": collect_s, **self._meter.lap(collect_s), "learn_s": learn_s}

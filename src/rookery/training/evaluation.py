@@ -73,9 +73,13 @@ def evaluate(
     algorithm = ALGORITHMS[config["algo"]]
     seed = settings.seed if seed is None else seed
     state = load_checkpoint(run.checkpoint)
-    with source.make(num_envs or settings.num_envs, **settings.vector_options()) as venv:
-        learned_with = algorithm.config.from_dict(config[algorithm.name])
-        policy = algorithm.make_policy(venv, learned_with, seed)
+    learned_with = algorithm.config.from_dict(config[algorithm.name])
+    if num_envs is None:
+        collector = algorithm.collector(learned_with, settings)
+        num_envs = settings.num_envs if collector == "caller" else min(settings.num_envs, episodes)
+    with source.make(num_envs, **settings.vector_options()) as venv:
+        spaces = venv.single_observation_space, venv.single_action_space
+        policy = algorithm.make_policy(learned_with, *spaces, seed)
         policy.model.load_state_dict(state["model"])
         score = run_episodes(venv, policy, episodes, seed, deterministic)
     steps = int(score.lengths.sum())

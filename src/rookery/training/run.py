@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from rookery.env.seeding import env_seeds
 from rookery.errors import WorkerError
 from rookery.learn.config import Config
 from rookery.rollout import Rollout
@@ -14,20 +13,20 @@ from rookery.training.algorithms import Algorithm
 from rookery.training.clock import Clock
 from rookery.training.evaluation import run_episodes
 from rookery.training.history import History
-from rookery.training.interrupt import InterruptShield, Terminated
+from rookery.training.interrupt import Terminated
 from rookery.training.journal import Journal
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainResult, TrainSettings
 from rookery.training.source import EnvSource
+from rookery.training.stage import Stage
 from rookery.training.video import VideoRecorder
-from rookery.vector.base import VectorEnv
 
 
 class Run:
     """One training run.
 
     Attributes:
-        venv: the envs.
+        stage: where policy and envs meet.
         policy: who acts; carries the weights.
         learner: changes the weights.
         collector: hands out rollouts.
@@ -40,7 +39,7 @@ class Run:
 
     def __init__(
         self,
-        venv: VectorEnv,
+        stage: Stage,
         source: EnvSource,
         algorithm: Algorithm,
         config: Config,
@@ -48,20 +47,11 @@ class Run:
         run_dir: RunDirectory,
     ) -> None:
         """Build the parts. Settings that cannot be are refused here; nothing is written yet."""
-        self.venv, self.settings, self.run_dir = venv, settings, run_dir
+        self.stage, self.settings, self.run_dir = stage, settings, run_dir
         self.title = f"{algorithm.title} on {source.name}, seed {settings.seed}"
-        self.policy = algorithm.make_policy(venv, config, settings.seed)
-        self.learner = algorithm.learner(self.policy, config, venv.num_envs, settings.seed)
-        self._shield = InterruptShield()
-        self.collector = algorithm.collector(
-            venv,
-            self.policy,
-            config,
-            algorithm.learner,
-            env_seeds(settings.seed, venv.num_envs),
-            self._shield.check,
-        )
-        self.history = History(venv.num_envs)
+        self.policy, self.collector, self._shield = stage.policy, stage.collector, stage.shield
+        self.learner = algorithm.learner(self.policy, config, settings.num_envs, settings.seed)
+        self.history = History(settings.num_envs)
         self.steps = self.saves = 0
         self.seconds = 0.0
         self._video: VideoRecorder | None = None
@@ -98,13 +88,13 @@ class Run:
     def _loop(self, journal: Journal) -> None:
         """Collect, learn, log, until the steps are done."""
         settings = self.settings
-        clock = Clock(self.collector, self.venv, self.seconds)
+        clock = Clock(self.stage.meter, self.seconds)
         if self._video:
             self._video.begin(self.steps)
         saved = time.perf_counter()
         while self.steps < settings.total_steps:
             began = time.perf_counter()
-            rollout = self.collector.collect()
+            rollout = self.stage.collect()
             with self._shield.hold():
                 self._learn(rollout, began, clock, journal)
                 if time.perf_counter() - saved > settings.checkpoint_interval_s:
@@ -118,12 +108,17 @@ class Run:
         collected = time.perf_counter()
         metrics = self.learner.update(rollout, self.steps / self.settings.total_steps)
         times = clock.lap(began, collected)
+        lag = self.policy.version - rollout.policy_version
+        peaks: dict[str, float] = {}
+        if self.stage.runs_ahead:
+            metrics = {**metrics, "policy_lag_mean": float(lag.mean())}
+            peaks = {"policy_lag_max": float(lag.max())}
         self.policy.version += 1
         self.steps += rollout.num_transitions
         self.history.add(self.steps, rollout)
         self.seconds = clock.seconds
         speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
-        journal.add(self.steps, {**speed, **self.history.metrics()}, metrics, times)
+        journal.add(self.steps, {**speed, **self.history.metrics()}, metrics, times, peaks)
 
     def _draw(self) -> None:
         from rookery.telemetry.curve import draw_curve
@@ -134,7 +129,8 @@ class Run:
         score = None
         if self.settings.eval_episodes:
             episodes, seed = self.settings.eval_episodes, self.settings.seed
-            score = run_episodes(self.venv, self.policy, episodes, seed)
+            with self.stage.evaluation_envs(episodes) as venv:
+                score = run_episodes(venv, self.policy, episodes, seed)
         return TrainResult(
             run_dir=str(self.run_dir.path),
             steps=self.steps,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rookery.errors import ConfigError
 from rookery.worker.faults import FaultPolicy
+
+CollectorName = Literal["caller", "workers", "async"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,10 @@ class TrainSettings:
         run_dir: Folder of the run; unset, a fresh one under runs/.
         overwrite: Replace the run that run_dir already holds.
         env_module: Module to import first, which registers the env.
+        collector: Where the policy acts: in caller, this process, by turns with the envs; in the
+            workers; or async, in workers that do not wait for the learner. auto is async for
+            impala and caller for all others.
+        max_policy_lag: In async, the most versions that a rollout's weights may be behind.
         backend: Where envs run: in this process, in worker processes, or the faster of the two.
         num_workers: Worker processes; unset, the CPUs that may be used.
         start_method: How worker processes start; unset, forkserver, or spawn on Windows.
@@ -43,6 +49,8 @@ class TrainSettings:
     run_dir: str | None = None
     overwrite: bool = False
     env_module: str | None = None
+    collector: Literal["auto", "caller", "workers", "async"] = "auto"
+    max_policy_lag: int = 4
     backend: Literal["auto", "serial", "process"] = "auto"
     num_workers: int | None = None
     start_method: Literal["forkserver", "spawn", "fork"] | None = None
@@ -60,10 +68,14 @@ class TrainSettings:
     video_every: int = 0
 
     def __post_init__(self) -> None:
-        lowest = {"total_steps": 1, "num_envs": 1, "seed": 0, "eval_episodes": 0, "video_every": 0}
+        lowest = {"total_steps": 1, "num_envs": 1, "max_policy_lag": 1}
+        lowest |= {"seed": 0, "eval_episodes": 0, "video_every": 0}
         for name, low in lowest.items():
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {low}")
+        if self.collector not in ("auto", *get_args(CollectorName)):
+            known = "'auto', 'caller', 'workers' or 'async'"
+            raise ConfigError(f"collector is {self.collector!r}; it must be {known}")
         self.faults()  # complains of what cannot be, before anything starts
 
     def vector_options(self) -> dict[str, Any]:
@@ -72,6 +84,15 @@ class TrainSettings:
         options = {name: getattr(self, name) for name in names}
         threads = self.threads_per_worker
         return {**options, "threads_per_worker": threads, "faults": self.faults()}
+
+    def worker_options(self) -> dict[str, Any]:
+        """The settings that `WorkerCollector` takes under the same names."""
+        return {
+            "num_workers": self.num_envs if self.isolate else self.num_workers,
+            "start_method": self.start_method,
+            "threads_per_worker": self.threads_per_worker,
+            "faults": self.faults(),
+        }
 
     def faults(self) -> FaultPolicy:
         """The settings that are about faults, as `make_vec` takes them."""

@@ -40,17 +40,23 @@ class EnvSource:
 
     def make(self, num_envs: int, **options: Any) -> VectorEnv:
         """Build the vector env that training and evaluation use."""
-        if self.env_module:
-            import_module(self.env_module)
         return make_vec(
-            self.env,
+            **self.arguments(),
             num_envs=num_envs,
-            env_kwargs=dict(self.env_kwargs),
-            wrappers=tuple(self.wrappers),
             autoreset_mode="same_step",
             copy=False,
             **options,
         )
+
+    def arguments(self) -> dict[str, Any]:
+        """What `make_vec` and `WorkerCollector` take under the same names; registers the env."""
+        if self.env_module:
+            import_module(self.env_module)
+        return {
+            "env": self.env,
+            "env_kwargs": dict(self.env_kwargs),
+            "wrappers": tuple(self.wrappers),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the source as JSON data; what has no name becomes null."""

@@ -23,6 +23,7 @@ from rookery.training.run import Run
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainResult, TrainSettings
 from rookery.training.source import EnvSource
+from rookery.training.stage import open_stage
 from rookery.training.threads import blas_threads_for, torch_threads_for
 
 
@@ -38,6 +39,8 @@ def train(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] = (),
     env_module: str | None = None,
+    collector: Literal["auto", "caller", "workers", "async"] = "auto",
+    max_policy_lag: int = 4,
     backend: Literal["auto", "serial", "process"] = "auto",
     num_workers: int | None = None,
     start_method: Literal["forkserver", "spawn", "fork"] | None = None,
@@ -59,7 +62,7 @@ def train(
 
     Args:
         env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
-        algo: "ppo", "a2c", "dqn" or "sac", or settings of your own such as a `PPOConfig`.
+        algo: "ppo", "a2c", "impala", "dqn" or "sac", or settings of your own such as a `PPOConfig`.
         total_steps: env steps to train for, all envs together; rounded up to whole rollouts.
         num_envs: environments that run in parallel.
         seed: root of every random number of the run.
@@ -68,6 +71,10 @@ def train(
         env_kwargs: given to every env.
         wrappers: callables ``Env -> Env``, applied where the env lives.
         env_module: module to import first, which registers the env.
+        collector: "caller": the policy acts in this process, by turns with the envs. "workers": it
+            acts in the workers, see `rookery.WorkerCollector`. "async": so it does, and the workers
+            do not wait for the learner. "auto": "async" for IMPALA, "caller" for all others.
+        max_policy_lag: in "async", the most versions that a rollout's weights may be behind.
         backend: see `rookery.make_vec`, as for the next five.
         num_workers: worker processes.
         start_method: how worker processes start.
@@ -99,6 +106,8 @@ def train(
         run_dir=None if run_dir is None else str(run_dir),
         overwrite=overwrite,
         env_module=env_module,
+        collector=collector,
+        max_policy_lag=max_policy_lag,
         backend=backend,
         num_workers=num_workers,
         start_method=start_method,
@@ -190,10 +199,12 @@ def _train(
 ) -> TrainResult:
     """Build the envs and the run, let ``begin`` prepare it, and train."""
     require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
+    collector = algorithm.collector(config, settings)  # complains before anything starts
+    seed = state.policy_seed(folder, settings.seed) if resumed else settings.seed
     start = time.perf_counter()
-    with source.make(settings.num_envs, **settings.vector_options()) as venv:
+    with open_stage(source, algorithm, config, settings, collector, seed) as stage:
         startup_s = time.perf_counter() - start
-        run = Run(venv, source, algorithm, config, settings, folder)
+        run = Run(stage, source, algorithm, config, settings, folder)
         begin(run)
         run.seconds += startup_s
         rows = config.rows_per_gradient_step(settings.num_envs)

@@ -15,10 +15,10 @@ import numpy as np
 from rookery.env.seeding import env_seeds
 from rookery.errors import EnvFailed
 from rookery.training.checkpoint import load_checkpoint, save_checkpoint, whole_file
-from rookery.training.env_states import capture_all, restore_all
 
 if TYPE_CHECKING:
     from rookery.training.run import Run
+    from rookery.training.run_dir import RunDirectory
 
 
 def save(run: Run) -> None:
@@ -64,6 +64,15 @@ def restore(run: Run) -> list[str]:
     return notes + _restore_envs(run, state["collector"], state["companions"]["env_states"])
 
 
+def policy_seed(run_dir: RunDirectory, seed: int) -> int:
+    """Derive the seed of a resumed run's policy, whose copies in workers begin new streams.
+
+    The weights that it leads to, and the generator in this process, are replaced by the saved ones.
+    """
+    saves = load_checkpoint(run_dir.checkpoint)["saves"]
+    return int(np.random.SeedSequence([seed, 3, saves]).generate_state(1)[0])
+
+
 def _save_replay(run: Run) -> str | None:
     state = run.learner.replay_state()
     if state is None:
@@ -84,7 +93,7 @@ def _restore_replay(run: Run, name: str | None) -> list[str]:
 def _save_env_states(run: Run) -> str | None:
     if not run.settings.save_env_states:
         return None
-    states, _ = capture_all(run.venv)
+    states = run.stage.capture_envs()
     if states is None:
         return None
     path = run.run_dir.companions / f"env_states-{run.saves}.pkl"
@@ -96,13 +105,13 @@ def _save_env_states(run: Run) -> str | None:
 def _restore_envs(run: Run, collector: dict[str, Any] | None, name: str | None) -> list[str]:
     """Go on amid the episodes, or begin new ones with seeds that the run has not used."""
     word = int(np.random.SeedSequence([run.settings.seed, 2, run.saves]).generate_state(1)[0])
-    seeds = env_seeds(word, run.venv.num_envs)
+    seeds = env_seeds(word, run.settings.num_envs)
     run.collector.reset(seeds)
     path = _companion(run, name)
-    reason = "the envs' states were not saved"
+    reason = run.stage.unsaved
     if collector is not None and path is not None:
         try:
-            restore_all(run.venv, pickle.loads(path.read_bytes()))
+            run.stage.restore_envs(pickle.loads(path.read_bytes()))
             run.collector.load_state_dict(collector)
             return []
         except EnvFailed as error:

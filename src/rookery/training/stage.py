@@ -1,0 +1,192 @@
+"""Stages: where the policy and the envs of a run meet, in this process or in the workers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from gymnasium import Space
+
+from rookery.collect.base import Collector
+from rookery.collect.sync import SyncCollector
+from rookery.collect.workers import WorkerCollector
+from rookery.env.seeding import env_seeds
+from rookery.errors import ConfigError
+from rookery.learn.config import Config
+from rookery.rollout import Rollout
+from rookery.training.algorithms import Algorithm
+from rookery.training.clock import CallerMeter, Meter, WorkerMeter
+from rookery.training.env_states import capture_all, restore_all
+from rookery.training.interrupt import InterruptShield
+from rookery.training.settings import CollectorName, TrainSettings
+from rookery.training.source import EnvSource
+from rookery.vector.base import VectorEnv
+
+PolicyMaker = Callable[[Space[Any], Space[Any]], Any]
+
+
+class Stage(ABC):
+    """The envs of a run, the policy that acts in them, and the collector that watches.
+
+    Attributes:
+        policy: who acts; carries the weights.
+        collector: hands out rollouts.
+        meter: knows how its time was spent.
+        shield: keeps signals until they do no harm.
+        runs_ahead: whether rollouts may be of older weights than the policy's.
+        unsaved: what to say of envs whose states no checkpoint holds.
+    """
+
+    policy: Any
+    collector: Collector
+    meter: Meter
+    shield: InterruptShield
+    runs_ahead: bool = False
+    unsaved: str = "the envs' states were not saved"
+
+    @abstractmethod
+    def collect(self) -> Rollout:
+        """Return the next rollout; Ctrl-C and SIGTERM take effect here."""
+
+    @abstractmethod
+    def capture_envs(self) -> list[bytes] | None:
+        """The state of every env; None where they cannot be had."""
+
+    @abstractmethod
+    def restore_envs(self, states: list[bytes]) -> None:
+        """Give every env what `capture_envs` returned for it."""
+
+    @abstractmethod
+    def evaluation_envs(self, episodes: int) -> AbstractContextManager[VectorEnv]:
+        """Enter a vector env for some episodes of evaluation; training is over then."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the envs; twice is fine."""
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class CallerStage(Stage):
+    """The policy acts in this process, by turns with a vector env."""
+
+    def __init__(
+        self, source: EnvSource, algorithm: Algorithm, config: Config, settings: TrainSettings,
+        make_policy: PolicyMaker,
+    ) -> None:  # fmt: skip
+        self.shield = InterruptShield()
+        self._venv = venv = source.make(settings.num_envs, **settings.vector_options())
+        try:
+            self.policy = make_policy(venv.single_observation_space, venv.single_action_space)
+            self.collector = SyncCollector(
+                venv,
+                self.policy,
+                config.num_steps,
+                seed=env_seeds(settings.seed, settings.num_envs),
+                copy=False,
+                values=algorithm.learner.reads_values,
+                between_steps=self.shield.check,
+            )
+        except BaseException:
+            venv.close()
+            raise
+        self.meter = CallerMeter(self.collector, venv)
+
+    def collect(self) -> Rollout:
+        return self.collector.collect()
+
+    def capture_envs(self) -> list[bytes] | None:
+        return capture_all(self._venv)[0]
+
+    def restore_envs(self, states: list[bytes]) -> None:
+        restore_all(self._venv, states)
+
+    @contextmanager
+    def evaluation_envs(self, episodes: int) -> Iterator[VectorEnv]:
+        """Enter the vector env of the training itself."""
+        yield self._venv
+
+    def close(self) -> None:
+        self._venv.close()
+
+
+class WorkerStage(Stage):
+    """Copies of the policy act in worker processes; no envs are beside theirs."""
+
+    unsaved = "envs of workers that collect by themselves are not saved"
+
+    def __init__(
+        self, source: EnvSource, config: Config, settings: TrainSettings,
+        make_policy: PolicyMaker, runs_ahead: bool,
+    ) -> None:  # fmt: skip
+        self.shield = InterruptShield()
+        self.runs_ahead = runs_ahead
+        self._source, self._settings = source, settings
+        self.collector = self._crew = WorkerCollector(
+            **source.arguments(),
+            policy=make_policy,
+            num_envs=settings.num_envs,
+            num_steps=config.num_steps,
+            mode="async" if runs_ahead else "sync",
+            seed=env_seeds(settings.seed, settings.num_envs),
+            max_policy_lag=settings.max_policy_lag,
+            **settings.worker_options(),
+        )
+        self.policy = self._crew.policy
+        self.meter = WorkerMeter(self.collector, runs_ahead)
+
+    def collect(self) -> Rollout:
+        # Its envs start new episodes after an interruption, so there is nothing to wait for.
+        with self.shield.lowered():
+            return self.collector.collect()
+
+    def capture_envs(self) -> list[bytes] | None:
+        return None
+
+    def restore_envs(self, states: list[bytes]) -> None:
+        raise ConfigError("envs of which workers collect by themselves take no states back")
+
+    @contextmanager
+    def evaluation_envs(self, episodes: int) -> Iterator[VectorEnv]:
+        """Close the envs of the training, and enter others, no more than there are episodes."""
+        self.close()
+        settings = self._settings
+        num_envs = min(settings.num_envs, episodes)
+        with self._source.make(num_envs, **settings.vector_options()) as venv:
+            yield venv
+
+    def close(self) -> None:
+        self._crew.close()
+
+
+def open_stage(
+    source: EnvSource,
+    algorithm: Algorithm,
+    config: Config,
+    settings: TrainSettings,
+    collector: CollectorName,
+    policy_seed: int,
+) -> Stage:
+    """Start the envs, and bring a fresh policy to them.
+
+    Args:
+        source: what the envs are.
+        algorithm: decides the policy.
+        config: its settings.
+        settings: those of the run.
+        collector: who collects; not "auto".
+        policy_seed: of the policy's weights and of the actions that it draws.
+    """
+
+    def make_policy(observation_space: Space[Any], action_space: Space[Any]) -> Any:
+        return algorithm.make_policy(config, observation_space, action_space, policy_seed)
+
+    if collector == "caller":
+        return CallerStage(source, algorithm, config, settings, make_policy)
+    return WorkerStage(source, config, settings, make_policy, collector == "async")
