@@ -8,6 +8,7 @@ is.
 
 from __future__ import annotations
 
+import math
 import pickle
 import struct
 from collections.abc import Callable, Sequence
@@ -24,9 +25,12 @@ from rookery.env.travel import pickled
 
 _ARRAYS, _PICKLE = b"A", b"P"
 _COUNT = struct.Struct("<q")
-_ARRAY_HEADER = struct.Struct("<cB")  # dtype, number of axes; their lengths follow
-_PLAIN_DTYPES = "?bhilqBHILQefdFD"
+# An array is a letter for its dtype, its number of axes, their lengths, and what it holds.
+_DTYPES = {ord(char): np.dtype(char) for char in "?bhilqBHILQefdFD"}
+_LENGTHS = [struct.Struct(f"<{ndim}q") for ndim in range(33)]
+_HEADS = {(chr(c), ndim): bytes((c, ndim)) for c in _DTYPES for ndim in range(len(_LENGTHS))}
 _NONE = b"-"
+_ARRAY_SPACES = (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 class _UnfitError(Exception):
@@ -159,6 +163,9 @@ def _codec_sequence(space: Any) -> Codec:
         for item in value:
             feature.write(item, parts)
 
+    if isinstance(space.feature_space, _ARRAY_SPACES) and space.feature_space.shape:
+        return Codec(write, _reader_of_equal_arrays(space.feature_space))
+
     def read(view: Any, at: int) -> tuple[Any, int]:
         (count,), at = _COUNT.unpack_from(view, at), at + _COUNT.size
         items = []
@@ -168,6 +175,21 @@ def _codec_sequence(space: Any) -> Codec:
         return tuple(items), at
 
     return Codec(write, read)
+
+
+def _reader_of_equal_arrays(feature: Space[Any]) -> Callable[[Any, int], tuple[Any, int]]:
+    """Reads all of them as one array, of which the elements are views: 1 us for four, not 4."""
+    assert feature.shape is not None
+    shape, dtype = feature.shape, np.dtype(feature.dtype)
+    size = math.prod(shape)
+
+    def read(view: Any, at: int) -> tuple[Any, int]:
+        (count,) = _COUNT.unpack_from(view, at)
+        at += _COUNT.size
+        elements = array_at(view, at, dtype, count * size).reshape(count, *shape)
+        return tuple(elements), at + elements.nbytes
+
+    return read
 
 
 def _stacked(feature: Space[Any]) -> Codec:
@@ -247,24 +269,22 @@ def _codec_one_of(space: Any) -> Codec:
 
 
 def _write_any_array(value: Any, parts: list[bytes]) -> None:
-    if type(value) is not np.ndarray or value.dtype.char not in _PLAIN_DTYPES:
+    if type(value) is not np.ndarray or not value.dtype.isnative:
         raise _UnfitError
-    if not value.dtype.isnative:
+    head = _HEADS.get((value.dtype.char, value.ndim))
+    if head is None:
         raise _UnfitError
-    parts.append(_ARRAY_HEADER.pack(value.dtype.char.encode(), value.ndim))
-    parts += [_COUNT.pack(length) for length in value.shape]
-    parts.append(value.tobytes())
+    parts += (head, _LENGTHS[value.ndim].pack(*value.shape), value.tobytes())
 
 
 def _read_any_array(view: Any, at: int) -> tuple[Any, int]:
-    char, ndim = _ARRAY_HEADER.unpack_from(view, at)
-    at += _ARRAY_HEADER.size
-    shape = struct.unpack_from(f"<{ndim}q", view, at)
-    at += ndim * _COUNT.size
-    dtype, count = np.dtype(char.decode()), 1
-    for length in shape:
-        count *= length
-    return array_at(view, at, dtype, count).reshape(shape), at + count * dtype.itemsize
+    dtype, ndim = _DTYPES[view[at]], view[at + 1]
+    lengths = _LENGTHS[ndim]
+    shape = lengths.unpack_from(view, at + 2)
+    at += 2 + lengths.size
+    count = math.prod(shape)
+    array = array_at(view, at, dtype, count)
+    return array if ndim == 1 else array.reshape(shape), at + count * dtype.itemsize
 
 
 def array_at(view: Any, at: int, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
