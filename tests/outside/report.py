@@ -77,7 +77,9 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         **counts,
         "excused": comparison.excused(),
-        "unexplained": comparison.unexplained(),
+        "unexplained": {
+            test: why.replace(str(ROOT), ".") for test, why in comparison.unexplained().items()
+        },
         "own_process": comparison.own_process(),
     }
 

@@ -2,8 +2,9 @@
 
     make_vec_env("CartPole-v1", n_envs=8, vec_env_cls=RookeryVecEnv)
 
-What envs are asked to do is written as nested functions. Those travel by value, so that a worker
-never imports this file and with it torch, which costs it two seconds and 200 MB.
+A worker never imports SB3, and with it torch, which would cost it two seconds and 200 MB: what envs
+are asked to do is written as nested functions, which travel by value, and so do the parts of SB3
+that envs hold, such as its Monitor.
 """
 
 from __future__ import annotations
@@ -11,24 +12,27 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
+from functools import partial
 from multiprocessing import get_context
 from operator import methodcaller
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from rookery.errors import ConfigError, MissingExtra, NoPendingCallError
+from rookery.errors import ConfigError, MissingExtra, NoPendingCallError, PicklingError
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
 
 try:
+    import stable_baselines3
     from stable_baselines3.common.preprocessing import check_for_nested_spaces
     from stable_baselines3.common.vec_env import VecEnv
     from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
@@ -74,13 +78,21 @@ class RookeryVecEnv(VecEnv):
     ) -> None:
         _check_options(start_method, options)
         wrappers = (_adapter(), *options.pop("wrappers", ()))
-        self.vector_env = venv = make_vec(
+        make = partial(
+            make_vec,
             list(env_fns),
             start_method=start_method,
             autoreset_mode="same_step",
             wrappers=wrappers,
             **options,
         )
+        self._travel: Callable[[], AbstractContextManager[None]] = _sb3_by_value
+        try:
+            with self._travel():
+                self.vector_env = venv = make()
+        except PicklingError:  # some part of SB3 that can only be imported
+            self._travel = nullcontext
+            self.vector_env = venv = make()
         try:
             check_for_nested_spaces(venv.single_observation_space)
             venv.infos_per_env = True
@@ -233,9 +245,12 @@ class RookeryVecEnv(VecEnv):
     def _apply(self, function: Callable[[Any], Any], indices: VecEnvIndices = None) -> list[Any]:
         ids = range(self.vector_env.num_envs)
         if indices is None:
-            return self.vector_env.apply(function)
-        chosen = [indices] if isinstance(indices, (int, np.integer)) else indices
-        return self.vector_env.apply(function, [ids[i] for i in chosen])
+            chosen: Any = None
+        else:
+            chosen = [indices] if isinstance(indices, (int, np.integer)) else indices
+            chosen = [ids[i] for i in chosen]
+        with self._travel():
+            return self.vector_env.apply(function, chosen)
 
     def _refuse_shared_envs(self) -> None:
         owners: dict[tuple[int, int], int] = {}
@@ -247,6 +262,19 @@ class RookeryVecEnv(VecEnv):
                     "would step the other's. Return a new env at each call, not one made before."
                 )
             owners[place] = env_id
+
+
+@contextmanager
+def _sb3_by_value() -> Iterator[None]:
+    """Have what SB3 defines travel whole, instead of as names that a worker must import."""
+    if stable_baselines3.__name__ in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(stable_baselines3)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(stable_baselines3)
 
 
 def _check_options(start_method: str | None, options: dict[str, Any]) -> None:
