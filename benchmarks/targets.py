@@ -148,7 +148,24 @@ _THREE_ON_TWO = (
     "probably that the caller and two workers are three busy processes on two cores, and the "
     "kernel was seen to put two of them on one core"
 )
+_WAITING_FOR_8 = (
+    "0.885 is all that is possible: while k of 32 envs wait for an eighth, 32 - k run; where the "
+    "rest goes is not isolated"
+)
 _NOTES = {
+    ("cartpole-64", "workers / AsyncVectorEnv"): _THREE_ON_TWO,
+    ("halfcheetah-16", '`backend="auto"`, share of the limit'): (
+        "cause not isolated; in this run the same contender varied by half"
+    ),
+    ("pong-16", '`backend="auto"`, share of the limit'): "cause not isolated",
+    ("graph-8", "workers / AsyncVectorEnv without shared memory"): (
+        "the caller takes 5 us to read a graph; `caller_steps=True` reached 6.3x in the same run"
+    ),
+    ("image-16", "workers / AsyncVectorEnv"): "12.1 in an earlier run; ratios of two runs differ by up to a fifth",
+    ("uneven-32", "`send` and `recv(min_envs=8)` / AsyncVectorEnv in lock step"): _WAITING_FOR_8,
+    ("uneven-32", "`send` and `recv(min_envs=8)`, share of 32 envs that never wait"): (
+        _WAITING_FOR_8
+    ),
     ("cartpole-8", "workers, share of the limit"): _THREE_ON_TWO,
     ("cartpole-8", "workers / AsyncVectorEnv"): _THREE_ON_TWO,
     ("cartpole-8", "workers / SB3 SubprocVecEnv"): _THREE_ON_TWO,
