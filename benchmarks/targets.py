@@ -161,7 +161,10 @@ _NOTES = {
     ("graph-8", "workers / AsyncVectorEnv without shared memory"): (
         "the caller takes 5 us to read a graph; `caller_steps=True` reached 6.3x in the same run"
     ),
-    ("image-16", "workers / AsyncVectorEnv"): "12.1 in an earlier run; ratios of two runs differ by up to a fifth",
+    (
+        "image-16",
+        "workers / AsyncVectorEnv",
+    ): "12.1 in an earlier run; ratios of two runs differ by up to a fifth",
     ("uneven-32", "`send` and `recv(min_envs=8)` / AsyncVectorEnv in lock step"): _WAITING_FOR_8,
     ("uneven-32", "`send` and `recv(min_envs=8)`, share of 32 envs that never wait"): (
         _WAITING_FOR_8
