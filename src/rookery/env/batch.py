@@ -183,12 +183,7 @@ class EnvBatch:
                 self._carry_over(env_id, buffer)
                 continue
             own = options if options is None or isinstance(options, dict) else options[i]
-            obs, info = self._start_episode(i, seeds[i], own)
-            try:
-                self._write_obs[buffer][i](obs)
-                outbox.post(env_id, info)
-            except Exception as error:
-                raise self._failure(error, i, "reset") from error
+            self._reset_row(buffer, i, seeds[i], own)
         self._latest = buffer
         self._progress[0] = IDLE
         return outbox.news() if outbox.has_posted else None
@@ -216,12 +211,7 @@ class EnvBatch:
             return self.step(buffer, env_id)
         seed = int(arrays.mail.seed[env_id]) if kind == mail.SEEDED_RESET else None
         self._free.clear()
-        obs, info = self._start_episode(env_id - self._ids.start, seed)
-        try:
-            self._write_obs[buffer][env_id - self._ids.start](obs)
-            self._outboxes[buffer].post(env_id, info)
-        except Exception as error:
-            raise self._failure(error, env_id - self._ids.start, "reset") from error
+        self._reset_row(buffer, env_id - self._ids.start, seed)
         for column in (arrays.reward, arrays.terminated, arrays.truncated):
             column[buffer][env_id] = 0
         progress[0] = IDLE
@@ -232,10 +222,7 @@ class EnvBatch:
         outbox = self._outboxes[buffer]
         self._free.clear()
         for env_id in env_ids:
-            i = env_id - self._ids.start
-            obs, info = self._start_episode(i)
-            self._write_obs[buffer][i](obs)
-            outbox.post(env_id, info)
+            self._reset_row(buffer, env_id - self._ids.start)
         self._progress[0] = IDLE
         return outbox.news() if outbox.has_posted else None
 
@@ -334,6 +321,17 @@ class EnvBatch:
         try:
             return self.envs[i].reset(seed=seed, options=options)
         except (Exception, SystemExit) as error:
+            raise self._failure(error, i, "reset") from error
+
+    def _reset_row(
+        self, buffer: int, i: int, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Reset an env and write what it shows and tells into its row."""
+        obs, info = self._start_episode(i, seed, options)
+        try:
+            self._write_obs[buffer][i](obs)
+            self._outboxes[buffer].post(self._ids[i], info)
+        except Exception as error:
             raise self._failure(error, i, "reset") from error
 
     def _carry_over(self, env_id: int, buffer: int) -> None:

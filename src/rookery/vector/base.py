@@ -205,7 +205,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._nan_watch.note_step(arrays.obs[b])
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
         obs = self._observations()
-        infos = self._infos(results) if results or self.infos_per_env else {}
+        infos = self._infos(results)
         if self._copy:
             return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
         return obs, reward, terminated, truncated, infos
