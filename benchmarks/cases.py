@@ -24,6 +24,7 @@ class Case:
         repetitions: Times each contender is measured.
         quick_num_envs: Stands in for ``num_envs`` under ``--quick``.
         num_steps: Steps of every env per rollout, where rollouts are measured.
+        timeout_s: A contender that takes longer is given up.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Case:
     repetitions: int = 5
     quick_num_envs: int | None = None
     num_steps: int = 128
+    timeout_s: float = 600.0
 
 
 @dataclass(frozen=True)

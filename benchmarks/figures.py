@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 
 from benchmarks import results
@@ -37,6 +38,21 @@ def _fastest(case: CaseJson, contenders: tuple[str, ...]) -> str | None:
 def median_of(contender: str, metric: str) -> Figure:
     """Median of a contender's metric."""
     return lambda case: results.median(case, contender, metric)
+
+
+def ratio_of_means(above: tuple[str, ...], below: tuple[str, ...], metric: str) -> Figure:
+    """Mean over all samples of some contenders, by that of others."""
+
+    def figure(case: CaseJson) -> float | None:
+        numerators, denominators = (
+            [sample for name in names for sample in results.values(case, name, metric)]
+            for names in (above, below)
+        )
+        if not numerators or not denominators:
+            return None
+        return statistics.fmean(numerators) / statistics.fmean(denominators)
+
+    return figure
 
 
 def total_of(contender: str, metric: str) -> Figure:

@@ -45,20 +45,26 @@ def _rookery(case: Case, **options: Any) -> Iterator[Collect]:
 
 
 @contextmanager
-def _rookery_workers_act(case: Case, mode: Any) -> Iterator[Collect]:
+def _rookery_workers_act(case: Case, mode: Any, learns: bool = False) -> Iterator[Collect]:
+    """Collect with versions that grow as after an update, or with updates by IMPALA."""
     import rookery
+    from rookery.learn.impala import Impala
     from rookery.policy import make_policy
 
     env = MAKERS[case.env]()
     policy = make_policy(env.observation_space, env.action_space, hidden_sizes=HIDDEN_SIZES)
     env.close()
+    config = rookery.ImpalaConfig(num_steps=case.num_steps, hidden_sizes=HIDDEN_SIZES)
+    learner = Impala(policy, config, case.num_envs)
     with rookery.WorkerCollector(
         MAKERS[case.env], policy, case.num_envs, case.num_workers, case.num_steps, mode
     ) as collector:
 
         def collect() -> int:
             rollout = collector.collect()
-            policy.version += 1  # as after an update
+            if learns:
+                learner.update(rollout)
+            policy.version += 1
             return rollout.num_transitions
 
         yield collect
@@ -141,12 +147,18 @@ COLLECTORS: dict[str, Callable[[Case], AbstractContextManager[Collect]]] = {
     "rookery auto": functools.partial(_rookery, backend="auto"),
     "rookery WorkerCollector": functools.partial(_rookery_workers_act, mode="sync"),
     "rookery WorkerCollector, async": functools.partial(_rookery_workers_act, mode="async"),
+    "rookery WorkerCollector, IMPALA": functools.partial(
+        _rookery_workers_act, mode="sync", learns=True
+    ),
+    "rookery WorkerCollector, async, IMPALA": functools.partial(
+        _rookery_workers_act, mode="async", learns=True
+    ),
     "SB3 PPO, Dummy": functools.partial(_sb3, kind="DummyVecEnv"),
     "SB3 PPO, Subproc": functools.partial(_sb3, kind="SubprocVecEnv", start_method="fork"),
     "TorchRL MultiSync": _torchrl,
 }
 
-_CARTPOLE = ("limit", *COLLECTORS)
+_CARTPOLE = ("limit", *(name for name in COLLECTORS if not name.endswith("IMPALA")))
 
 CASES = (
     Case(
@@ -167,10 +179,14 @@ CASES = (
     ),
     Case(
         "rollouts-uneven-32",
-        "rollouts of 5 steps, env that sleeps for 2 ms in the mean, 32 envs on 32 workers",
+        "rollouts of 5 steps while learning, env that sleeps for exp(2 ms), 32 envs on 32 workers",
         "uneven sleep",
         32,
-        ("rookery workers", "rookery WorkerCollector", "rookery WorkerCollector, async"),
+        (
+            "rookery workers",
+            "rookery WorkerCollector, IMPALA",
+            "rookery WorkerCollector, async, IMPALA",
+        ),
         num_workers=32,
         num_steps=5,
     ),

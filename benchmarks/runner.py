@@ -16,7 +16,6 @@ from benchmarks.cases import Case
 from benchmarks.subjects import cases_of
 
 ROOT = Path(__file__).resolve().parent.parent
-_TIMEOUT_S = 600.0
 
 Sample = dict[str, Any]
 
@@ -89,7 +88,7 @@ def _measure_into(
 def _measure(subject: str, case: Case, contender: str, quick: bool, repetition: int) -> Sample:
     command = [sys.executable, "-m", "benchmarks.one", subject, case.name, contender]
     command += ["--repetition", str(repetition), *(["--quick"] if quick else [])]
-    done = _run_elsewhere(command)
+    done = _run_elsewhere(command, case.timeout_s)
     if done.returncode != 0:
         last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise ContenderFailed(last_line)
@@ -97,7 +96,7 @@ def _measure(subject: str, case: Case, contender: str, quick: bool, repetition: 
     return sample
 
 
-def _run_elsewhere(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run_elsewhere(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a command in an empty folder: some simulators write logs where they are."""
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -107,11 +106,11 @@ def _run_elsewhere(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 capture_output=True,
                 text=True,
-                timeout=_TIMEOUT_S,
+                timeout=timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ContenderFailed(f"no result within {_TIMEOUT_S:.0f} s") from error
+            raise ContenderFailed(f"no result within {timeout_s:.0f} s") from error
 
 
 def _format(value: object) -> str:

@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from benchmarks.cases import Case, Effort
-from benchmarks.ppo import Trainer, measure_training, train_sb3
+from benchmarks.ppo import CARTPOLE, Trainer, measure_training, train_sb3
 
 _KINDS = {"on rookery": "RookeryVecEnv", "Dummy": "DummyVecEnv", "Subproc": "SubprocVecEnv"}
 
@@ -34,4 +34,4 @@ CASES = (
 
 def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
     """Train once; the repetition is the seed."""
-    return measure_training(TRAINERS[contender], case, effort, repetition)
+    return measure_training(CARTPOLE, TRAINERS[contender], case, effort, repetition)

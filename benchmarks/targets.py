@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.figures import Figure, median_of, ratio, ratio_of_fastest, total_of
+from benchmarks.figures import (
+    Figure,
+    median_of,
+    ratio,
+    ratio_of_fastest,
+    ratio_of_means,
+    total_of,
+)
 
 
 @dataclass(frozen=True)
@@ -132,10 +139,17 @@ _START = ("startup", "start-64", "start and reset 64 CartPole-v1")
 _SB3_START = "SB3 Subproc, default start"
 _ROLLOUTS = ("rollouts", "rollouts-16", "rollouts with a 2x64 MLP policy, 16 CartPole-v1")
 _ROLLOUTS_64 = ("rollouts with a 2x64 MLP policy, 64 CartPole-v1", "rollouts", "rollouts-64")
-_UNEVEN_ROLLOUTS = "rollouts of 5 steps, env that sleeps exp(2 ms), 32 envs on 32 workers"
+_UNEVEN_ROLLOUTS = (
+    "rollouts of 5 steps while IMPALA learns, env that sleeps exp(2 ms), 32 envs on 32 workers"
+)
 _ACTING = "rookery WorkerCollector"
-_AHEAD = "rookery WorkerCollector, async"
+_LEARNING = "rookery WorkerCollector, IMPALA"
+_AHEAD = "rookery WorkerCollector, async, IMPALA"
 _PPO = ("ppo", "ppo-cartpole", "PPO on CartPole-v1, 8 envs, 50 000 steps, wall time")
+_CHEETAH = ("ppo", "ppo-halfcheetah", "PPO on HalfCheetah-v5, 8 envs, 1 000 000 steps")
+_SOLVE = ("solve", "solve-cartpole", "time to 475 on CartPole-v1, PPO, 8 envs")
+_SOLVER = "rookery, its defaults"
+_SB3_ZOO = ("SB3, RL Zoo", "SB3, RL Zoo, 1 thread")
 _SB3_DUMMY = ("SB3, Dummy", "SB3, Dummy, 1 thread")
 _SB3_SUBPROC = ("SB3, Subproc", "SB3, Subproc, 1 thread")
 _SB3 = ("sb3", "sb3-ppo-cartpole", "SB3's PPO on CartPole-v1, 8 envs, 50 000 steps, wall time")
@@ -272,18 +286,21 @@ TARGETS: tuple[Target, ...] = tuple(
                 "WorkerCollector: async / sync",
                 "rollouts",
                 "rollouts-uneven-32",
-                ratio(_AHEAD, _ACTING),
+                ratio(_AHEAD, _LEARNING),
                 2,
                 _TIMES,
             ),
             _against_sb3(
-                *_PPO, "SB3 on DummyVecEnv / rookery", ratio_of_fastest(_SB3_DUMMY, ("rookery",)), 2
+                *_PPO,
+                "SB3 on DummyVecEnv / rookery",
+                ratio_of_fastest(_SB3_DUMMY, ("rookery",)),
+                2.3,
             ),
             _against_sb3(
                 *_PPO,
                 "SB3 on SubprocVecEnv / rookery",
                 ratio_of_fastest(_SB3_SUBPROC, ("rookery",)),
-                2.7,
+                3,
             ),
             Target(
                 _PPO[2],
@@ -300,6 +317,33 @@ TARGETS: tuple[Target, ...] = tuple(
                 "ppo",
                 "ppo-cartpole",
                 total_of("SB3, Dummy", "solved"),
+                5,
+                "{:.0f} of 5",
+            ),
+            _against_sb3(
+                *_CHEETAH,
+                "wall time: SB3 on SubprocVecEnv / rookery",
+                ratio_of_fastest(_SB3_SUBPROC, ("rookery",)),
+                2.2,
+            ),
+            Target(
+                _CHEETAH[2],
+                "mean return in evaluation: rookery / SB3 on SubprocVecEnv",
+                *_CHEETAH[:2],
+                ratio_of_means(("rookery",), _SB3_SUBPROC, "eval_return"),
+                1.0,
+            ),
+            _against_sb3(
+                *_SOLVE,
+                "SB3 with the RL Zoo's settings / rookery with its own defaults",
+                ratio_of_fastest(_SB3_ZOO, (_SOLVER,)),
+                4,
+            ),
+            Target(
+                _SOLVE[2],
+                "rookery: seeds that reach it",
+                *_SOLVE[:2],
+                total_of(_SOLVER, "solved"),
                 5,
                 "{:.0f} of 5",
             ),
