@@ -18,12 +18,13 @@ def main() -> None:
     folder = results.QUICK_RESULTS if arguments.quick else results.RESULTS
     for subject in arguments.subjects or SUBJECTS:
         conditions = read_conditions()
-        measured = run_subject(subject, arguments.quick, arguments.case, arguments.repetitions)
-        if not measured:
-            continue
-        path = results.write_results(folder, subject, conditions, measured)
-        picture.draw(list(results.read_cases(folder, subject).values()), path.with_suffix(".png"))
-        print(f"\nwrote {path} and its picture", flush=True)
+        for measured in run_subject(
+            subject, arguments.quick, arguments.case, arguments.repetitions
+        ):
+            path = results.write_result(folder, subject, conditions, measured)
+            cases = list(results.read_cases(folder, subject).values())
+            picture.draw(cases, path.with_suffix(".png"))
+            print(f"\nwrote {path} and its picture", flush=True)
     if not arguments.quick:
         readme_table.main()
 

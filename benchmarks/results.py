@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ QUICK_RESULTS = ROOT / ".benchmarks"  # not kept: too short to mean anything
 CaseJson = dict[str, Any]
 
 
-def write_results(
-    folder: Path, subject: str, conditions: dict[str, Any], results: Sequence[CaseResult]
+def write_result(
+    folder: Path, subject: str, conditions: dict[str, Any], result: CaseResult
 ) -> Path:
-    """Write a subject's samples; cases of an earlier run that were not run again stay."""
+    """Write the samples of a case; other cases of an earlier run stay."""
     path = folder / f"{subject}.json"
-    fresh = {r.case.name: {**r.as_json(), "conditions": conditions} for r in results}
-    cases = {**read_cases(folder, subject), **fresh}
+    fresh = {**result.as_json(), "conditions": conditions}
+    cases = {**read_cases(folder, subject), result.case.name: fresh}
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"subject": subject, "cases": list(cases.values())}, indent=1)
     path.write_text(text + "\n")

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,11 @@ class CaseResult:
 
 def run_subject(
     subject: str, quick: bool, names: Sequence[str] = (), repetitions: int | None = None
-) -> list[CaseResult]:
-    """Run the cases of a subject, or only those named."""
-    cases = [case for case in cases_of(subject, quick) if not names or case.name in names]
-    return [_run_case(subject, case, quick, repetitions or case.repetitions) for case in cases]
+) -> Iterator[CaseResult]:
+    """Run the cases of a subject, or only those named, one after the other."""
+    for case in cases_of(subject, quick):
+        if not names or case.name in names:
+            yield _run_case(subject, case, quick, repetitions or case.repetitions)
 
 
 def _run_case(subject: str, case: Case, quick: bool, repetitions: int) -> CaseResult:

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from rookery.collect.assess import add_values
 from rookery.collect.board import RolloutBoard, RolloutShape
 from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import assign, merge_axes, stack, take
+from rookery.rollout.tree import assign, stack, take
 from rookery.worker.desk import Methods, Premises
 
 
@@ -137,7 +138,7 @@ class Actor:
         kept, first = self._finals.kept, self._first_id
         index = np.array([(t, i - first) for t, i, _ in kept], np.int64).reshape(-1, 2)
         final_obs = stack([obs for _, _, obs in kept], rollout.last_obs)
-        self._add_values(rollout, index, final_obs)
+        add_values(self._policy, rollout, index, final_obs)
         env_s = self._batch.busy_s - busy_s
         return Report(index, final_obs, time.perf_counter() - started - env_s, env_s)
 
@@ -161,17 +162,3 @@ class Actor:
     def _act(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
         action, rollout.log_prob[t], rollout.value[t] = self._policy.act(obs)
         return action
-
-    def _add_values(self, rollout: Rollout, index: npt.NDArray[np.int64], final_obs: Tree) -> None:
-        """Compute what the envs did not have to wait for."""
-        policy = self._policy
-        if isinstance(policy, SplitPolicy):
-            log_prob, value = policy.assess(merge_axes(rollout.obs), merge_axes(rollout.action))
-            rollout.log_prob[:] = log_prob.reshape(rollout.log_prob.shape)
-            rollout.value[:] = value.reshape(rollout.value.shape)
-        rollout.last_value[:] = policy.value(rollout.last_obs)
-        t, b = index.T
-        cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
-        rollout.final_value[:] = 0.0
-        if cut.any():
-            rollout.final_value[t[cut], b[cut]] = policy.value(take(final_obs, cut))

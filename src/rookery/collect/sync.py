@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rookery.collect.assess import add_values
 from rookery.collect.base import Collector
 from rookery.errors import ConfigError
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import assign, copy, merge_axes, stack, take, tree_map
+from rookery.rollout.tree import assign, copy, stack, take, tree_map
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
 
 # The columns of a rollout that are written step by step.
@@ -101,7 +102,7 @@ class SyncCollector(Collector):
         self._mark_valid(rollout)
         self._add_final_obs(rollout)
         if self._values:
-            self._add_values(rollout)
+            add_values(self._policy, rollout, rollout.final_index, rollout.final_obs)
         rollout.policy_version[:] = self._policy.version
         self._row = 0
         return rollout
@@ -199,22 +200,6 @@ class SyncCollector(Collector):
             places = [(t, b) for t, b, _ in self._final]
             rollout.final_index = np.array(places, np.int64).reshape(-1, 2)
             rollout.final_obs = stack([obs for _, _, obs in self._final], self._obs)
-
-    def _add_values(self, rollout: Rollout) -> None:
-        """Compute what the envs did not have to wait for."""
-        policy = self._policy
-        if isinstance(policy, SplitPolicy):
-            action = rollout.action.reshape(-1, *rollout.action.shape[2:])
-            log_prob, value = policy.assess(merge_axes(rollout.obs), action)
-            rollout.log_prob[:] = log_prob.reshape(rollout.log_prob.shape)
-            rollout.value[:] = value.reshape(rollout.value.shape)
-        rollout.last_value[:] = policy.value(rollout.last_obs)
-        t, b = rollout.final_index.T
-        cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
-        rollout.final_value[:] = 0.0
-        # Where a policy remembers, only its learner knows what it did remember there.
-        if cut.any() and not policy.is_recurrent:
-            rollout.final_value[t[cut], b[cut]] = policy.value(take(rollout.final_obs, cut))
 
     def state_dict(self) -> dict[str, Any] | None:
         """Where it stands, amid a rollout too, as plain data. It goes with the envs' own states.
