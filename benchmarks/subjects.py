@@ -8,7 +8,17 @@ from types import ModuleType
 
 from benchmarks.cases import Case
 
-SUBJECTS = ("stepping", "rollouts", "startup", "ppo", "solve", "sb3", "waiting", "partial")
+SUBJECTS = (
+    "stepping",
+    "rollouts",
+    "startup",
+    "ppo",
+    "solve",
+    "scores",
+    "sb3",
+    "waiting",
+    "partial",
+)
 
 
 def load_subject(name: str) -> ModuleType:

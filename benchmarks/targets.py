@@ -200,6 +200,11 @@ _NOTES = {
 }
 
 
+def _score(command: str, case: str, score: str) -> Target:
+    work, comparison = f"`rookery train {command}`", f"seeds that reach {score} in evaluation"
+    return Target(work, comparison, "scores", case, total_of("rookery", "solved"), 3, "{:.0f} of 3")
+
+
 def _noted(target: Target) -> Target:
     return replace(target, note=_NOTES.get((target.case, target.comparison), ""))
 
@@ -347,6 +352,10 @@ TARGETS: tuple[Target, ...] = tuple(
                 5,
                 "{:.0f} of 5",
             ),
+            _score("a2c CartPole-v1", "a2c-cartpole", "475"),
+            _score("impala CartPole-v1", "impala-cartpole", "475"),
+            _score("dqn CartPole-v1", "dqn-cartpole", "475"),
+            _score("sac Pendulum-v1", "sac-pendulum", "-200"),
             _against_sb3(
                 *_SB3,
                 "on SubprocVecEnv / on RookeryVecEnv",

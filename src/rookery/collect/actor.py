@@ -25,14 +25,13 @@ class Report(NamedTuple):
     """What an actor tells of a rollout beside what it has written.
 
     Attributes:
-        final_index: int64 ``[K, 2]``, see `Rollout`; the columns are those of its own envs.
-        final_obs: ``[K, *obs]``.
+        finals: ``final_index`` and ``final_obs`` as in `Rollout`, with the columns of its own envs;
+            None if no episode ended.
         policy_s: seconds that were not spent stepping envs.
         env_s: seconds that were.
     """
 
-    final_index: npt.NDArray[np.int64]
-    final_obs: Tree
+    finals: tuple[npt.NDArray[np.int64], Tree] | None
     policy_s: float
     env_s: float
 
@@ -87,6 +86,13 @@ class Finals:
         if final is not None:
             self.kept.append((self.t, env_id, final[0]))
 
+    def joined(self, first_id: int, like: Tree) -> tuple[npt.NDArray[np.int64], Tree] | None:
+        """What is kept, as `Report` has it."""
+        if not self.kept:
+            return None
+        index = np.array([(t, env_id - first_id) for t, env_id, _ in self.kept], np.int64)
+        return index, stack([obs for _, _, obs in self.kept], like)
+
     def keep(self, env_id: int) -> None:
         return
 
@@ -116,6 +122,7 @@ class Actor:
         buffers = range(part.shape.num_buffers)
         envs = slice(part.first_id, part.last_id)
         self._rollouts = [board.rollout(buffer, envs) for buffer in buffers]
+        self._no_finals = self._rollouts[0].final_index, self._rollouts[0].final_obs
         # Sliced once: a slice and its tuple cost 200 ns each, for every step and leaf.
         self._obs = [
             [take(board.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
@@ -135,12 +142,11 @@ class Actor:
         self._run(buffer, rollout)
         rollout.valid[:] = True
         rollout.policy_version[:] = version
-        kept, first = self._finals.kept, self._first_id
-        index = np.array([(t, i - first) for t, i, _ in kept], np.int64).reshape(-1, 2)
-        final_obs = stack([obs for _, _, obs in kept], rollout.last_obs)
-        add_values(self._policy, rollout, index, final_obs)
+        finals = self._finals.joined(self._first_id, rollout.last_obs)
+        rollout.final_index, rollout.final_obs = finals or self._no_finals
+        add_values(self._policy, rollout)
         env_s = self._batch.busy_s - busy_s
-        return Report(index, final_obs, time.perf_counter() - started - env_s, env_s)
+        return Report(finals, time.perf_counter() - started - env_s, env_s)
 
     def _run(self, buffer: int, rollout: Rollout) -> None:
         """Step the envs. Everything that can be done for all rows at once is done afterwards."""

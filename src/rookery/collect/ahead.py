@@ -106,8 +106,9 @@ class Ahead:
     def _hand_out(self, index: int) -> Rollout:
         filled = self._lanes[index].filled.popleft()
         ids = self._crew.workers[index].env_ids
-        rollout: Rollout = self._crew.rollout_of(filled.buffer, slice(ids.start, ids.stop))
-        rollout.final_index, rollout.final_obs = filled.report.final_index, filled.report.final_obs
+        rollout = self._crew.rollout_of(filled.buffer, slice(ids.start, ids.stop))
+        if filled.report.finals is not None:
+            rollout.final_index, rollout.final_obs = filled.report.finals
         return rollout
 
 

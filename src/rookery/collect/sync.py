@@ -102,7 +102,7 @@ class SyncCollector(Collector):
         self._mark_valid(rollout)
         self._add_final_obs(rollout)
         if self._values:
-            add_values(self._policy, rollout, rollout.final_index, rollout.final_obs)
+            add_values(self._policy, rollout)
         rollout.policy_version[:] = self._policy.version
         self._row = 0
         return rollout

@@ -182,7 +182,7 @@ class WorkerCollector(Collector):
             return self._ahead.collect(self.policy.version)
         self._buffer = (self._buffer + 1) % self._crew.shape.num_buffers
         reports = self._crew.fill(self._buffer)
-        rollout: Rollout = self._crew.rollout_of(self._buffer, slice(0, self.num_envs))
+        rollout = self._crew.rollout_of(self._buffer, slice(0, self.num_envs))
         if (rollout.policy_version != self.policy.version).any():
             raise WorkerError(
                 f"Workers acted with weights of versions {set(rollout.policy_version.tolist())} "
@@ -190,13 +190,13 @@ class WorkerCollector(Collector):
                 env_ids=rollout.env_ids.tolist(),
                 command="collect",
             )
-        offsets = [worker.env_ids.start for worker in self._crew.workers]
-        rollout.final_index, rollout.final_obs = merge_finals(
-            [
-                (first, report.final_index, report.final_obs)
-                for first, report in zip(offsets, reports, strict=True)
-            ]
-        )
+        finals = [
+            (worker.env_ids.start, *report.finals)
+            for worker, report in zip(self._crew.workers, reports, strict=True)
+            if report.finals is not None
+        ]
+        if finals:
+            rollout.final_index, rollout.final_obs = merge_finals(finals)
         return rollout
 
 

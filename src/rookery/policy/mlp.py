@@ -115,17 +115,18 @@ def forward(
     """Run both towers on ``x``, float32 ``[N, D]``, in ``workspace``.
 
     Returns:
-        Outputs ``[N, num_outputs]``, values ``[N]``, and what every layer read: ``x`` as both
-        towers see it, then the hidden layers' results in the workspace, ``[2, N, inputs]`` each.
+        Outputs ``[N, num_outputs]``, values ``[N]``, and what every layer read: ``x``, which both
+        towers share, ``[1, N, D]``, then the hidden layers' results in the workspace,
+        ``[2, N, inputs]`` each.
     """
-    inputs = [np.broadcast_to(x, (2, *x.shape))]
+    inputs = [x[None]]
     for (weight, bias), hidden in zip(towers.layers, workspace.hidden, strict=True):
         np.matmul(inputs[-1], weight, out=hidden)
         hidden += bias
         inputs.append(activation.apply(hidden, out=hidden))
     outputs = inputs[-1][0] @ towers.actor[0]
     outputs += towers.actor[1]
-    values = inputs[-1][1] @ towers.critic[0][:, 0]
+    values = inputs[-1][-1] @ towers.critic[0][:, 0]
     values += towers.critic[1]
     return outputs, values, inputs
 
@@ -155,7 +156,7 @@ def backward(
     ones = np.ones((1, len(d_values)), np.float32)
     np.matmul(last[0].T, d_outputs, out=gradients.actor[0])
     np.matmul(ones[0], d_outputs, out=gradients.actor[1])
-    np.matmul(last[1].T, d_values, out=gradients.critic[0][:, 0])
+    np.matmul(last[-1].T, d_values, out=gradients.critic[0][:, 0])
     np.matmul(ones, d_values, out=gradients.critic[1])
     if not towers.layers:
         return

@@ -65,7 +65,7 @@ class MLPStack:
 
     def forward(self, x: Floats) -> StackPass:
         """Run all members on ``x``, float32 ``[N, sizes[0]]``."""
-        inputs = [np.broadcast_to(x, (self.num_members, *x.shape))]
+        inputs = [x[None]]
         *hidden, (weight, bias) = self._layers
         for (w, b), result in zip(hidden, self._workspace(len(x))[0], strict=True):
             np.matmul(inputs[-1], w, out=result)

@@ -45,6 +45,10 @@ def merge_finals(parts: Sequence[Finals]) -> tuple[npt.NDArray[np.int64], Tree]:
     Returns:
         ``final_index``, int64 ``[K, 2]``, and ``final_obs``, ``[K, ...]``; see `Rollout`.
     """
+    _, no_index, no_obs = parts[0]
+    parts = [part for part in parts if len(part[1])]
+    if not parts:  # as in most rollouts of a few steps
+        return no_index, no_obs
     index = np.concatenate([part_index + [0, first] for first, part_index, _ in parts])
     obs = _concatenated([part_obs for _, _, part_obs in parts], 0)
     order = np.lexsort((index[:, 1], index[:, 0]))

@@ -36,7 +36,7 @@ class Stage(ABC):
         meter: knows how its time was spent.
         shield: keeps signals until they do no harm.
         runs_ahead: whether rollouts may be of older weights than the policy's.
-        unsaved: what to say of envs whose states no checkpoint holds.
+        unsaved: why envs have no states to save where the collector has none.
     """
 
     policy: Any
@@ -44,15 +44,15 @@ class Stage(ABC):
     meter: Meter
     shield: InterruptShield
     runs_ahead: bool = False
-    unsaved: str = "the envs' states were not saved"
+    unsaved: str = "the run was broken off amid a step of the envs"
 
     @abstractmethod
     def collect(self) -> Rollout:
         """Return the next rollout; Ctrl-C and SIGTERM take effect here."""
 
     @abstractmethod
-    def capture_envs(self) -> list[bytes] | None:
-        """The state of every env; None where they cannot be had."""
+    def capture_envs(self) -> tuple[list[bytes] | None, str]:
+        """The state of every env, or None and why they cannot be had."""
 
     @abstractmethod
     def restore_envs(self, states: list[bytes]) -> None:
@@ -101,8 +101,8 @@ class CallerStage(Stage):
     def collect(self) -> Rollout:
         return self.collector.collect()
 
-    def capture_envs(self) -> list[bytes] | None:
-        return capture_all(self._venv)[0]
+    def capture_envs(self) -> tuple[list[bytes] | None, str]:
+        return capture_all(self._venv)
 
     def restore_envs(self, states: list[bytes]) -> None:
         restore_all(self._venv, states)
@@ -146,8 +146,8 @@ class WorkerStage(Stage):
         with self.shield.lowered():
             return self.collector.collect()
 
-    def capture_envs(self) -> list[bytes] | None:
-        return None
+    def capture_envs(self) -> tuple[list[bytes] | None, str]:
+        return None, self.unsaved
 
     def restore_envs(self, states: list[bytes]) -> None:
         raise ConfigError("envs of which workers collect by themselves take no states back")

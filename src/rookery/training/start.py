@@ -149,7 +149,7 @@ def resume(
 
     Weights, optimiser, schedules, statistics, generators, counters and replay are taken over, and
     so are the envs amid their episodes, where their states can be saved. Where they cannot, they
-    start new episodes, and a line on standard error says so. Metrics after the checkpoint are
+    start new episodes, and a line on standard error says why. Metrics after the checkpoint are
     dropped, because they come again.
 
     Resume runs that you trust: the envs' states are pickles, and loading them executes code.

@@ -25,10 +25,8 @@ def save(run: Run) -> None:
     """Write where ``run`` stands."""
     run.saves += 1
     collector = run.collector.state_dict()
-    companions = {
-        "replay": _save_replay(run),
-        "env_states": _save_env_states(run) if collector is not None else None,
-    }
+    env_states, unsaved = _save_env_states(run, collector is not None)
+    companions = {"replay": _save_replay(run), "env_states": env_states}
     state = {
         "steps": run.steps,
         "seconds": run.seconds,
@@ -40,6 +38,7 @@ def save(run: Run) -> None:
         "collector": collector,
         "saves": run.saves,
         "companions": companions,
+        "unsaved": unsaved,
     }
     save_checkpoint(run.run_dir.checkpoint, state)
     for file in run.run_dir.companions.iterdir():
@@ -61,7 +60,7 @@ def restore(run: Run) -> list[str]:
     run.learner.load_state_dict(state["learner"])
     run.history.load_state_dict(state["history"])
     notes = _restore_replay(run, state["companions"]["replay"])
-    return notes + _restore_envs(run, state["collector"], state["companions"]["env_states"])
+    return notes + _restore_envs(run, state)
 
 
 def policy_seed(run_dir: RunDirectory, seed: int) -> int:
@@ -90,29 +89,32 @@ def _restore_replay(run: Run, name: str | None) -> list[str]:
     return ["the replay was not saved and starts empty"] if run.learner.keeps_replay else []
 
 
-def _save_env_states(run: Run) -> str | None:
+def _save_env_states(run: Run, is_between_steps: bool) -> tuple[str | None, str]:
+    """Write the envs' states; return the file's name, or None and why there is none."""
     if not run.settings.save_env_states:
-        return None
-    states = run.stage.capture_envs()
+        return None, "the envs' states were not to be saved"
+    if not is_between_steps:
+        return None, run.stage.unsaved
+    states, reason = run.stage.capture_envs()
     if states is None:
-        return None
+        return None, f"the envs' states cannot be saved ({reason})"
     path = run.run_dir.companions / f"env_states-{run.saves}.pkl"
     with whole_file(path) as file:
         pickle.dump(states, file)
-    return path.name
+    return path.name, ""
 
 
-def _restore_envs(run: Run, collector: dict[str, Any] | None, name: str | None) -> list[str]:
+def _restore_envs(run: Run, state: dict[str, Any]) -> list[str]:
     """Go on amid the episodes, or begin new ones with seeds that the run has not used."""
     word = int(np.random.SeedSequence([run.settings.seed, 2, run.saves]).generate_state(1)[0])
     seeds = env_seeds(word, run.settings.num_envs)
     run.collector.reset(seeds)
-    path = _companion(run, name)
-    reason = run.stage.unsaved
-    if collector is not None and path is not None:
+    path = _companion(run, state["companions"]["env_states"])
+    reason = state["unsaved"] or "the file of the envs' states is gone"
+    if path is not None:
         try:
             run.stage.restore_envs(pickle.loads(path.read_bytes()))
-            run.collector.load_state_dict(collector)
+            run.collector.load_state_dict(state["collector"])
             return []
         except EnvFailed as error:
             reason = f"the envs do not take their states back ({error})"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import psutil
 from gymnasium.vector import AutoresetMode
 
 from rookery.env import mail
@@ -18,9 +16,9 @@ from rookery.worker.board import Board
 from rookery.worker.child import WorkerProcess
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import ANSWER, DONE, FAILURE, Assignment, Hello
+from rookery.worker.upkeep import MemoryWatch, RestartBudget
 
 _FAULTS = (EnvFailed, WorkerDied, WorkerTimeout)
-_MEMORY_CHECK_S = 1.0
 
 
 class SupervisedWorker:
@@ -37,11 +35,11 @@ class SupervisedWorker:
 
     def __init__(self, start: Callable[[], WorkerProcess], policy: FaultPolicy) -> None:
         self._start = start
-        self._policy = policy
         self._worker = start()
         self.env_ids = self._worker.env_ids
         self._seeds: list[int | None] = [None] * len(self.env_ids)
-        self._restarts: deque[float] = deque()  # times of those within the window
+        self._budget = RestartBudget(policy)
+        self._memory = MemoryWatch(policy.max_worker_rss_mb)
         self._attempt = 0  # restarts so far
         self._is_fresh = True  # whether the process has what it needs to serve
         self._lost: WorkerError | None = None  # a fault noticed when a call was begun
@@ -53,8 +51,7 @@ class SupervisedWorker:
         self._fetched: dict[int, Any] = {}  # what envs told before their worker was replaced
         self._attributes: dict[str, Any] = {}  # what set_attr has set, by name
         self._busy_s_before = 0.0
-        self._memory_checked = time.perf_counter()
-        self._too_large = ""
+        self._too_large = ""  # why the present worker is to be replaced, if it is
 
     @property
     def pid(self) -> int:
@@ -127,14 +124,12 @@ class SupervisedWorker:
             result = self._worker.finish(deadline)
         except _FAULTS as error:
             if self._method == "step":
-                self._count(error)
+                self._budget.spend(error)
                 return self._replace(str(error), None, survivors=())
             if self._method == "reset":
                 return self._reset_again(error)
             raise
-        if self._method == "step" and self._policy.max_worker_rss_mb is not None:
-            return self._recycle_if_large(result)
-        return result
+        return self._recycle_if_large(result) if self._method == "step" else result
 
     # ---------------------------------------------------------------- mail
 
@@ -163,7 +158,7 @@ class SupervisedWorker:
         try:
             return self._worker.fetch(env_id)
         except _FAULTS as error:
-            self._count(error)
+            self._budget.spend(error)
             self._lose(str(error), {env_id})
             return SEE_SLAB
 
@@ -172,7 +167,7 @@ class SupervisedWorker:
         try:
             self._worker.check()
         except _FAULTS as error:
-            self._count(error)
+            self._budget.spend(error)
             self._lose(str(error), set())
 
     def settle(self) -> None:
@@ -272,7 +267,7 @@ class SupervisedWorker:
         _, _, options, mask = self._args
         if mask is not None and not all(mask):
             raise error  # the envs that were to be left alone are lost; no flag could tell
-        self._count(error)
+        self._budget.spend(error)
         self._begin_restart()
         return self._reset_anew(options, mask)
 
@@ -283,7 +278,7 @@ class SupervisedWorker:
             try:
                 return self._have("reset", self._buffer, self._new_seeds(), options, mask)
             except _FAULTS as error:
-                self._count(error)
+                self._budget.spend(error)
                 self._begin_restart()
 
     def _have(self, method: str, *args: Any) -> Any:
@@ -291,20 +286,11 @@ class SupervisedWorker:
         self._worker.begin(self._worker.request(method, *args))
         return self._worker.finish()
 
-    def _count(self, error: WorkerError) -> None:
-        """Note a restart; past the budget, raise instead."""
-        now = time.perf_counter()
-        while self._restarts and now - self._restarts[0] > self._policy.window_s:
-            self._restarts.popleft()
-        if len(self._restarts) >= self._policy.max_restarts:
-            raise error
-        self._restarts.append(now)
-
     def _begin_restart(self) -> None:
         self._attempt += 1
         self._busy_s_before += self._worker.busy_s
         self._worker.kill()
-        self._is_fresh = False
+        self._is_fresh, self._too_large = False, ""
         self._worker = self._start()
 
     def _renew(self) -> None:
@@ -318,7 +304,7 @@ class SupervisedWorker:
                     self._have("set_attr", *args)
                 self._is_fresh = True
             except _FAULTS as error:
-                self._count(error)
+                self._budget.spend(error)
                 self._begin_restart()
 
     def _new_seeds(self) -> list[int | None]:
@@ -330,23 +316,11 @@ class SupervisedWorker:
     # ---------------------------------------------------------------- memory
 
     def _recycle_if_large(self, news: Any) -> Any:
-        now = time.perf_counter()
-        if not self._too_large and now - self._memory_checked > _MEMORY_CHECK_S:
-            self._memory_checked = now
-            self._too_large = self._size_above_limit()
-        buffer = self._buffer
-        ended = self._board.arrays.ended(self.env_ids, buffer) if self._too_large else ()
+        """Replace a worker that is too large, once an episode of its envs has ended."""
+        self._too_large = self._too_large or self._memory.complaint(self._worker.pid)
+        if not self._too_large:
+            return news
+        ended = self._board.arrays.ended(self.env_ids, self._buffer)
         if not ended:
             return news
-        cause, self._too_large = self._too_large, ""
-        return self._replace(cause, news, survivors=ended)
-
-    def _size_above_limit(self) -> str:
-        assert self._policy.max_worker_rss_mb is not None
-        rss_mb = psutil.Process(self._worker.pid).memory_info().rss / 2**20
-        if rss_mb <= self._policy.max_worker_rss_mb:
-            return ""
-        return (
-            f"Worker process {self._worker.pid} had {rss_mb:.0f} MiB of resident memory, above "
-            f"max_worker_rss_mb={self._policy.max_worker_rss_mb:g}, and was replaced"
-        )
+        return self._replace(self._too_large, news, survivors=ended)

@@ -1,0 +1,64 @@
+"""What the documented commands reach: one run of `rookery train` per algorithm and seed.
+
+The score is that of the run's own final evaluation, 20 deterministic episodes. Seconds are those of
+the run, without imports and evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from benchmarks.cases import Case, Effort
+
+CARTPOLE_SCORE = 475.0
+PENDULUM_SCORE = -200.0
+QUICK_STEPS = "2000"
+
+COMMANDS = {
+    "ppo-cartpole": "ppo CartPole-v1 --total-steps 100000 --num-envs 8",
+    "a2c-cartpole": "a2c CartPole-v1 --total-steps 150000 --num-envs 8 --gamma 0.98",
+    "impala-cartpole": (
+        "impala CartPole-v1 --total-steps 400000 --num-envs 32 --num-workers 2 --num-steps 40 "
+        "--gamma 0.98 --value-coef 0.05"
+    ),
+    "dqn-cartpole": (
+        "dqn CartPole-v1 --total-steps 50000 --num-envs 8 --learning-rate 2e-3 "
+        "--hidden-sizes 128 128"
+    ),
+    "sac-pendulum": "sac Pendulum-v1 --total-steps 10000 --num-envs 4",
+}
+
+CASES = tuple(
+    Case(
+        name,
+        f"rookery train {command.split(' --', 1)[0]}",
+        "pendulum" if "pendulum" in name else "cartpole",
+        int(command.split("--num-envs ")[1].split()[0]),
+        ("rookery",),
+        metric="seconds",
+        repetitions=3,
+    )
+    for name, command in COMMANDS.items()
+)
+
+
+def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
+    """Run the documented command; the repetition is the seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "rookery", "train", *COMMANDS[case.name].split()]
+        command += ["--seed", str(repetition), "--run-dir", f"{folder}/run"]
+        if effort.quick:
+            command += ["--total-steps", QUICK_STEPS]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result = json.loads(done.stdout.splitlines()[-1])
+    score = PENDULUM_SCORE if "pendulum" in case.name else CARTPOLE_SCORE
+    return {
+        "seconds": result["seconds"],
+        "eval_return": result["eval_return_mean"],
+        "solved": float(result["eval_return_mean"] >= score),
+        "seed": repetition,
+    }
