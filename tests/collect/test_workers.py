@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import fields
 
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 
@@ -186,6 +188,66 @@ def test_a_ctrl_c_closes_the_collector(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             collector.collect()
         assert collector.closed
+
+
+class Slow(gym.Env):
+    """Takes a while to step, and leaves a note where it is closed."""
+
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        time.sleep(0.02)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def close(self):
+        (self.folder / f"{os.getpid()}").touch()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_is_raised_between_waits_leaves_collect_and_closes_the_envs(tmp_path, mode):
+    asked = []
+
+    def ask():
+        asked.append(True)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+
+    collector = rookery.WorkerCollector(
+        Slow, _policy, 2, 2, 1000, mode, env_kwargs={"folder": tmp_path}, between_waits=ask
+    )
+    pids = collector.pids
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect()
+    assert collector.closed and len(asked) == 2
+    assert {int(file.name) for file in tmp_path.iterdir()} == set(pids)
+
+
+def test_a_ctrl_c_amid_a_beginning_is_not_hidden_by_what_workers_say_of_their_end(monkeypatch):
+    monkeypatch.setattr("rookery.collect.crew._STOP_GRACE_S", 0.2)
+    with rookery.WorkerCollector("CartPole-v1", _policy, 4, 2, 20_000) as collector:
+        crew = collector._crew
+
+        def interrupt(request):
+            raise KeyboardInterrupt
+
+        # Worker 1 is filling a rollout; worker 0 was to, but never heard of it.
+        crew.publish()
+        crew.reset([0, 1, 2, 3])
+        crew.begin(1, 0)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(crew.workers[0], "begin", interrupt)
+            crew.begin(0, 0)
+        pids = collector.pids
+        collector.close()
+        assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -111,7 +111,7 @@ def test_closing_while_a_worker_starts_anew_leaves_nothing() -> None:
 
 
 def test_a_worker_that_grows_is_replaced_when_an_episode_ends(monkeypatch: Any) -> None:
-    monkeypatch.setattr("rookery.worker.supervisor._MEMORY_CHECK_S", 0.0)
+    monkeypatch.setattr("rookery.worker.upkeep._MEMORY_CHECK_S", 0.0)
     with _make(FaultPolicy("restart", max_worker_rss_mb=250)) as venv:
         venv.reset()
         before = venv.pids

@@ -15,7 +15,7 @@ import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
-from rookery.training.interrupt import InterruptShield, Terminated
+from rookery.training.interrupt import Terminated
 from rookery.vector.process import ProcessVectorEnv
 
 QUICK = PPOConfig(num_steps=16, num_epochs=2, minibatch_size=64, normalize_obs=True)
@@ -169,18 +169,3 @@ def test_a_signal_leaves_a_checkpoint_and_no_worker(tmp_path: Path, number, erro
     assert "checkpoint.pt" in str(caught.value)
     assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] > 0
     assert rookery.evaluate(tmp_path, episodes=2).episodes == 2
-
-
-def test_a_lowered_shield_raises_at_once_and_lets_the_cleaning_up_finish():
-    cleaned = []
-    with InterruptShield() as shield:
-        with pytest.raises(KeyboardInterrupt), shield.lowered():
-            try:
-                os.kill(os.getpid(), signal.SIGINT)
-            finally:
-                os.kill(os.getpid(), signal.SIGINT)
-                cleaned.append(True)
-        assert cleaned
-        with pytest.raises(KeyboardInterrupt), shield.lowered():  # what came meanwhile
-            cleaned.append(False)
-    assert cleaned == [True]

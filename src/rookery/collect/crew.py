@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
@@ -31,6 +32,8 @@ class Crew:
         venv: its workers are used; it is closed with the crew.
         policy: every worker gets a copy.
         shape: of the rollouts.
+        between_waits: called ten times a second while workers are waited for; what it raises ends
+            the wait.
 
     Attributes:
         workers: who fills them.
@@ -38,11 +41,18 @@ class Crew:
         env_s: seconds that a worker spent stepping, in the mean.
     """
 
-    def __init__(self, venv: ProcessVectorEnv, policy: Policy, shape: RolloutShape) -> None:
+    def __init__(
+        self,
+        venv: ProcessVectorEnv,
+        policy: Policy,
+        shape: RolloutShape,
+        between_waits: Callable[[], None] | None = None,
+    ) -> None:
         self.workers: tuple[WorkerProcess, ...] = venv.workers
         self.shape = shape
         self.policy_s = self.env_s = 0.0
         self._policy = policy
+        self._between_waits = between_waits
         self._under_way: set[int] = set()  # workers that are filling a rollout
         self._rollouts: dict[tuple[int, int, int], Rollout] = {}  # by buffer and envs
         self._board = RolloutBoard(shape, policy.model)
@@ -68,6 +78,7 @@ class Crew:
         for worker in self.workers:
             worker.lend(block)
             worker.find_actions(self._board.last_action)
+            worker.call_between_waits(self._between_waits)
         self._begin_all(requests)
         self._finish_all()
         # Pickled once: every rollout repeats one of a few requests.
@@ -132,6 +143,8 @@ class Crew:
             ready = connection.wait(list(pipes), _LOOK_S)
             if ready:
                 return [pipes[pipe] for pipe in ready]  # type: ignore[index]
+            if self._between_waits is not None:
+                self._between_waits()
             for index in self._under_way:
                 self.workers[index].check()
 
@@ -188,16 +201,26 @@ def _end(
     if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
         return
     stop[0] = 1
+    for worker in workers:
+        worker.call_between_waits(None)  # what is to be left is being left
     is_over = False
     try:
         is_over = _all_over(workers, under_way)
     finally:
         under_way.clear()
-        venv.close(terminate=not is_over)
+        if is_over:
+            venv.close()
+        else:
+            # A worker that still has something to say would say it now, in place of having closed.
+            with suppress(RookeryError):
+                venv.close(terminate=True)
 
 
 def _all_over(workers: Sequence[WorkerProcess], under_way: set[int]) -> bool:
-    """Wait a moment for those that are to stop, and say whether all have."""
+    """Wait a moment for those that are to stop, and say whether all have.
+
+    After a Ctrl-C a worker can be under way by our books alone: nothing will come from it.
+    """
     deadline = time.perf_counter() + _STOP_GRACE_S
     for index in sorted(under_way):
         try:

@@ -65,6 +65,7 @@ class WorkerCollector(Collector):
         *,
         seed: int | Sequence[int | None] | None = None,
         max_policy_lag: int = 4,
+        between_waits: Callable[[], None] | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[..., Any]] = (),
         start_method: str | None = None,
@@ -84,6 +85,9 @@ class WorkerCollector(Collector):
             seed: of the first reset, as `VectorEnv.reset` takes it.
             max_policy_lag: in async mode, the most versions that a rollout may be behind the
                 policy's when it is returned, if the version grows by one between two calls.
+            between_waits: called ten times a second while workers are waited for; what it raises
+                leaves `collect` and closes the collector. A signal handler that raises does so too,
+                but may do it amid a message, and then workers are ended without closing their envs.
             env_kwargs: given to every env.
             wrappers: callables ``Env -> Env``, applied where the env lives.
             start_method: see `rookery.make_vec`.
@@ -112,7 +116,7 @@ class WorkerCollector(Collector):
             _check_policy(self.policy)
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
-            self._crew = Crew(venv, self.policy, shape)
+            self._crew = Crew(venv, self.policy, shape, between_waits)
         except BaseException:
             venv.close(terminate=True)
             raise

@@ -32,7 +32,6 @@ class InterruptShield:
 
     def __init__(self) -> None:
         self._holding = False
-        self._is_lowered = False
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -64,23 +63,12 @@ class InterruptShield:
         finally:
             self._holding = False
 
-    @contextmanager
-    def lowered(self) -> Iterator[None]:
-        """Raise the first signal at once in the block: what it cuts short is not gone on with."""
-        self._is_lowered = True
-        try:
-            self.check()
-            yield
-        finally:
-            self._is_lowered = False
-
     def _raise(self) -> None:
-        self._is_lowered = False  # a second one lets the first one's cleaning up finish
         number, self._pending = self._pending, None
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        is_urgent = self._pending is not None or self._is_lowered
+        is_urgent = self._pending is not None
         self._pending = number
         if is_urgent and not self._holding:
             self._raise()

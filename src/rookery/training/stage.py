@@ -136,15 +136,15 @@ class WorkerStage(Stage):
             mode="async" if runs_ahead else "sync",
             seed=env_seeds(settings.seed, settings.num_envs),
             max_policy_lag=settings.max_policy_lag,
+            between_waits=self.shield.check,
             **settings.worker_options(),
         )
         self.policy = self._crew.policy
         self.meter = WorkerMeter(self.collector, runs_ahead)
 
     def collect(self) -> Rollout:
-        # Its envs start new episodes after an interruption, so there is nothing to wait for.
-        with self.shield.lowered():
-            return self.collector.collect()
+        self.shield.check()
+        return self.collector.collect()
 
     def capture_envs(self) -> tuple[list[bytes] | None, str]:
         return None, self.unsaved
