@@ -50,15 +50,19 @@ def _rookery_workers_act(case: Case, mode: Any, learns: bool = False) -> Iterato
     import rookery
     from rookery.learn.impala import Impala
     from rookery.policy import make_policy
+    from rookery.training.threads import blas_threads_for
 
     env = MAKERS[case.env]()
     policy = make_policy(env.observation_space, env.action_space, hidden_sizes=HIDDEN_SIZES)
     env.close()
     config = rookery.ImpalaConfig(num_steps=case.num_steps, hidden_sizes=HIDDEN_SIZES)
     learner = Impala(policy, config, case.num_envs)
-    with rookery.WorkerCollector(
-        MAKERS[case.env], policy, case.num_envs, case.num_workers, case.num_steps, mode
-    ) as collector:
+    with (
+        rookery.WorkerCollector(
+            MAKERS[case.env], policy, case.num_envs, case.num_workers, case.num_steps, mode
+        ) as collector,
+        blas_threads_for(config.rows_per_gradient_step(case.num_envs), HIDDEN_SIZES),
+    ):
 
         def collect() -> int:
             rollout = collector.collect()
