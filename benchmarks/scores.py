@@ -22,8 +22,8 @@ COMMANDS = {
     "ppo-cartpole": "ppo CartPole-v1 --total-steps 100000 --num-envs 8",
     "a2c-cartpole": "a2c CartPole-v1 --total-steps 150000 --num-envs 8 --gamma 0.98",
     "impala-cartpole": (
-        "impala CartPole-v1 --total-steps 400000 --num-envs 32 --num-workers 2 --num-steps 40 "
-        "--gamma 0.98 --value-coef 0.05"
+        "impala CartPole-v1 --total-steps 400000 --num-envs 32 --num-workers 2 --num-steps 10 "
+        "--gamma 0.98"
     ),
     "dqn-cartpole": (
         "dqn CartPole-v1 --total-steps 50000 --num-envs 8 --learning-rate 2e-3 "
