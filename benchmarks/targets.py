@@ -196,6 +196,18 @@ _NOTES = {
         "probably the copy out of shared memory; with `copy=False` the workers are faster"
     ),
     ("rollouts-16", "rookery / SB3 PPO on SubprocVecEnv"): "cause not isolated",
+    ("rollouts-16", "WorkerCollector / TorchRL MultiSyncCollector, 2x8"): (
+        "35 times TorchRL's speed is 0.77 of the limit, in which nobody acts; acting takes a "
+        "quarter of a worker's time"
+    ),
+    ("rollouts-64", "WorkerCollector, share of the limit without a policy"): (
+        "0.62 in a run two hours before; acting takes 14 % of a worker's time, waiting for the "
+        "slower of the two 7 %"
+    ),
+    ("rollouts-uneven-32", "WorkerCollector: async / sync"): (
+        "both cores are busy: among 32 processes that take turns a step costs 150 us of processor "
+        "time, in one that goes on by itself 26"
+    ),
     ("ppo-cartpole", "SB3 on DummyVecEnv: seeds that reach 475 in evaluation"): "SB3's own result",
 }
 
