@@ -85,9 +85,10 @@ class WorkerCollector(Collector):
             seed: of the first reset, as `VectorEnv.reset` takes it.
             max_policy_lag: in async mode, the most versions that a rollout may be behind the
                 policy's when it is returned, if the version grows by one between two calls.
-            between_waits: called ten times a second while workers are waited for; what it raises
-                leaves `collect` and closes the collector. A signal handler that raises does so too,
-                but may do it amid a message, and then workers are ended without closing their envs.
+            between_waits: called when `collect` begins, and ten times a second while it waits for
+                workers; what it raises leaves `collect` and closes the collector. So does a signal
+                handler that raises, but it may strike amid a message to a worker, and then workers
+                are ended without closing their envs.
             env_kwargs: given to every env.
             wrappers: callables ``Env -> Env``, applied where the env lives.
             start_method: see `rookery.make_vec`.
@@ -124,6 +125,7 @@ class WorkerCollector(Collector):
         self.num_envs, self.num_steps, self.num_workers = venv.num_envs, num_steps, venv.num_workers
         self.pids = venv.pids
         self.closed = False
+        self._between_waits = between_waits
         self._is_reset = False
         self._buffer = -1
         self._ahead = Ahead(self._crew, max_policy_lag) if mode == "async" else None
@@ -139,6 +141,8 @@ class WorkerCollector(Collector):
         if self.closed:
             raise ClosedError("collect: this collector is closed")
         try:
+            if self._between_waits is not None:
+                self._between_waits()
             self.publish()
             if not self._is_reset:
                 self._crew.reset(self._seeds)

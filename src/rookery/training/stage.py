@@ -46,9 +46,9 @@ class Stage(ABC):
     runs_ahead: bool = False
     unsaved: str = "the run was broken off amid a step of the envs"
 
-    @abstractmethod
     def collect(self) -> Rollout:
         """Return the next rollout; Ctrl-C and SIGTERM take effect here."""
+        return self.collector.collect()
 
     @abstractmethod
     def capture_envs(self) -> tuple[list[bytes] | None, str]:
@@ -98,9 +98,6 @@ class CallerStage(Stage):
             raise
         self.meter = CallerMeter(self.collector, venv)
 
-    def collect(self) -> Rollout:
-        return self.collector.collect()
-
     def capture_envs(self) -> tuple[list[bytes] | None, str]:
         return capture_all(self._venv)
 
@@ -141,10 +138,6 @@ class WorkerStage(Stage):
         )
         self.policy = self._crew.policy
         self.meter = WorkerMeter(self.collector, runs_ahead)
-
-    def collect(self) -> Rollout:
-        self.shield.check()
-        return self.collector.collect()
 
     def capture_envs(self) -> tuple[list[bytes] | None, str]:
         return None, self.unsaved
