@@ -126,6 +126,23 @@ def test_a_worker_that_grows_is_replaced_when_an_episode_ends(monkeypatch: Any) 
         assert _counts(venv.step(np.zeros(4, int))[0]) == [0, 0, 6, 0]
 
 
+def test_a_worker_is_not_replaced_for_the_size_of_its_predecessor(monkeypatch: Any) -> None:
+    complaints = iter(["too large"])  # the first worker's, after the first step
+    monkeypatch.setattr(
+        "rookery.worker.upkeep.MemoryWatch.complaint", lambda self, pid: next(complaints, "")
+    )
+    with _make(FaultPolicy("restart", max_worker_rss_mb=250)) as venv:
+        venv.reset()
+        venv.step(np.zeros(4, int))
+        _, _, _, _, info = venv.step(np.array([Fault.RAISE, 0, 0, 0]))
+        assert info["fault"]["attempt"].tolist() == [1, 1, 0, 0]
+        venv.step(np.zeros(4, int))
+        replaced = venv.pids
+        _, _, terminated, _, info = venv.step(np.array([Fault.END, 0, 0, 0]))
+        assert terminated.tolist() == [True, False, False, False]
+        assert venv.pids == replaced and "fault" not in info
+
+
 def test_no_transition_is_lost_or_told_twice_while_workers_die() -> None:
     rng = np.random.default_rng(0)
     with _make(FaultPolicy("restart", max_restarts=1000)) as venv:
