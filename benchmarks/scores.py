@@ -13,8 +13,8 @@ import tempfile
 from typing import Any
 
 from benchmarks.cases import Case, Effort
+from benchmarks.ppo import SOLVED_RETURN
 
-CARTPOLE_SCORE = 475.0
 PENDULUM_SCORE = -200.0
 QUICK_STEPS = "2000"
 
@@ -55,7 +55,7 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
             command += ["--total-steps", QUICK_STEPS]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result = json.loads(done.stdout.splitlines()[-1])
-    score = PENDULUM_SCORE if "pendulum" in case.name else CARTPOLE_SCORE
+    score = PENDULUM_SCORE if "pendulum" in case.name else SOLVED_RETURN
     return {
         "seconds": result["seconds"],
         "eval_return": result["eval_return_mean"],

@@ -46,7 +46,7 @@ class Crew:
         venv: ProcessVectorEnv,
         policy: Policy,
         shape: RolloutShape,
-        between_waits: Callable[[], None] | None = None,
+        between_waits: Callable[[], None],
     ) -> None:
         self.workers: tuple[WorkerProcess, ...] = venv.workers
         self.shape = shape
@@ -143,8 +143,7 @@ class Crew:
             ready = connection.wait(list(pipes), _LOOK_S)
             if ready:
                 return [pipes[pipe] for pipe in ready]  # type: ignore[index]
-            if self._between_waits is not None:
-                self._between_waits()
+            self._between_waits()
             for index in self._under_way:
                 self.workers[index].check()
 
@@ -202,7 +201,7 @@ def _end(
         return
     stop[0] = 1
     for worker in workers:
-        worker.call_between_waits(None)  # what is to be left is being left
+        worker.call_between_waits(lambda: None)  # what is to be left is being left
     is_over = False
     try:
         is_over = _all_over(workers, under_way)

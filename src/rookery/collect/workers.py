@@ -65,7 +65,7 @@ class WorkerCollector(Collector):
         *,
         seed: int | Sequence[int | None] | None = None,
         max_policy_lag: int = 4,
-        between_waits: Callable[[], None] | None = None,
+        between_waits: Callable[[], None] = lambda: None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[..., Any]] = (),
         start_method: str | None = None,
@@ -141,8 +141,7 @@ class WorkerCollector(Collector):
         if self.closed:
             raise ClosedError("collect: this collector is closed")
         try:
-            if self._between_waits is not None:
-                self._between_waits()
+            self._between_waits()
             self.publish()
             if not self._is_reset:
                 self._crew.reset(self._seeds)

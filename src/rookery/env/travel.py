@@ -5,6 +5,9 @@ from __future__ import annotations
 import pickle
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -35,12 +38,19 @@ def pickled_for_workers(value: Any) -> bytes:
 def by_value(value: Any) -> bytes:
     """Pickle ``value``; functions and classes of the running script go along whole."""
     main = sys.modules.get(_MAIN_OF_CHILDREN)
-    with _registering:
-        # Pickling may collect garbage, whose closing pickles too; the outer call ends it.
-        if main is None or main.__name__ in cloudpickle.list_registry_pickle_by_value():
-            return bytes(cloudpickle.dumps(value))
-        cloudpickle.register_pickle_by_value(main)
-        try:
-            return bytes(cloudpickle.dumps(value))
-        finally:
-            cloudpickle.unregister_pickle_by_value(main)
+    with _registering, whole(main) if main is not None else nullcontext():
+        return bytes(cloudpickle.dumps(value))
+
+
+@contextmanager
+def whole(module: ModuleType) -> Iterator[None]:
+    """Have what a module defines travel by value, instead of as names that can be imported."""
+    # Pickling may collect garbage, whose closing pickles too; the outer call ends it.
+    if module.__name__ in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

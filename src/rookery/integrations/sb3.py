@@ -12,21 +12,21 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import deepcopy
 from functools import partial
 from multiprocessing import get_context
 from operator import methodcaller
 from typing import Any
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from rookery.env.travel import whole
 from rookery.errors import ConfigError, MissingExtra, NoPendingCallError, PicklingError
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
@@ -86,7 +86,7 @@ class RookeryVecEnv(VecEnv):
             wrappers=wrappers,
             **options,
         )
-        self._travel: Callable[[], AbstractContextManager[None]] = _sb3_by_value
+        self._travel: Callable[[], AbstractContextManager[None]] = partial(whole, stable_baselines3)
         try:
             with self._travel():
                 self.vector_env = venv = make()
@@ -262,19 +262,6 @@ class RookeryVecEnv(VecEnv):
                     "would step the other's. Return a new env at each call, not one made before."
                 )
             owners[place] = env_id
-
-
-@contextmanager
-def _sb3_by_value() -> Iterator[None]:
-    """Have what SB3 defines travel whole, instead of as names that a worker must import."""
-    if stable_baselines3.__name__ in cloudpickle.list_registry_pickle_by_value():
-        yield
-        return
-    cloudpickle.register_pickle_by_value(stable_baselines3)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(stable_baselines3)
 
 
 def _check_options(start_method: str | None, options: dict[str, Any]) -> None:

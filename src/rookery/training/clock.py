@@ -10,7 +10,20 @@ from rookery.vector.base import VectorEnv
 
 
 class Meter(ABC):
-    """Says how the time of collecting was spent."""
+    """Says how the time of collecting was spent, by counters of seconds that others keep."""
+
+    def __init__(self) -> None:
+        self._before = self._counters()
+
+    @abstractmethod
+    def _counters(self) -> tuple[float, ...]:
+        """Seconds so far."""
+
+    def _spent(self) -> list[float]:
+        """By how much each counter has grown since the last call."""
+        now, before = self._counters(), self._before
+        self._before = now
+        return [a - b for a, b in zip(now, before, strict=True)]
 
     @abstractmethod
     def lap(self, collect_s: float) -> dict[str, float]:
@@ -32,12 +45,10 @@ class CallerMeter(Meter):
     def __init__(self, collector: Collector, venv: VectorEnv) -> None:
         self._collector = collector
         self._venv = venv
-        self._before = self._counters()
+        super().__init__()
 
     def lap(self, collect_s: float) -> dict[str, float]:
-        counters = self._counters()
-        policy, stepping, *busy = (a - b for a, b in zip(counters, self._before, strict=True))
-        self._before = counters
+        policy, stepping, *busy = self._spent()
         # Shares work side by side, so the busiest one is what the step had to take.
         env = min(max(busy), stepping)
         return {"policy_s": policy, "env_s": env, "wait_s": stepping - env}
@@ -60,12 +71,10 @@ class WorkerMeter(Meter):
     def __init__(self, collector: Collector, runs_ahead: bool) -> None:
         self._collector = collector
         self._runs_ahead = runs_ahead
-        self._before = self._counters()
+        super().__init__()
 
     def lap(self, collect_s: float) -> dict[str, float]:
-        counters = self._counters()
-        policy, env = (a - b for a, b in zip(counters, self._before, strict=True))
-        self._before = counters
+        policy, env = self._spent()
         wait = collect_s if self._runs_ahead else max(collect_s - policy - env, 0.0)
         return {"policy_s": policy, "env_s": env, "wait_s": wait}
 

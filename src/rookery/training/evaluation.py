@@ -76,7 +76,7 @@ def evaluate(
     learned_with = algorithm.config.from_dict(config[algorithm.name])
     if num_envs is None:
         collector = algorithm.collector(learned_with, settings)
-        num_envs = settings.num_envs if collector == "caller" else min(settings.num_envs, episodes)
+        num_envs = settings.num_evaluation_envs(collector, episodes)
     with source.make(num_envs, **settings.vector_options()) as venv:
         spaces = venv.single_observation_space, venv.single_action_space
         policy = algorithm.make_policy(learned_with, *spaces, seed)

@@ -68,7 +68,7 @@ class InterruptShield:
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        is_urgent = self._pending is not None
+        again = self._pending is not None
         self._pending = number
-        if is_urgent and not self._holding:
+        if again and not self._holding:
             self._raise()

@@ -94,7 +94,7 @@ class Run:
         saved = time.perf_counter()
         while self.steps < settings.total_steps:
             began = time.perf_counter()
-            rollout = self.stage.collect()
+            rollout = self.collector.collect()
             with self._shield.hold():
                 self._learn(rollout, began, clock, journal)
                 if time.perf_counter() - saved > settings.checkpoint_interval_s:

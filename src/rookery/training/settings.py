@@ -94,6 +94,10 @@ class TrainSettings:
             "faults": self.faults(),
         }
 
+    def num_evaluation_envs(self, collector: CollectorName, episodes: int) -> int:
+        """How many envs play a run's evaluation: those of its training, if they are at hand."""
+        return self.num_envs if collector == "caller" else min(self.num_envs, episodes)
+
     def faults(self) -> FaultPolicy:
         """The settings that are about faults, as `make_vec` takes them."""
         names = ("on_fault", "max_restarts", "step_timeout_s", "reset_timeout_s")

@@ -15,7 +15,6 @@ from rookery.collect.workers import WorkerCollector
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError
 from rookery.learn.config import Config
-from rookery.rollout import Rollout
 from rookery.training.algorithms import Algorithm
 from rookery.training.clock import CallerMeter, Meter, WorkerMeter
 from rookery.training.env_states import capture_all, restore_all
@@ -36,7 +35,6 @@ class Stage(ABC):
         meter: knows how its time was spent.
         shield: keeps signals until they do no harm.
         runs_ahead: whether rollouts may be of older weights than the policy's.
-        unsaved: why envs have no states to save where the collector has none.
     """
 
     policy: Any
@@ -44,15 +42,14 @@ class Stage(ABC):
     meter: Meter
     shield: InterruptShield
     runs_ahead: bool = False
-    unsaved: str = "the run was broken off amid a step of the envs"
-
-    def collect(self) -> Rollout:
-        """Return the next rollout; Ctrl-C and SIGTERM take effect here."""
-        return self.collector.collect()
 
     @abstractmethod
-    def capture_envs(self) -> tuple[list[bytes] | None, str]:
-        """The state of every env, or None and why they cannot be had."""
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        """The state of every env, or None and why they cannot be had.
+
+        Args:
+            between_steps: whether the collector knows where it stands.
+        """
 
     @abstractmethod
     def restore_envs(self, states: list[bytes]) -> None:
@@ -98,8 +95,11 @@ class CallerStage(Stage):
             raise
         self.meter = CallerMeter(self.collector, venv)
 
-    def capture_envs(self) -> tuple[list[bytes] | None, str]:
-        return capture_all(self._venv)
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        if not between_steps:
+            return None, "the run was broken off amid a step of the envs"
+        states, reason = capture_all(self._venv)
+        return states, reason and f"the envs' states cannot be saved ({reason})"
 
     def restore_envs(self, states: list[bytes]) -> None:
         restore_all(self._venv, states)
@@ -116,31 +116,29 @@ class CallerStage(Stage):
 class WorkerStage(Stage):
     """Copies of the policy act in worker processes; no envs are beside theirs."""
 
-    unsaved = "envs of workers that collect by themselves are not saved"
-
     def __init__(
         self, source: EnvSource, config: Config, settings: TrainSettings,
-        make_policy: PolicyMaker, runs_ahead: bool,
+        make_policy: PolicyMaker, collector: CollectorName,
     ) -> None:  # fmt: skip
         self.shield = InterruptShield()
-        self.runs_ahead = runs_ahead
-        self._source, self._settings = source, settings
+        self.runs_ahead = collector == "async"
+        self._source, self._settings, self._collector_name = source, settings, collector
         self.collector = self._crew = WorkerCollector(
             **source.arguments(),
             policy=make_policy,
             num_envs=settings.num_envs,
             num_steps=config.num_steps,
-            mode="async" if runs_ahead else "sync",
+            mode="async" if self.runs_ahead else "sync",
             seed=env_seeds(settings.seed, settings.num_envs),
             max_policy_lag=settings.max_policy_lag,
             between_waits=self.shield.check,
             **settings.worker_options(),
         )
         self.policy = self._crew.policy
-        self.meter = WorkerMeter(self.collector, runs_ahead)
+        self.meter = WorkerMeter(self.collector, self.runs_ahead)
 
-    def capture_envs(self) -> tuple[list[bytes] | None, str]:
-        return None, self.unsaved
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        return None, "envs of workers that collect by themselves are not saved"
 
     def restore_envs(self, states: list[bytes]) -> None:
         raise ConfigError("envs of which workers collect by themselves take no states back")
@@ -150,7 +148,7 @@ class WorkerStage(Stage):
         """Close the envs of the training, and enter others, no more than there are episodes."""
         self.close()
         settings = self._settings
-        num_envs = min(settings.num_envs, episodes)
+        num_envs = settings.num_evaluation_envs(self._collector_name, episodes)
         with self._source.make(num_envs, **settings.vector_options()) as venv:
             yield venv
 
@@ -182,4 +180,4 @@ def open_stage(
 
     if collector == "caller":
         return CallerStage(source, algorithm, config, settings, make_policy)
-    return WorkerStage(source, config, settings, make_policy, collector == "async")
+    return WorkerStage(source, config, settings, make_policy, collector)

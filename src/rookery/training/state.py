@@ -89,15 +89,13 @@ def _restore_replay(run: Run, name: str | None) -> list[str]:
     return ["the replay was not saved and starts empty"] if run.learner.keeps_replay else []
 
 
-def _save_env_states(run: Run, is_between_steps: bool) -> tuple[str | None, str]:
+def _save_env_states(run: Run, between_steps: bool) -> tuple[str | None, str]:
     """Write the envs' states; return the file's name, or None and why there is none."""
     if not run.settings.save_env_states:
         return None, "the envs' states were not to be saved"
-    if not is_between_steps:
-        return None, run.stage.unsaved
-    states, reason = run.stage.capture_envs()
+    states, reason = run.stage.capture_envs(between_steps)
     if states is None:
-        return None, f"the envs' states cannot be saved ({reason})"
+        return None, reason
     path = run.run_dir.companions / f"env_states-{run.saves}.pkl"
     with whole_file(path) as file:
         pickle.dump(states, file)

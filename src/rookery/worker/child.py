@@ -84,7 +84,7 @@ class WorkerProcess:
         self._arrays: BatchArrays | None = None
         self._seeds: list[int | None] = [None] * len(env_ids)
         self._last_action: Callable[[int, int], Any] | None = None
-        self._between_waits: Callable[[], None] = _nothing
+        self._between_waits: Callable[[], None] = lambda: None
         self._oom_kills_before = oom_kills()
         self._go, self._done = Doorbell(), Doorbell()
         self._pipe, theirs = connection.Pipe()
@@ -198,13 +198,13 @@ class WorkerProcess:
         """
         self._last_action = last_action
 
-    def call_between_waits(self, function: Callable[[], None] | None) -> None:
+    def call_between_waits(self, function: Callable[[], None]) -> None:
         """Have something called ten times a second while this worker is waited for.
 
         Args:
-            function: what it raises ends the wait, which can be taken up again; None calls nothing.
+            function: what it raises ends the wait, which can be taken up again.
         """
-        self._between_waits = function or _nothing
+        self._between_waits = function
 
     def lend(self, block: SharedBlock) -> None:
         """Give it access to a block; what is installed afterwards finds its memory there."""
@@ -410,10 +410,6 @@ class WorkerProcess:
             return self._last_action(steps, env_id)
         assert self._arrays is not None
         return next(self._arrays.read_actions(env_id, env_id + 1))
-
-
-def _nothing() -> None:
-    return
 
 
 def _stack_pipe(policy: FaultPolicy) -> tuple[Connection | None, Connection | None]:
