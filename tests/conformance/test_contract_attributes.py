@@ -120,8 +120,9 @@ def test_frames_come_from_every_env(open_any: Open) -> None:
 
 
 def test_a_list_of_frames_is_given_back_by_the_wrapper_that_keeps_it(open_any: Open) -> None:
-    fn = partial(gym.wrappers.RenderCollection, Scripted(render_mode="rgb_array"))
-    venv = open_any([fn] * 2)
+    venv = open_any(
+        [lambda: gym.wrappers.RenderCollection(Scripted(render_mode="rgb_array"))] * 2
+    )
     assert venv.render_mode == "rgb_array_list"
     venv.reset()
     venv.step(np.zeros(2, int))

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.inbox import Inbox
+from rookery.env.row_reader import RowReader
 from rookery.env.infos import VectorInfos
-from rookery.env.outbox import Outbox
+from rookery.env.row_writer import RowWriter
 from rookery.env.slab import SEE_SLAB
 
 NUM_ENVS = 4
@@ -40,8 +40,8 @@ class Channel:
         space = spaces.Discrete(2)
         self.arrays = BatchArrays.in_memory(BatchSpaces(space, space, NUM_ENVS, num_buffers=1))
         slab = self.arrays.slab
-        self.boxes = [Outbox(slab, 0, [], travels) for _ in range(num_batches)]
-        self.inbox = Inbox(self.arrays)
+        self.boxes = [RowWriter(slab, 0, [], travels) for _ in range(num_batches)]
+        self.inbox = RowReader(self.arrays)
 
     def send(self, infos: list[dict[str, Any]]) -> list[Any]:
         """Post an info for each env; hear, and return, the news."""

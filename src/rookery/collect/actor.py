@@ -18,7 +18,7 @@ from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import assign, stack, take
-from rookery.worker.desk import Methods, Premises
+from rookery.worker.requests import Methods, WorkerParts
 
 
 class Report(NamedTuple):
@@ -55,9 +55,9 @@ class Part:
     stream: int
 
 
-def install_actor(premises: Premises, part: Part) -> Methods:
+def install_actor(parts: WorkerParts, part: Part) -> Methods:
     """Put an actor beside the envs of a worker."""
-    return {"collect": Actor(premises, part).collect}
+    return {"collect": Actor(parts, part).collect}
 
 
 class StoppedError(Exception):
@@ -65,7 +65,7 @@ class StoppedError(Exception):
 
 
 class Finals:
-    """The outbox of envs whose infos have no reader: keeps what episodes ended with, no more.
+    """The sink of envs whose infos have no reader: keeps what episodes ended with, no more.
 
     Attributes:
         t: the row that is being stepped.
@@ -79,12 +79,11 @@ class Finals:
         self.t = 0
         self.kept: list[tuple[int, int, Tree]] = []
 
-    def final(self, obs: Tree, info: dict[str, Any]) -> tuple[Tree]:
-        return (deepcopy(obs),)
+    def final(self, env_id: int, obs: Tree, info: dict[str, Any]) -> None:
+        self.kept.append((self.t, env_id, deepcopy(obs)))
 
     def post(self, env_id: int, info: dict[str, Any], final: Any = None) -> None:
-        if final is not None:
-            self.kept.append((self.t, env_id, final[0]))
+        return
 
     def joined(self, first_id: int, like: Tree) -> tuple[npt.NDArray[np.int64], Tree] | None:
         """What is kept, as `Report` has it."""
@@ -92,9 +91,6 @@ class Finals:
             return None
         index = np.array([(t, env_id - first_id) for t, env_id, _ in self.kept], np.int64)
         return index, stack([obs for _, _, obs in self.kept], like)
-
-    def keep(self, env_id: int) -> None:
-        return
 
     def clear(self, env_id: int) -> None:
         return
@@ -106,17 +102,17 @@ class Finals:
 class Actor:
     """Steps the envs of a batch T times per rollout, with its own copy of the policy."""
 
-    def __init__(self, premises: Premises, part: Part) -> None:
+    def __init__(self, parts: WorkerParts, part: Part) -> None:
         self._policy = policy = part.policy
         policy.use_stream(part.stream)
         board = RolloutBoard(part.shape, policy.model)
-        board.map(premises.memory)
+        board.map(parts.memory)
         self._weights, self._stop = board.weights, board.stop
-        self._batch = premises.batch
-        self._arrays = board.arrays_for(premises.arrays)
+        self._batch = parts.batch
+        self._arrays = board.arrays_for(parts.arrays)
         self._finals = Finals()
         self._batch.attach(
-            self._arrays, AutoresetMode.SAME_STEP, premises.progress, outbox=self._finals
+            self._arrays, AutoresetMode.SAME_STEP, parts.progress, sink=self._finals
         )
         self._first_id, self._num_steps = part.first_id, part.shape.num_steps
         buffers = range(part.shape.num_buffers)

@@ -144,7 +144,7 @@ class ActingArrays(BatchArrays):
 
     actions_now: Sequence[Any] | npt.NDArray[Any] = ()
 
-    def read_actions(self, first: int, last: int) -> Iterator[Any]:
+    def read_actions(self, env_ids: Sequence[int]) -> Iterator[Any]:
         return iter(self.actions_now)
 
 

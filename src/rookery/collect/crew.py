@@ -18,7 +18,7 @@ from rookery.memory import SharedBlock
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.vector.process import ProcessVectorEnv
-from rookery.worker.child import WorkerProcess
+from rookery.worker.carrier import WorkerCarrier
 from rookery.worker.protocol import INSTALL, NotFinishedError
 
 _LOOK_S = 0.1  # how often a wait for whoever is first looks after those that are slow
@@ -48,7 +48,7 @@ class Crew:
         shape: RolloutShape,
         between_waits: Callable[[], None],
     ) -> None:
-        self.workers: tuple[WorkerProcess, ...] = venv.workers
+        self.workers: tuple[WorkerCarrier, ...] = venv.workers
         self.shape = shape
         self.policy_s = self.env_s = 0.0
         self._policy = policy
@@ -94,24 +94,19 @@ class Crew:
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all envs; what they show is where the first buffer goes on from."""
         last = self.shape.num_buffers * self.shape.num_steps - 1
-        self._begin_all(
-            [
-                worker.request(
-                    "reset",
-                    last,
-                    list(seeds[worker.env_ids.start : worker.env_ids.stop]),
-                    None,
-                    None,
-                )
-                for worker in self.workers
-            ]
-        )
+        requests = []
+        for worker in self.workers:
+            ids = list(worker.env_ids)
+            own = list(seeds[ids[0] : ids[-1] + 1])
+            worker.note_seeds(own, None)
+            requests.append(worker.request("reset", last, ids, own, [None] * len(ids)))
+        self._begin_all(requests)
         self._finish_all()
 
     def begin(self, index: int, buffer: int) -> None:
         """Have a worker fill a buffer."""
         self._under_way.add(index)
-        self.workers[index].begin(self._requests[index][buffer])
+        self.workers[index].begin_call(self._requests[index][buffer])
 
     def finish(self, index: int) -> Report:
         """Wait for a worker that fills a buffer.
@@ -138,7 +133,7 @@ class Crew:
         Raises:
             WorkerDied, WorkerTimeout: when one of them failed meanwhile.
         """
-        pipes = {self.workers[index].pipe: index for index in self._under_way}
+        pipes = {self.workers[index].worker.channel.pipe: index for index in self._under_way}
         while True:
             ready = connection.wait(list(pipes), _LOOK_S)
             if ready:
@@ -164,11 +159,11 @@ class Crew:
     def _begin_all(self, requests: Sequence[Any]) -> None:
         for index, (worker, request) in enumerate(zip(self.workers, requests, strict=True)):
             self._under_way.add(index)
-            worker.begin(request)
+            worker.begin_call(request)
 
     def _finish(self, index: int) -> Any:
         try:
-            answer = self.workers[index].finish()
+            answer = self.workers[index].finish_call()
         except RookeryError:
             self._under_way.discard(index)
             raise
@@ -192,7 +187,7 @@ class Crew:
 def _end(
     owner_pid: int,
     venv: ProcessVectorEnv,
-    workers: Sequence[WorkerProcess],
+    workers: Sequence[WorkerCarrier],
     under_way: set[int],
     stop: Any,
 ) -> None:
@@ -215,7 +210,7 @@ def _end(
                 venv.close(terminate=True)
 
 
-def _all_over(workers: Sequence[WorkerProcess], under_way: set[int]) -> bool:
+def _all_over(workers: Sequence[WorkerCarrier], under_way: set[int]) -> bool:
     """Wait a moment for those that are to stop, and say whether all have.
 
     After a Ctrl-C a worker can be under way by our books alone: nothing will come from it.
@@ -223,7 +218,7 @@ def _all_over(workers: Sequence[WorkerProcess], under_way: set[int]) -> bool:
     deadline = time.perf_counter() + _STOP_GRACE_S
     for index in sorted(under_way):
         try:
-            workers[index].finish(deadline)
+            workers[index].finish_call(deadline)
         except NotFinishedError:
             return False
         except RookeryError:  # stopped, as it was told, or it failed where nobody reads any more

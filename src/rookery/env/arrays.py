@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
-from rookery.env import mail
 from rookery.env.freeform import FreeForm
 from rookery.env.slab import LENGTH, Slab, SlabFull, SlabShape
-from rookery.env.spaces import Array, FreeLeaf, Leaf, batched, flattened, leaves, rows
+from rookery.env.spaces import Array, FreeLeaf, Leaf, Writer, batched, flattened, leaves, rows
 from rookery.env.travel import pickled_for_workers
 from rookery.errors import SpaceError
 
@@ -41,7 +42,7 @@ class BatchSpaces:
     def slab_shape(self) -> SlabShape:
         """The shape of the slab at first."""
         is_free = _free(self.observation_space) or _free(self.action_space)
-        return SlabShape(tail_bytes=4096) if is_free else SlabShape()
+        return SlabShape(tail_bytes=4096, action_bytes=4096) if is_free else SlabShape()
 
     def columns(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Name -> (shape, dtype) of every array needed."""
@@ -57,7 +58,7 @@ class BatchSpaces:
             columns[f"action.{i}"] = ((n, _action_row_bytes(leaf)), np.dtype(np.uint8))
             columns[f"action_dtype.{i}"] = ((n,), np.dtype(np.int64))
         columns["reset_at"] = ((n,), np.dtype(np.int64))
-        return {**columns, **mail.columns(n), **self.slab_columns(self.slab_shape)}
+        return {**columns, **self.slab_columns(self.slab_shape)}
 
     def slab_columns(self, shape: SlabShape) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Name -> (shape, dtype) of the arrays of a slab of this shape."""
@@ -128,25 +129,33 @@ class ActionColumn:
             self._dtype_codes[env_ids] = view.dtype.num
             self._code = view.dtype.num if env_ids is ... else -1
 
-    def read(self, first: int, last: int) -> Array:
-        """A copy of rows ``first`` to ``last``, which an env may keep."""
-        return self._views[self._dtype_codes[first]][first:last].copy()
+    def read(self, env_ids: Sequence[int]) -> Array:
+        """A copy, which envs may keep, of rows that were written together."""
+        view = self._views[self._dtype_codes[env_ids[0]]]
+        if type(env_ids) is range:
+            return view[env_ids.start : env_ids.stop].copy()
+        return view[list(env_ids)]
 
 
 class FreeActions:
-    """The free values of actions: per env a row of lengths and encoded values.
+    """The free values of actions: per env a row of lengths and encoded values, or the values.
 
     Args:
         slab: where they lie.
         free_leaves: of the action space.
+        num_envs: how many envs.
+        keeps_objects: whether the envs live in this process, so that nothing need be encoded.
     """
 
-    def __init__(self, slab: Slab, free_leaves: Sequence[FreeLeaf]) -> None:
+    def __init__(
+        self, slab: Slab, free_leaves: Sequence[FreeLeaf], num_envs: int, keeps_objects: bool
+    ) -> None:
         self._slab = slab
         self._leaves = free_leaves
         self._forms = [FreeForm(leaf.space) for leaf in free_leaves]
+        self._objects: list[Any] | None = [None] * num_envs if keeps_objects else None
 
-    def leave_the_script(self) -> None:
+    def pickle_main_by_value(self) -> None:
         """From now on, write for readers that have not run the caller's script."""
         self._forms = [FreeForm(leaf.space, pickled_for_workers) for leaf in self._leaves]
 
@@ -162,16 +171,22 @@ class FreeActions:
                 raise SpaceError(
                     f"{leaf.path} must be a tuple of {len(env_ids)} values, got {column!r:.200}"
                 )
-        tails = [self._encoded(values) for values in zip(*columns, strict=True)]
+        values = list(zip(*columns, strict=True))
+        if self._objects is not None:
+            for env_id, own in zip(env_ids, values, strict=True):
+                self._objects[env_id] = own
+            return
+        tails = [self._encoded(own) for own in values]
         need_bytes = max(map(len, tails))
-        if need_bytes > self._slab.shape.tail_bytes:
+        if need_bytes > self._slab.shape.action_bytes:
             raise SlabFull(need_bytes)
         for env_id, tail in zip(env_ids, tails, strict=True):
             self._slab.action_tails[env_id].data[: len(tail)] = tail
 
-    def read(self, first: int, last: int) -> list[tuple[Any, ...]]:
-        """Per leaf, the values of envs ``first`` to ``last``."""
-        return list(zip(*[self._decoded(env_id) for env_id in range(first, last)], strict=True))
+    def read(self, env_ids: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Per leaf, the values of some envs."""
+        decoded = self._decoded if self._objects is None else self._objects.__getitem__
+        return list(zip(*[decoded(env_id) for env_id in env_ids], strict=True))
 
     def _encoded(self, values: Iterable[Any]) -> bytes:
         encoded = [form.encode(value) for form, value in zip(self._forms, values, strict=True)]
@@ -192,23 +207,28 @@ class BatchArrays:
     Args:
         spaces: what they hold.
         views: an array for each of ``spaces.columns()``.
+        keeps_objects: whether envs and caller share this very object, in one process; free values
+            then need no encoding.
 
     Attributes:
         obs: per buffer, the columns ``[n, *shape]`` of the observation's leaves, but the free ones.
         batched_obs: per buffer, the same arrays in the batched form of the observation space; None
             if there are free leaves.
-        free_obs: per free leaf of the observation, a list of the values that the caller read last.
+        free_obs: per free leaf of the observation, a list of the values that the caller read last,
+            or, where they need no encoding, that the envs wrote last.
         free_obs_forms: how each of these travels.
         reward: per buffer, float64 ``[n]``.
         terminated: per buffer, bool ``[n]``.
         truncated: per buffer, bool ``[n]``.
         reset_at: int64 ``[n]``, how many steps each env's batch had made at its last reset.
         slab: what has no column of its own.
-        mail: what single envs are told.
     """
 
-    def __init__(self, spaces: BatchSpaces, views: Mapping[str, Array]) -> None:
+    def __init__(
+        self, spaces: BatchSpaces, views: Mapping[str, Array], keeps_objects: bool = False
+    ) -> None:
         self.spaces = spaces
+        self.keeps_objects = keeps_objects
         buffers = range(spaces.num_buffers)
         num_leaves, free = len(_fixed(spaces.observation_space)), _free(spaces.observation_space)
         self.obs = [[views[f"obs{b}.{i}"] for i in range(num_leaves)] for b in buffers]
@@ -222,7 +242,6 @@ class BatchArrays:
         self.truncated = [views[f"truncated{b}"] for b in buffers]
         self.reset_at = views["reset_at"]
         self.slab = Slab(spaces.num_buffers, spaces.slab_shape, views)
-        self.mail = mail.Mailbox(views)
         self.actions = [
             ActionColumn(leaf, views[f"action.{i}"], views[f"action_dtype.{i}"])
             for i, leaf in enumerate(_fixed(spaces.action_space))
@@ -231,28 +250,43 @@ class BatchArrays:
         self._are_free = [
             isinstance(leaf, FreeLeaf) for leaf in leaves(spaces.action_space, _ACTION)
         ]
-        self._free_actions = FreeActions(self.slab, free) if free else None
+        self._free_actions = (
+            FreeActions(self.slab, free, spaces.num_envs, keeps_objects) if free else None
+        )
         is_leaf = [leaf.path for leaf in _fixed(spaces.action_space)] == [_ACTION]
         self._only_action = self.actions[0] if is_leaf else None
 
     @classmethod
     def in_memory(cls, spaces: BatchSpaces) -> BatchArrays:
         """Arrays of this process alone."""
-        return cls(
-            spaces, {n: np.zeros(shape, dtype) for n, (shape, dtype) in spaces.columns().items()}
-        )
+        views = {n: np.zeros(shape, dtype) for n, (shape, dtype) in spaces.columns().items()}
+        return cls(spaces, views, keeps_objects=True)
+
+    def free_writers(self, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
+        """What takes the values of an env's free leaves, in their order.
+
+        Args:
+            env_id: whose.
+            encoded: takes the encoded values, where they have to travel.
+        """
+        if self.keeps_objects:
+            return iter([partial(values.__setitem__, env_id) for values in self.free_obs])
+        return iter([_encoder(form, encoded) for form in self.free_obs_forms])
 
     def enlarge_slab_in_memory(self, shape: SlabShape) -> None:
         """Put a larger slab, of this process alone, in the place of the present one."""
         columns = self.spaces.slab_columns(shape)
         self.slab.enlarge(shape, {n: np.zeros(size, dtype) for n, (size, dtype) in columns.items()})
 
-    def observations(self, buffer: int, env_ids: Array | None = None) -> Any:
+    def observations(
+        self, buffer: int, env_ids: Array | None = None, copies_objects: bool = True
+    ) -> Any:
         """Copies of the observations of some envs, batched; the free values are those read last.
 
         Args:
             buffer: from which.
             env_ids: int64 ``[k]``; None means all.
+            copies_objects: False hands out the envs' own free values, where they were not encoded.
         """
         space, columns = self.spaces.observation_space, self.obs[buffer]
         if env_ids is None:
@@ -261,12 +295,14 @@ class BatchArrays:
         else:
             fixed = [column[env_ids] for column in columns]
             free = [tuple(values[i] for i in env_ids) for values in self.free_obs]
+        if self.keeps_objects and copies_objects:
+            free = deepcopy(free)
         return batched(space, _interleaved(space, fixed, free))
 
-    def leave_the_script(self) -> None:
+    def pickle_main_by_value(self) -> None:
         """From now on, actions are written for readers that have not run the caller's script."""
         if self._free_actions is not None:
-            self._free_actions.leave_the_script()
+            self._free_actions.pickle_main_by_value()
 
     def write_actions(self, actions: Any, env_ids: Any = ...) -> None:
         """Note a batch of actions, in the batched form of the action space.
@@ -294,21 +330,25 @@ class BatchArrays:
         for column, part in zip(self.actions, parts, strict=True):
             column.write(part, env_ids)
 
-    def read_actions(self, first: int, last: int) -> Iterator[Any]:
-        """The actions of envs ``first`` to ``last``, one by one, as a plain loop would see them."""
+    def read_actions(self, env_ids: Sequence[int]) -> Iterator[Any]:
+        """The actions of some envs, one by one, as a plain loop would see them."""
         if self._only_action is not None:
-            return iter(self._only_action.read(first, last))
+            return iter(self._only_action.read(env_ids))
         space = self.spaces.action_space
-        fixed = [column.read(first, last) for column in self.actions]
-        free = self._free_actions.read(first, last) if self._free_actions is not None else []
+        fixed = [column.read(env_ids) for column in self.actions]
+        free = self._free_actions.read(env_ids) if self._free_actions is not None else []
         return rows(space, batched(space, _interleaved(space, fixed, free)))
 
-    def copy_rows(self, env_ids: Sequence[int], source: int, target: int) -> list[Any]:
-        """Copy the observations of some envs from one buffer to another; return them, unbatched."""
-        ids = np.array(env_ids, np.int64)
+    def copy_rows(self, env_ids: Any, source: int, target: int) -> None:
+        """Copy the array part of the observations of some envs from one buffer to another."""
+        ids = list(env_ids)
         for new, old in zip(self.obs[target], self.obs[source], strict=True):
             new[ids] = old[ids]
-        return list(rows(self.spaces.observation_space, self.observations(source, ids)))
+
+    def row(self, env_id: int, buffer: int) -> Any:
+        """A copy of the observation of one env, unbatched."""
+        ids = np.array([env_id])
+        return next(rows(self.spaces.observation_space, self.observations(buffer, ids)))
 
     def close_rows(self, env_ids: Sequence[int], buffer: int) -> None:
         """Mark transitions as cut short: no reward, not terminated, truncated."""
@@ -317,7 +357,6 @@ class BatchArrays:
         self.terminated[buffer][ids] = False
         self.truncated[buffer][ids] = True
 
-    def ended(self, env_ids: Sequence[int], buffer: int) -> tuple[int, ...]:
-        """Those of some envs whose episode ended in the step that wrote a buffer."""
-        flags = self.terminated[buffer] | self.truncated[buffer]
-        return tuple(env_id for env_id in env_ids if flags[env_id])
+
+def _encoder(form: FreeForm, encoded: list[bytes]) -> Writer:
+    return lambda value: encoded.append(form.encode(value))

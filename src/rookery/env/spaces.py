@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
 
-from rookery.env.freeform import FreeForm
 from rookery.errors import SpaceError
 
 Array = npt.NDArray[Any]
@@ -113,14 +112,14 @@ def flattened(space: Space[Any], value: Any, path: str) -> list[Any]:
 
 
 def writer(
-    space: Space[Any], columns: Iterator[Array], free: list[bytes], row: int, path: str
+    space: Space[Any], columns: Iterator[Array], free: Iterator[Writer], row: int, path: str
 ) -> Writer:
     """A function that copies one observation into row ``row`` of the columns of ``space``.
 
     Args:
         space: the space of one observation.
         columns: arrays ``[n, *shape]`` in the order of :func:`leaves`, without those that are free.
-        free: takes the encoded values of the free leaves, in the order of :func:`leaves`.
+        free: what takes the values of each free leaf, in the order of :func:`leaves`.
         row: which row to write.
         path: what to call the root in messages.
     """
@@ -139,8 +138,7 @@ def writer(
             ]
         )
     if isinstance(leaves(space, path)[0], FreeLeaf):
-        encode = FreeForm(space).encode
-        return lambda value: free.append(encode(value))
+        return next(free)
     column = next(columns)[row : row + 1]
     return _array_writer(column, path) if column.ndim > 1 else _scalar_writer(column, path)
 

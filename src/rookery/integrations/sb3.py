@@ -274,8 +274,8 @@ def _check_options(start_method: str | None, options: dict[str, Any]) -> None:
 
 
 def _ids_in_this_process(venv: VectorEnv) -> list[int]:
-    shares = venv.statistics().shares
-    return [i for share in shares if share.pid == os.getpid() for i in share.env_ids]
+    carriers = venv.statistics().carriers
+    return [i for carrier in carriers if carrier.pid == os.getpid() for i in carrier.env_ids]
 
 
 def _adapter() -> Callable[[Any], Any]:

@@ -13,8 +13,6 @@ import os
 import sys
 import tempfile
 import uuid
-from multiprocessing import reduction
-from multiprocessing.connection import Connection
 from typing import Any
 
 _WINDOWS = sys.platform == "win32"
@@ -34,11 +32,10 @@ class SharedBlock:
         self._handle: Any = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
         self.memory = _map(self._handle, size_bytes)
 
-    def send(self, connection: Connection, pid: int) -> None:
-        """Give the process ``pid``, at the other end of ``connection``, access to this block."""
-        connection.send((self.size_bytes, self._handle))
-        if not _WINDOWS:
-            reduction.send_handle(connection, self._handle, pid)
+    @property
+    def address(self) -> tuple[int, Any]:
+        """Size in bytes and handle, from which another process can map it: see :meth:`map`."""
+        return self.size_bytes, self._handle
 
     def close(self) -> None:
         """Give up the handle and this reference to the memory. Arrays over it stay valid."""
@@ -48,16 +45,9 @@ class SharedBlock:
         self.memory = None
 
     @staticmethod
-    def receive(connection: Connection) -> Any:
-        """Map the block that the other end of ``connection`` sends; return its memory."""
-        size_bytes, handle = connection.recv()
-        if _WINDOWS:
-            return _map(handle, size_bytes)
-        handle = reduction.recv_handle(connection)
-        try:
-            return _map(handle, size_bytes)
-        finally:
-            os.close(handle)
+    def map(size_bytes: int, handle: Any) -> Any:
+        """Map a block that another process has made; return its memory."""
+        return _map(handle, size_bytes)
 
 
 def _map(handle: Any, size_bytes: int) -> Any:

@@ -54,9 +54,9 @@ class CallerMeter(Meter):
         return {"policy_s": policy, "env_s": env, "wait_s": stepping - env}
 
     def _counters(self) -> tuple[float, ...]:
-        shares = self._venv.statistics().shares
+        carriers = self._venv.statistics().carriers
         collector = self._collector
-        return (collector.policy_s, collector.env_s, *(share.busy_s for share in shares))
+        return (collector.policy_s, collector.env_s, *(carrier.busy_s for carrier in carriers))
 
 
 class WorkerMeter(Meter):

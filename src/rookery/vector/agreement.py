@@ -10,9 +10,8 @@ from gymnasium import Space
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
+from rookery.env.description import Description
 from rookery.errors import ConfigError, SpaceError
-from rookery.vector.share import Share
-from rookery.worker.protocol import Hello
 
 ObservationMode: TypeAlias = Any  # "same", "different" or (batched space, single space)
 
@@ -28,16 +27,21 @@ class Spaces:
 
 
 def agree(
-    shares: Sequence[Share], hellos: Sequence[Hello], observation_mode: ObservationMode
+    parts: Sequence[range], descriptions: Sequence[Description], observation_mode: ObservationMode
 ) -> Spaces:
     """Check that the envs' spaces go together, and batch them.
+
+    Args:
+        parts: of each carrier, the ids of its envs.
+        descriptions: of each carrier, what its envs are.
+        observation_mode: see :class:`rookery.ProcessVectorEnv`.
 
     Raises:
         SpaceError: when they do not.
         ConfigError: when the mode is none.
     """
-    num_envs = shares[-1].env_ids.stop
-    pairs = [pair for hello in hellos for pair in hello.spaces]
+    num_envs = parts[-1].stop
+    pairs = [pair for description in descriptions for pair in description.spaces]
     single, action = pairs[0]
     if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
         batched, single = observation_mode
@@ -46,7 +50,7 @@ def agree(
     elif observation_mode == "same":
         batched = batch_space(single, num_envs)
     elif observation_mode == "different":
-        batched = _batched_differing(_per_env(shares, hellos))
+        batched = _batched_differing(_per_env(parts, descriptions))
     else:
         raise ConfigError(
             "observation_mode must be 'same', 'different' or a pair of spaces, "
@@ -68,11 +72,11 @@ def _batched_differing(spaces: list[Any]) -> Any:
         raise SpaceError(f"The envs' observation spaces cannot be batched: {error}") from error
 
 
-def _per_env(shares: Sequence[Share], hellos: Sequence[Hello]) -> list[Any]:
+def _per_env(parts: Sequence[range], descriptions: Sequence[Description]) -> list[Any]:
     spaces = []
-    for share, hello in zip(shares, hellos, strict=True):
-        obs = [obs for obs, _ in hello.spaces]
-        spaces += obs if len(obs) == len(share.env_ids) else obs * len(share.env_ids)
+    for env_ids, description in zip(parts, descriptions, strict=True):
+        obs = [obs for obs, _ in description.spaces]
+        spaces += obs if len(obs) == len(env_ids) else obs * len(env_ids)
     return spaces
 
 

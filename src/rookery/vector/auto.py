@@ -173,7 +173,7 @@ def _step(venv: VectorEnv, actions: list[Any], most: int, limit: float) -> tuple
 
 
 def _busy_s(venv: VectorEnv) -> float:
-    return venv.statistics().shares[0].busy_s
+    return venv.statistics().carriers[0].busy_s
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -1,13 +1,14 @@
-"""What every vector env shares: the public calls and the state machine behind them.
+"""VectorEnv: the public calls and the state machine behind them.
 
-A vector env is a row of shares. A share owns some consecutive envs, in this process or in a worker,
-and knows four things: to begin a step, to begin a call, to finish, to stop. Nothing here depends on
-where a share lives, and no share knows about another.
+A vector env is a row of carriers. A carrier runs a batch of consecutive envs, in this thread or in a
+worker; nothing here depends on where, and no carrier knows about another. A step is an order to all
+envs and a wait for all; ``send`` and ``recv`` are orders to some and a wait for a few.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,31 +18,42 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rookery.env import mail
 from rookery.env.arrays import BatchArrays
-from rookery.env.inbox import Inbox
+from rookery.env.description import Description
 from rookery.env.seeding import consecutive_seeds
-from rookery.env.slab import News, SlabFull, SlabShape
+from rookery.env.slab import SlabFull, SlabShape
 from rookery.errors import (
-    ClosedError,
     ConfigError,
-    PendingCallError,
+    NoPendingCallError,
     RookeryError,
+    UsageError,
     WorkerError,
+    WorkerTimeout,
 )
 from rookery.vector.agreement import ObservationMode, agree
+from rookery.vector.carrier import Carrier
 from rookery.vector.crash import CrashRecorder
-from rookery.vector.nan import NanWatch
 from rookery.vector.options import Options, separated
-from rookery.vector.partial import PartialBatches
-from rookery.vector.share import Share
+from rookery.vector.pending import Ids, Pending
+from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, shut_down
-from rookery.vector.statistics import ShareStatistics, Statistics
-from rookery.vector.turn import Turn
-from rookery.worker.doorbell import Doorbell
-from rookery.worker.protocol import Hello
+from rookery.vector.statistics import CarrierStatistics, Statistics
+from rookery.worker.loop import Bell
+from rookery.worker.orders import (
+    IN_MESSAGE,
+    NO_SEED,
+    RESET,
+    SEED_IN_MESSAGE,
+    SINGLY,
+    STEP,
+    Order,
+    Orders,
+)
+from rookery.worker.protocol import NotFinishedError
 
 _OWN_CALLS = ("reset", "step", "close")
+_LOOK_S = 0.1  # how often carriers are looked after while some of their envs answer
+_MOST_SEED = 2**63  # that fits the word of an order
 
 
 class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
@@ -54,59 +66,76 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         metadata: of the first env, plus ``"autoreset_mode"``.
         autoreset_mode: what happens when an episode ends.
         observation_mode: how the envs' observation spaces were put together.
-        backend: ``"serial"`` or ``"process"``.
-        num_workers: how many worker processes there are.
+        backend: which carriers run the envs: ``"serial"``, ``"thread"``, ``"process"``, ...
+        num_workers: how many workers there are.
         choice: what ``backend="auto"`` chose, and why; None if it was not asked.
         crash_recorder: keeps what the envs are told, for reports of failures; None keeps nothing.
-        infos_per_env: True has ``reset`` and ``step`` return infos as a list with one dict for each
-            env, in place of Gymnasium's vector form.
     """
 
     backend: str
     choice: Any = None
     crash_recorder: CrashRecorder | None = None
-    infos_per_env: bool = False
 
     def _adopt(
         self,
-        shares: Sequence[Share],
-        hellos: Sequence[Hello],
+        carriers: Sequence[Carrier],
+        descriptions: Sequence[Description],
         autoreset_mode: AutoresetMode,
         observation_mode: ObservationMode,
     ) -> None:
-        """Take over shares whose envs are built: check their spaces and be ready for a reset."""
-        self._shares = tuple(shares)
-        self.num_envs = shares[-1].env_ids.stop
-        self.metadata = {**hellos[0].metadata, "autoreset_mode": autoreset_mode}
-        self.render_mode = hellos[0].render_mode
-        self.spec = hellos[0].spec
-        spaces = agree(shares, hellos, observation_mode)
+        """Take over carriers whose envs are built: check their spaces."""
+        self._carriers = tuple(carriers)
+        self.num_envs = carriers[-1].env_ids.stop
+        self.metadata = {**descriptions[0].metadata, "autoreset_mode": autoreset_mode}
+        self.render_mode = descriptions[0].render_mode
+        self.spec = descriptions[0].spec
+        spaces = agree([carrier.env_ids for carrier in carriers], descriptions, observation_mode)
         self.single_observation_space = spaces.single_observation_space
         self.single_action_space = spaces.single_action_space
         self.observation_space = spaces.observation_space
         self.action_space = spaces.action_space
         self.autoreset_mode = autoreset_mode
         self.observation_mode = observation_mode
-        self._buffer = 0
-        self._vector_steps = 0
-        self._nan_watch = NanWatch()
 
-    def _ready(self, arrays: BatchArrays, copy: bool, arrivals: Doorbell | None = None) -> None:
-        """Take over the arrays that the shares write to; from now on the env can be used.
+    def _ready(
+        self, arrays: BatchArrays, orders: Orders, copy: bool, arrivals: Bell | None = None
+    ) -> None:
+        """Take over the arrays that the carriers write to; from now on the env can be used.
 
         Args:
             arrays: of all envs.
-            copy: whether results are copied out of them.
-            arrivals: the bell that workers ring when an env has answered its mail.
+            orders: to all envs.
+            copy: whether results are copied out of the arrays.
+            arrivals: the bell that workers ring when an env has answered that was asked singly.
         """
-        self._arrays = arrays
-        self._copy = copy
-        self._num_buffers = arrays.spaces.num_buffers
-        self._inbox = Inbox(arrays)
-        self._partial = PartialBatches(arrays, self._shares, arrivals, self._inbox)
-        self._turn = Turn(self._shares, self._inbox.hear)
+        self._arrays, self._orders, self._arrivals = arrays, orders, arrivals
+        self._results = Results(arrays, copy)
+        for carrier in self._carriers:
+            carrier.hear = self._results.reader.hear
+        # What the calling thread steps itself comes last to begin, and first to finish.
+        self._finish_order = tuple(sorted(self._carriers, key=lambda c: not c.steps_in_caller))
+        self._carrier_of = np.zeros(self.num_envs, np.int64)
+        for i, carrier in enumerate(self._carriers):
+            self._carrier_of[carrier.env_ids.start : carrier.env_ids.stop] = i
+        self._pending = Pending(orders)
+        self._ended = np.zeros(self.num_envs, np.bool_)  # in the disabled mode, and not yet reset
+        self._vector_steps = self._single_steps = 0
+        self._looked = 0.0
+        self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
-        self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._shares)
+        self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._carriers)
+        self._pending.watch_forks()
+
+    @property
+    def infos_per_env(self) -> bool:
+        """Whether ``reset`` and ``step`` return infos as a list with one dict for each env, in
+        place of Gymnasium's vector form.
+        """
+        return self._results.infos_per_env
+
+    @infos_per_env.setter
+    def infos_per_env(self, value: bool) -> None:
+        self._results.infos_per_env = value
 
     # ---------------------------------------------------------------- reset
 
@@ -118,6 +147,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those that ``options["reset_mask"]`` selects.
 
+        After an error, or after an exception has interrupted another call, what that call left
+        under way is waited for and dropped.
+
         Args:
             seed: an int means ``seed + i`` for env ``i``; a sequence holds one, or None, for each.
             options: given to every env, without ``"reset_mask"`` (bool ``[num_envs]``); or a list
@@ -127,8 +159,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             Observations, batched, and infos in Gymnasium's vector form.
 
         Raises:
-            EnvFailed: when an env raises.
-            WorkerDied: when a worker process ends.
+            EnvFailed: when an env raises; all others were reset.
+            WorkerDied: when a worker ends.
         """
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
@@ -139,27 +171,50 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         options: Options = None,
     ) -> None:
         """Begin a reset; :meth:`reset_wait` returns its result."""
-        self._require_idle("reset")
-        seeds = consecutive_seeds(seed, self.num_envs)
-        options, mask = separated(options, self.num_envs)
-        if self.crash_recorder is not None:
-            self.crash_recorder.note_reset(seeds, options, mask)
-        buffer = self._next_buffer()
-        self._turn.begin(
-            "reset",
-            [
-                tuple(
-                    part[ids.start : ids.stop] if isinstance(part, list) else part
-                    for part in (buffer, seeds, options, mask)
-                )
-                for ids in self._ranges()
-            ],
-        )
+        with self._pending.beginning("reset"):
+            if self._pending.was_cut_short:
+                self._settle()
+            seeds = consecutive_seeds(seed, self.num_envs)
+            options, mask = separated(options, self.num_envs)
+            requests = self._prepared_resets(seeds, options, mask)
+            if self.crash_recorder is not None:
+                self.crash_recorder.note_reset(seeds, options, mask)
+            self._enlarge_slab_if_wanted()
+            for carrier in self._carriers:
+                ids = carrier.env_ids
+                own = None if mask is None else mask[ids.start : ids.stop]
+                carrier.note_seeds(seeds[ids.start : ids.stop], own)
+            self._ask_all("reset", RESET, mask, self._seed_words(seeds, options), requests)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
-        results = self._finish("reset", timeout)
-        return self._observations(), self._infos(results)
+        with self._pending.finishing("reset"):
+            self._wait_for_all("reset", timeout)
+            if self.autoreset_mode is AutoresetMode.DISABLED:
+                self._ended[self._pending.env_ids] = False
+            results = self._results.reset(self._has_infos())
+            self._pending.is_over()
+        return results
+
+    def _prepared_resets(
+        self, seeds: list[int | None], options: Options, mask: list[bool] | None
+    ) -> list[Any]:
+        """Requests that tell carriers what does not fit into words; None where nothing needs to."""
+        if options is None and not any(_is_large(seed) for seed in seeds):
+            return [None] * len(self._carriers)
+        own = options if isinstance(options, list) else [options] * self.num_envs
+        return [
+            carrier.prepare_reset(
+                {i: (seeds[i], own[i]) for i in carrier.env_ids if mask is None or mask[i]}
+            )
+            for carrier in self._carriers
+        ]
+
+    @staticmethod
+    def _seed_words(seeds: list[int | None], options: Options) -> Ids:
+        if options is not None or any(_is_large(seed) for seed in seeds):
+            return np.full(len(seeds), SEED_IN_MESSAGE)
+        return np.array([NO_SEED if seed is None else seed for seed in seeds], np.int64)
 
     # ---------------------------------------------------------------- step
 
@@ -175,22 +230,23 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             arrays are views, valid until the step after the next.
 
         Raises:
-            EnvFailed: when an env raises.
-            WorkerDied: when a worker process ends.
+            EnvFailed: when an env raises; all others were stepped.
+            WorkerDied: when a worker ends.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
         """Begin a step; :meth:`step_wait` returns its result."""
-        if self.closed or self._turn.pending is not None or self._partial.in_use:
-            self._require_idle("step")
-        if self._inbox.wanted is not None:
-            self._enlarge_slab()
-        self._write_actions(actions)
-        if self.crash_recorder is not None:
-            self.crash_recorder.note_step(actions)
-        self._turn.begin_step(self._next_buffer())
+        with self._pending.beginning("step"):
+            if self.autoreset_mode is AutoresetMode.DISABLED:
+                self._require_episodes("step", ...)
+            if self._results.reader.wanted is not None:
+                self._enlarge_slab_if_wanted()
+            self._write_actions(actions)
+            if self.crash_recorder is not None:
+                self.crash_recorder.note_step(actions)
+            self._ask_all("step", STEP)
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Wait for the step that :meth:`step_async` began.
@@ -199,57 +255,124 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             timeout: seconds; when they pass, a :class:`WorkerTimeout` is raised and the step goes
                 on: this method may be called again.
         """
-        results = self._finish("step", timeout)
-        self._vector_steps += 1
-        arrays, b = self._arrays, self._buffer
-        self._nan_watch.note_step(arrays.obs[b])
-        reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
-        obs = self._observations()
-        infos = self._infos(results)
-        if self._copy:
-            return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
-        return obs, reward, terminated, truncated, infos
+        with self._pending.finishing("step"):
+            self._wait_for_all("step", timeout)
+            results = self._results.step(self._has_infos())
+            if self.autoreset_mode is AutoresetMode.DISABLED:
+                self._ended = results[2] | results[3]
+            self._vector_steps += 1
+            self._pending.is_over()
+        return results
 
-    def _next_buffer(self) -> int:
-        self._buffer = (self._buffer + 1) % self._num_buffers
-        return self._buffer
+    def _ask_all(
+        self,
+        name: str,
+        kind: int,
+        mask: list[bool] | None = None,
+        seeds: Any = NO_SEED,
+        requests: Sequence[Any] = (),
+    ) -> None:
+        """Give all envs, or those of a mask, one order."""
+        results, buffer = self._results, self._results.next_buffer()
+        ids = None if mask is None else np.flatnonzero(mask)
+        if ids is not None:
+            results.carry_over(np.flatnonzero(~np.array(mask)), buffer)
+        results.begin(buffer, ids)
+        self._begin(name, Order(kind, buffer, self._orders.next_number(), ids, seeds), requests)
 
-    def _observations(self) -> Any:
-        """The observations of the present buffer, batched: copies, or views with copy=False."""
-        arrays, b = self._arrays, self._buffer
-        if arrays.free_obs:
-            self._inbox.read_free(b, range(self.num_envs))
-            return arrays.observations(b)
-        obs = arrays.batched_obs[b]
-        if not self._copy:
-            return obs
-        return obs.copy() if type(obs) is np.ndarray else arrays.observations(b)
+    def _begin(self, name: str, order: Order, requests: Sequence[Any] = ()) -> None:
+        """Begin an order to envs of several carriers; after an interruption, begin it again."""
+        begins = []
+        for carrier in self._carriers:
+            own = self._part_of(order, carrier)
+            if own is not None:
+                begins.append((carrier, own))
+        for carrier, request in zip(self._carriers, requests, strict=False):
+            if request is not None:
+                carrier.begin_call(request)
+                carrier.finish_call()
+        self._pending.begin(name, order.env_ids, begins)
 
-    def _infos(self, news: dict[int, News]) -> Any:
-        if self.infos_per_env:
-            if not news:
-                return [{} for _ in range(self.num_envs)]
-            return self._inbox.infos_per_env(self._buffer)
-        return self._inbox.infos(self._buffer) if news else {}
+    @staticmethod
+    def _part_of(order: Order, carrier: Carrier) -> Order | None:
+        """An order's part for the envs of one carrier; None if there is none."""
+        first, last = carrier.env_ids.start, carrier.env_ids.stop
+        if order.env_ids is None:
+            if type(order.seeds) is int:
+                return order
+            return order._replace(seeds=order.seeds[first:last])
+        inside = (order.env_ids >= first) & (order.env_ids < last)
+        if not inside.any():
+            return None
+        ids = order.env_ids[inside]
+        seeds = order.seeds if type(order.seeds) is int else order.seeds[ids]
+        numbers = order.numbers if type(order.numbers) is int else order.numbers[inside]
+        return order._replace(env_ids=ids, seeds=seeds, numbers=numbers)
+
+    def _wait_for_all(self, call: str, timeout: float | None) -> None:
+        """Wait until what was begun is done; raise the first failure, in the order of the envs."""
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        try:
+            for carrier in self._finish_order:
+                carrier.finish(deadline)
+        except NotFinishedError:
+            raise self._late(call, timeout) from None
+        if any(carrier.failures for carrier in self._carriers):
+            raise self._first_failure()
+
+    def _first_failure(self) -> RookeryError:
+        """The first failure, in the order of the envs; the call is over then."""
+        failures: dict[int, RookeryError] = {}
+        for carrier in self._carriers:
+            failures.update(carrier.failures)
+            carrier.forget()
+        self._pending.is_over()
+        error = failures[min(failures)]
+        self._record(error)
+        return error
+
+    def _late(self, call: str, timeout: float | None) -> WorkerTimeout:
+        late = np.flatnonzero(self._orders.asked != self._orders.answered).tolist()
+        again = "recv()" if call == "recv" else f"{call}_wait()"
+        return WorkerTimeout(
+            f"{call}: not finished within {timeout} s by envs {late}; they go on, and {again} may "
+            "be called again",
+            env_ids=late,
+            command=call,
+        )
+
+    def _has_infos(self) -> bool:
+        """Whether an env has told anything beside its columns."""
+        return self._orders.status.any() or bool(self._arrays.slab.added[self._results.buffer])
+
+    def _require_episodes(self, call: str, ids: Any) -> None:
+        """Refuse to step envs whose episodes are over, before any env is stepped."""
+        over = self._ended[ids]
+        if over.any():
+            envs = (np.flatnonzero(over) if ids is ... else ids[over]).tolist()
+            raise UsageError(
+                f"{call}: the episodes of envs {envs} have ended. With autoreset_mode='disabled', "
+                "reset them first: reset(options={'reset_mask': mask}). No env was stepped"
+            )
 
     def _write_actions(self, actions: Any, env_ids: Any = ...) -> None:
         try:
             self._arrays.write_actions(actions, env_ids)
         except SlabFull as full:
-            self._inbox.want(0, full.need_bytes)
-            self._enlarge_slab()
+            self._results.reader.want_actions(full.need_bytes)
+            self._enlarge_slab_if_wanted()
             self._arrays.write_actions(actions, env_ids)
 
-    def _enlarge_slab(self) -> None:
+    def _enlarge_slab_if_wanted(self) -> None:
         """Put a larger slab in the place of the present one; nothing in it is unread."""
-        shape, self._inbox.wanted = self._inbox.wanted, None
-        assert shape is not None
-        self._partial.quiesce()
-        self._partial.settle()
-        self._grow_slab(shape)
+        shape, self._results.reader.wanted = self._results.reader.wanted, None
+        if shape is not None:
+            for carrier in self._finish_order:
+                carrier.finish()
+            self._grow_slab(shape)
 
     def _grow_slab(self, shape: SlabShape) -> None:
-        """Make a larger slab and have every share go on with it."""
+        """Make a larger slab and have every carrier go on with it."""
         raise NotImplementedError
 
     # ---------------------------------------------------------------- partial batches
@@ -268,15 +391,19 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         Raises:
             PendingCallError: when an answer of one of them is still under way.
         """
-        self._require_nothing_pending("async_reset")
-        ids = self._partial.chosen(env_ids, "async_reset")
-        seeds = [consecutive_seeds(seed, self.num_envs)[i] for i in ids.tolist()]
-        for value in seeds:
-            if value is not None and not 0 <= value < 2**63:
+        ids = self._pending.choose(env_ids, "async_reset")
+        seeds = consecutive_seeds(seed, self.num_envs)
+        for value in (seeds[i] for i in ids.tolist()):
+            if value is not None and not 0 <= value < _MOST_SEED:
                 raise ConfigError(f"async_reset: a seed must lie in 0 to 2**63 - 1, got {value}")
         if self.crash_recorder is not None:
-            self.crash_recorder.note_resets(ids, seeds)
-        self._partial.tell(ids, mail.RESET, seeds)
+            self.crash_recorder.note_resets(ids, [seeds[i] for i in ids.tolist()])
+        mask = np.isin(np.arange(self.num_envs), ids).tolist()
+        for carrier in self._carriers:
+            part = slice(carrier.env_ids.start, carrier.env_ids.stop)
+            carrier.note_seeds(seeds[part], mask[part])
+        self._ended[ids] = False
+        self._ask_singly(ids, RESET, self._seed_words(seeds, None))
 
     def send(
         self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None
@@ -290,14 +417,21 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         Raises:
             PendingCallError: when an answer of one of them is still under way.
         """
-        self._require_nothing_pending("send")
-        ids = self._partial.chosen(env_ids, "send")
-        if self._inbox.wanted is not None and not self._partial.num_busy:
-            self._enlarge_slab()
+        ids = self._pending.choose(env_ids, "send")
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            self._require_episodes("send", ids)
+        if self._results.reader.wanted is not None and not self._pending.num_busy():
+            self._enlarge_slab_if_wanted()
         self._write_actions(actions, ids)
         if self.crash_recorder is not None:
             self.crash_recorder.note_step(actions, ids)
-        self._partial.tell(ids, mail.STEP)
+        self._ask_singly(ids, STEP)
+
+    def _ask_singly(self, ids: Ids, kind: int, seeds: Any = NO_SEED) -> None:
+        """Give some envs an order each."""
+        buffer = self._results.begin_singly(ids)
+        order = Order(kind | SINGLY, buffer, self._orders.numbers(len(ids)), ids, seeds)
+        self._begin("recv", order)
 
     def recv(
         self, min_envs: int = 1, timeout: float | None = None
@@ -319,24 +453,90 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             ConfigError: when fewer than ``min_envs`` were.
             WorkerError: when an env or a worker fails; other envs can still be received.
         """
-        self._require_nothing_pending("recv")
-        try:
-            ids = self._partial.receive(min_envs, timeout)
-        except WorkerError as error:
-            self._record(error)
-            raise
-        arrays, b = self._arrays, self._buffer
-        if arrays.free_obs:
-            self._inbox.read_free(b, ids.tolist())
-        infos = self._inbox.infos_per_env if self.infos_per_env else self._inbox.infos
-        return (
-            arrays.observations(b, ids),
-            arrays.reward[b][ids],
-            arrays.terminated[b][ids],
-            arrays.truncated[b][ids],
-            infos(b, ids),
-            ids,
+        self._pending.require_no_call("recv")
+        self._pending.begin_again()
+        num_busy = self._pending.num_busy()
+        if not num_busy:
+            raise NoPendingCallError("recv: no env was sent anything", "recv")
+        if not 1 <= min_envs <= num_busy:
+            raise ConfigError(
+                f"recv: min_envs is {min_envs}, but {num_busy} envs have an answer under way"
+            )
+        orders = self._orders
+        ids = self._wait_for_some(min_envs, timeout)
+        self._raise_failures(ids)
+        ids = ids[np.argsort(orders.answered_at[ids], kind="stable")]
+        results = self._results.some(ids)
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            self._ended[ids] = results[2] | results[3]
+        self._single_steps += int(np.count_nonzero(self._pending.steps[ids]))
+        orders.received[ids] = orders.asked[ids]
+        return (*results, ids)
+
+    def _wait_for_some(self, min_envs: int, timeout: float | None) -> Ids:
+        """Wait until enough envs have answered; ids of all that have, int64 ``[k]``."""
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        if self._arrivals is not None:
+            self._arrivals.forget_rings()
+        while True:
+            self._poll()
+            ready = self._orders.ready()
+            if len(ready) >= min_envs or (len(ready) and self._has_failed(ready)):
+                self._orders.fence()
+                return ready
+            if deadline is not None and time.perf_counter() >= deadline:
+                raise self._late("recv", timeout)
+            if self._arrivals is not None and not self._caller_has_work():
+                self._arrivals.wait(lambda: self._is_short(min_envs), deadline)
+
+    def _poll(self) -> None:
+        """Have carriers take in what has come, and step what is for this thread to step."""
+        now = time.perf_counter()
+        is_time = now - self._looked > _LOOK_S
+        if is_time:
+            self._looked = now
+        has_messages = _IN_MESSAGE in self._orders.status.tobytes()
+        for carrier in self._carriers:
+            if has_messages or is_time or carrier.steps_in_caller or carrier.needs_poll:
+                carrier.poll()
+
+    def _is_short(self, min_envs: int) -> bool:
+        """Whether to go on waiting; asked now and then."""
+        self._pending.begin_again()
+        for carrier in self._carriers:
+            carrier.poll()
+        ready = self._orders.ready()
+        return len(ready) < min_envs and not self._has_failed(ready)
+
+    def _caller_has_work(self) -> bool:
+        orders = self._orders
+        return any(
+            carrier.steps_in_caller
+            and (orders.asked != orders.answered)[carrier.env_ids.start : carrier.env_ids.stop].any()
+            for carrier in self._carriers
         )
+
+    def _has_failed(self, ready: Ids) -> bool:
+        return any(
+            env_id in carrier.failures for carrier in self._carriers if carrier.failures
+            for env_id in ready.tolist()
+        )
+
+    def _raise_failures(self, ids: Ids) -> None:
+        """Raise the first failure among envs that are ready; the other answers stay."""
+        for carrier in self._carriers:
+            if not carrier.failures:
+                continue
+            for env_id in ids.tolist():
+                error = carrier.failures.get(env_id)
+                if error is None:
+                    continue
+                same = [i for i, other in carrier.failures.items() if other is error]
+                for i in same:
+                    del carrier.failures[i]
+                self._orders.received[same] = self._orders.asked[same]
+                self._record(error)
+                raise error
 
     # ---------------------------------------------------------------- calls
 
@@ -347,18 +547,17 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call of every env's method; :meth:`call_wait` returns the results."""
-        self._require_idle("call")
+        self._pending.require_idle("call")
         if name in _OWN_CALLS:
             raise ConfigError(
                 f"call({name!r}) would pass by what this vector env knows of its envs; use its "
                 f"own {name}()"
             )
-        self._turn.begin("call", [(name, args, kwargs)] * len(self._shares))
+        self._request("call", [(name, args, kwargs)] * len(self._carriers))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that :meth:`call_async` began."""
-        results = self._finish("call", timeout)
-        return tuple(value for first_id in sorted(results) for value in results[first_id])
+        return tuple(value for values in self._answers("call", timeout) for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """The attribute ``name`` of every env."""
@@ -376,27 +575,25 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         Returns:
             A result for each of ``env_ids``, in their order.
         """
-        self._require_idle("apply")
+        self._pending.require_idle("apply")
         ids = list(range(self.num_envs)) if env_ids is None else [int(i) for i in env_ids]
         for env_id in ids:
             if not 0 <= env_id < self.num_envs:
                 raise ConfigError(f"apply: there is no env {env_id}, only 0 to {self.num_envs - 1}")
-        self._turn.begin("apply", [(function, ids)] * len(self._shares))
-        results = self._finish("apply", None)
-        by_id = dict(pair for pairs in results.values() for pair in pairs)
+        self._request("apply", [(function, ids)] * len(self._carriers))
+        by_id = dict(pair for pairs in self._answers("apply", None) for pair in pairs)
         return [by_id[env_id] for env_id in ids]
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
         """Set an attribute of every env: one value for all, or a list or tuple of one for each."""
-        self._require_idle("set_attr")
+        self._pending.require_idle("set_attr")
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ConfigError(f"set_attr got {len(values)} values for {self.num_envs} envs")
-        self._turn.begin(
-            "set_attr", [(name, values[ids.start : ids.stop]) for ids in self._ranges()]
-        )
-        self._finish("set_attr", None)
+        parts = [carrier.env_ids for carrier in self._carriers]
+        self._request("set_attr", [(name, values[ids.start : ids.stop]) for ids in parts])
+        self._answers("set_attr", None)
 
     def render(self) -> tuple[Any, ...]:
         """The rendered frame of every env."""
@@ -412,92 +609,116 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """A copy (in this process: the very one) of every env's generator."""
         return self.get_attr("np_random")
 
+    def _request(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:
+        """Begin a call of a method of every batch, with arguments for each."""
+        requests = [
+            carrier.request(method, *own) for carrier, own in zip(self._carriers, args, strict=True)
+        ]
+        self._pending.begin_call(method, list(zip(self._carriers, requests, strict=True)))
+
+    def _answers(self, method: str, timeout: float | None) -> list[Any]:
+        """Wait for a call; its results in the order of the envs, or the first failure."""
+        self._pending.require_call(method)
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        try:
+            answers = self._pending.finish_call(self._finish_order, deadline)
+        except NotFinishedError:
+            raise self._late(method, timeout) from None
+        for carrier in self._carriers:
+            answer = answers[carrier.env_ids.start]
+            if isinstance(answer, RookeryError):
+                self._record(answer)
+                raise answer
+        return [answers[carrier.env_ids.start] for carrier in self._carriers]
+
     # ---------------------------------------------------------------- watching
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers."""
-        return tuple(
-            share.pid for share in self.statistics().shares if share.pid != self._owner_pid
-        )
+        carriers = self.statistics().carriers
+        return tuple(carrier.pid for carrier in carriers if carrier.pid != self._owner_pid)
 
     @property
     def num_workers(self) -> int:
-        """How many worker processes there are."""
-        return len(self.pids)
+        """How many workers there are: processes or threads, without the calling one."""
+        return sum(not carrier.in_caller for carrier in self.statistics().carriers)
 
     def statistics(self) -> Statistics:
         """What was done so far, as a frozen snapshot; after ``close`` the last one."""
-        if self.closed:
+        if self._final_statistics is not None:
             return self._final_statistics
         return Statistics(
             vector_steps=self._vector_steps,
-            env_steps=self._vector_steps * self.num_envs,
-            shares=tuple(
-                ShareStatistics(pid=share.pid, env_ids=share.env_ids, busy_s=share.busy_s)
-                for share in self._shares
+            env_steps=self._vector_steps * self.num_envs + self._single_steps,
+            carriers=tuple(
+                CarrierStatistics(carrier.pid, carrier.env_ids, carrier.busy_s, carrier.steps_in_caller)
+                for carrier in self._carriers
             ),
         )
 
-    # ---------------------------------------------------------------- the state machine
+    # ---------------------------------------------------------------- ends
 
-    def _require_idle(self, call: str) -> None:
-        self._require_nothing_pending(call)
-        if self._partial.num_busy:
-            raise PendingCallError(
-                f"{call}: {self._partial.num_busy} envs still have an answer under way; recv() "
-                "returns it",
-                "recv",
-            )
-        self._partial.settle()
-
-    def _require_nothing_pending(self, call: str) -> None:
-        self._require_open(call)
-        self._turn.require_none(call)
-
-    def _require_open(self, call: str) -> None:
-        if self.closed:
-            raise ClosedError(f"{call}: this vector env is closed")
-
-    def _ranges(self) -> list[range]:
-        return [share.env_ids for share in self._shares]
-
-    def _finish(self, call: str, timeout: float | None) -> dict[int, Any]:
-        """Finish the call under way; results that are not empty, by the first id of their share."""
-        self._require_open(call)
-        try:
-            return self._turn.finish(call, timeout)
-        except RookeryError as error:
-            if self._turn.pending is None:  # it is over, not just late
-                self._arrays.slab.added.clear()
-                self._record(error)
-            raise
+    def _settle(self) -> None:
+        """Wait for what an interruption has left under way, and drop it."""
+        self._pending.begin_again()
+        for carrier in self._finish_order:
+            carrier.finish()
+        self._pending.finish_call(self._finish_order, None)
+        for carrier in self._carriers:
+            carrier.forget()
+        self._orders.received[:] = self._orders.asked
+        self._pending.is_over()
 
     def _record(self, error: RookeryError) -> None:
         if self.crash_recorder is not None and isinstance(error, WorkerError) and error.env_ids:
             self.crash_recorder.write(error)
 
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the envs and end the workers; called once, by ``close``.
+    def close(self, **kwargs: Any) -> None:
+        """Close the envs and end the workers; closing twice is fine.
 
         Args:
-            timeout: seconds to wait for a pending call and for the envs' own closing, 5 by default;
-                what is not done by then is terminated.
-            terminate: do not wait at all.
+            **kwargs: ``timeout``, seconds to wait for a pending call and for the envs' own closing,
+                5 by default, after which the workers are ended; ``terminate=True`` does not wait.
         """
+        super().close(**kwargs)
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close the envs and end the workers; called once, by ``close``."""
         if not hasattr(self, "_finalizer"):
             return
+        if os.getpid() != self._owner_pid:
+            self._pending.require_open("close")
+        self._pending.warn_if_under_way()
         self._finalizer.detach()
         grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
         self._final_statistics = self.statistics()
         self.closed = True
-        shares, unfinished = self._shares, self._turn.unfinished
+        self._pending.close()
+        carriers = self._carriers
         # Shared memory and semaphores go with the last reference to them.
-        del self._arrays, self._inbox, self._partial, self._shares, self._turn
-        shut_down(self._owner_pid, shares, unfinished, grace_s)
+        del self._arrays, self._orders, self._results, self._carriers, self._finish_order
+        del self._arrivals
+        shut_down(self._owner_pid, carriers, grace_s)
+
+    def __del__(self) -> None:
+        """The finalizer does what is to be done, once nobody has the vector env any more."""
 
     def __enter__(self) -> VectorEnv:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def __reduce__(self) -> Any:
+        raise UsageError(
+            "A vector env cannot be pickled or copied: its envs live in this process or in workers "
+            "of its own. Pass the function that makes it, and call that where it is needed"
+        )
+
+
+_IN_MESSAGE = bytes([IN_MESSAGE])
+
+
+def _is_large(seed: int | None) -> bool:
+    return seed is not None and not 0 <= seed < _MOST_SEED

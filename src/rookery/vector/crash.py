@@ -93,7 +93,7 @@ class CrashReport:
             batch.attach(arrays, self.autoreset_mode)
             for event in self.events:
                 if isinstance(event, Reset):
-                    batch.reset(0, event.seeds, event.options)
+                    batch.reset(0, [0], event.seeds, [_own_options(event.options)])
                 else:
                     arrays.write_actions(batched(env.action_space, iter(event.leaves)))
                     batch.step(0)
@@ -174,6 +174,10 @@ class CrashRecorder:
     def _keep(self, event: Reset | Step) -> None:
         self._forgotten = self._forgotten or len(self._events) == _MOST_EVENTS
         self._events.append(event)
+
+
+def _own_options(options: Any) -> Any:
+    return options[0] if isinstance(options, list) else options
 
 
 def _only(env_id: int) -> Any:

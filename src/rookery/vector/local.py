@@ -1,86 +1,137 @@
-"""LocalShare: envs stepped by the calling process itself."""
+"""LocalCarrier: envs stepped by the calling thread itself, while it waits for them."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rookery.env.batch import EnvBatch
-from rookery.errors import RookeryError
-from rookery.worker.protocol import ANSWER, DONE
+from rookery.env.slab import SEE_SLAB, News, SlabShape
+from rookery.errors import RookeryError, UsageError
+from rookery.worker.loop import OrderServer
+from rookery.worker.orders import DONE, IN_SLAB, RESET, Group, Order, Orders
+from rookery.worker.requests import RequestHandler
 
 
-class LocalShare:
-    """An EnvBatch as a share; what is begun is done when it is finished.
+class LocalCarrier:
+    """A batch in the calling thread.
 
     Args:
-        batch: the envs.
+        batch: the envs; it has its arrays already.
         env_ids: their indices in the vector env.
+        orders: to all envs of the vector env.
     """
 
-    def __init__(self, batch: EnvBatch, env_ids: range) -> None:
+    steps_in_caller = True
+    needs_poll = False
+
+    def __init__(self, batch: Any, env_ids: range, orders: Orders) -> None:
         self.env_ids = env_ids
         self.pid = os.getpid()
+        self.failures: dict[int, RookeryError] = {}
+        self.hear: Callable[[News], None] = lambda news: None
         self._batch = batch
-        self._told: dict[int, Any] = {}  # by envs that have answered their mail
-        self._begun: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+        self._part = orders.part(env_ids, None)
+        self._handler = RequestHandler(batch, None, None)  # type: ignore[arg-type]
+        self._server = OrderServer(batch, self._part, self._handler)
+        self._under_way: Group | None = None  # still there if it was cut short
+        self._is_torn = False  # something was cut short since the last reset of all envs
+        self._request: tuple[str, tuple[Any, ...]] | None = None
 
     @property
     def busy_s(self) -> float:
         """Seconds spent stepping."""
-        return self._batch.busy_s
+        return float(self._batch.busy_s)
 
-    def begin_step(self, buffer: int) -> None:
-        """Note a step of all envs."""
-        self._begun = (self._batch.step, (buffer,))
+    def begin(self, order: Order) -> None:
+        """Note an order; it is carried out when it is waited for."""
+        if order.kind & RESET and (order.env_ids is None or len(order.env_ids) == len(self.env_ids)):
+            self._is_torn = False
+        self._part.ask(order)
 
-    def request(self, method: str, *args: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """A call of a method of the batch."""
-        return getattr(self._batch, method), args
-
-    def begin(self, request: tuple[Callable[..., Any], tuple[Any, ...]]) -> None:
-        """Note what was requested."""
-        self._begun = request
-
-    def finish(self, deadline: float | None = None) -> Any:
-        """Do what was noted; a deadline cannot interrupt it."""
-        if self._begun is None:  # a Ctrl-C cut it short
-            return ()
-        method, args = self._begun
-        self._begun = None
-        return method(*args) or ()
-
-    def notify(self) -> None:
-        """Mail is answered when somebody waits for it."""
-
-    def obey_next(self) -> bool:
-        """Have the next env answer its mail; False if none has any."""
-        unanswered = self._batch.unanswered()
-        if not unanswered:
-            return False
-        env_id = unanswered[0]
+    def poll(self) -> None:
+        """Carry out the order that was given first; nothing if there is none."""
+        self._is_torn = self._is_torn or self._under_way is not None
+        group = self._under_way or self._part.next_group()
+        if group is None:
+            return
+        if self._is_torn:
+            self._refuse(group)
+            return
+        self._under_way = group
+        status, error = DONE, None
         try:
-            self._told[env_id] = self._batch.obey(env_id)
-        except RookeryError as error:
-            self._told[env_id] = error
-        status = DONE if self._told[env_id] is None else ANSWER
-        self._batch.mail.answer(env_id, status, time.perf_counter())
+            news = self._server.carry_out(group)
+            if news is not None:
+                status = IN_SLAB
+                if news is not SEE_SLAB:
+                    self.hear(news)
+        except RookeryError as failure:
+            error = failure
+        if error is not None:
+            self.failures[_env_of(error, group, self.env_ids)] = error
+        self._part.answer(group, status, time.perf_counter())
+        self._under_way = None
+
+    def finish(self, deadline: float | None = None) -> None:
+        """Carry out all orders; a deadline cannot interrupt them."""
+        while self._part.is_busy():
+            self.poll()
+
+    def forget(self) -> None:
+        """Drop what went wrong, and what was cut short."""
+        self.failures.clear()
+        self._request = None
+
+    def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
+        """The batch remembers them itself."""
+
+    def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
+        """A request that says, by env, seed and options of the reset that will be ordered."""
+        return "prepare_reset", (prepared,)
+
+    def request(self, method: str, *args: Any) -> tuple[str, tuple[Any, ...]]:
+        """A call of a method of the batch."""
+        return method, args
+
+    def begin_call(self, request: tuple[str, tuple[Any, ...]]) -> None:
+        """Note what was requested."""
+        self._request = request
+
+    def finish_call(self, deadline: float | None = None) -> Any:
+        """Do what was noted; a deadline cannot interrupt it."""
+        request, self._request = self._request, None
+        if request is None:
+            raise UsageError(
+                "The call was cut short by an interruption; make it again, or reset() all envs"
+            )
+        return self._handler.answer(*request)
+
+    def adopt_slab(self, shape: SlabShape) -> None:
+        """The batch sees the arrays that everybody has."""
+
+    def begin_close(self) -> bool:
+        """Note that the envs are to be closed."""
+        self._request = "close", ()
         return True
-
-    def fetch(self, env_id: int) -> Any:
-        """What an env that has answered its mail tells beside the arrays; raises its failure."""
-        told = self._told.pop(env_id)
-        if isinstance(told, RookeryError):
-            raise told
-        return told or ()
-
-    def check(self) -> None:
-        """The calling process is here."""
-
-    def settle(self) -> None:
-        """There is nothing to settle."""
 
     def stop(self, deadline: float) -> None:
         """Nothing is left to give back once the batch is closed."""
+
+    def _refuse(self, group: Group) -> None:
+        """Answer in place of envs of which an interruption has stepped some, and some not."""
+        ids = self.env_ids if group.env_ids is None else group.env_ids
+        self.failures[ids[0]] = UsageError(
+            "A call was cut short by an interruption after some of its envs had been stepped; "
+            "reset() all envs, and go on from there"
+        )
+        self._part.answer(group, DONE, time.perf_counter())
+        self._under_way = None
+
+
+def _env_of(error: RookeryError, group: Group, env_ids: range) -> int:
+    ids: Sequence[int] = getattr(error, "env_ids", ())
+    if ids:
+        return int(ids[0])
+    return env_ids[0] if group.env_ids is None else group.env_ids[0]

@@ -20,20 +20,20 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
 from rookery.env.travel import by_value
 from rookery.errors import ConfigError, PicklingError
-from rookery.vector.agreement import ObservationMode
+from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.base import VectorEnv
+from rookery.vector.carrier import Carrier
 from rookery.vector.cpus import usable_cpus
-from rookery.vector.local import LocalShare
+from rookery.vector.local import LocalCarrier
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
-from rookery.vector.share import Share
 from rookery.worker.board import Board
-from rookery.worker.child import WorkerProcess
+from rookery.worker.carrier import WorkerCarrier
 from rookery.worker.doorbell import Doorbell
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
-from rookery.worker.protocol import Assignment, Errand, Hello
-from rookery.worker.supervisor import SupervisedWorker
+from rookery.worker.process import WorkerProcess
+from rookery.worker.protocol import Assignment, BatchMaker, WorkerSpec
 
 _START_GRACE_S = 1.0
 
@@ -98,105 +98,103 @@ class ProcessVectorEnv(VectorEnv):
         num_workers = _count_workers(len(recipes), num_workers, isolate, caller_steps)
         ranges = split(len(recipes), num_workers + caller_steps)
         local, remote = (ranges[0], ranges[1:]) if caller_steps else (None, ranges)
-        errands = _make_errands(recipes, remote, method, threads_per_worker)
-        workers: list[WorkerProcess | SupervisedWorker] = []
+        specs = _make_specs(recipes, remote, method, threads_per_worker)
+        carriers: list[WorkerCarrier] = []
         batch = None
-        self._arrivals = arrivals = Doorbell()
+        self._arrivals_bell = arrivals = Doorbell()
         self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
         try:
-            for ids, errand in zip(remote, errands, strict=True):
-                name = recipes[ids.start].name
+            for ids, spec in zip(remote, specs, strict=True):
                 start = partial(
                     WorkerProcess,
                     method,
                     threads_per_worker,
-                    errand,
-                    ids,
-                    name,
-                    faults,
+                    spec,
+                    f"rookery-{ids.start}",
                     arrivals,
+                    faults.has_deadline,
                     tuple(preload),
                 )
-                workers.append(SupervisedWorker(start, faults) if faults.restarts else start())
+                carriers.append(WorkerCarrier(start, ids, recipes[ids.start].name, faults))
             if local is not None:
                 batch = EnvBatch(recipes[local.start : local.stop], 0)
-            self._assemble(batch, workers, mode, observation_mode, copy, faults.restarts)
+            self._assemble(batch, carriers, mode, observation_mode, copy, faults)
             if method != "fork":
-                self._arrays.leave_the_script()
-            if not faults.restarts:  # workers to come find it by its name
-                self._nameless()
+                self._arrays.pickle_main_by_value()
         except BaseException:
             self._nameless()
             if batch is not None:
                 batch.close()
             deadline = time.perf_counter() + _START_GRACE_S
-            for worker in workers:
-                worker.stop(deadline)
+            for carrier in carriers:
+                carrier.stop(deadline)
             raise
 
     @property
-    def workers(self) -> tuple[WorkerProcess, ...]:
-        """The workers, for a collector that has them act by themselves.
+    def workers(self) -> tuple[WorkerCarrier, ...]:
+        """The carriers of workers, for a collector that has them act by themselves.
 
         Raises:
             ConfigError: when the calling process steps envs too, or workers may be replaced.
         """
-        workers = [share for share in self._shares if isinstance(share, WorkerProcess)]
-        if len(workers) != len(self._shares):
+        if self._faults.restarts or any(carrier.steps_in_caller for carrier in self._carriers):
             raise ConfigError("only plain workers can act by themselves")
-        return tuple(workers)
+        return tuple(self._carriers)  # type: ignore[arg-type]
 
     def _assemble(
         self,
         batch: EnvBatch | None,
-        workers: Sequence[WorkerProcess | SupervisedWorker],
+        workers: Sequence[WorkerCarrier],
         mode: AutoresetMode,
         observation_mode: ObservationMode,
         copy: bool,
-        restarts: bool,
+        faults: FaultPolicy,
     ) -> None:
-        arrivals = self._arrivals
-        hellos = [worker.hello() for worker in workers]
-        shares: list[Share] = [*workers]
+        """Wait for the workers' envs, and give everybody their part of the arrays."""
+        descriptions = [worker.describe() for worker in workers]
+        parts = [worker.env_ids for worker in workers]
         if batch is not None:
-            hellos.insert(0, Hello.of(batch.envs))
-            shares.insert(0, LocalShare(batch, range(len(batch.envs))))
-        self._adopt(shares, hellos, mode, observation_mode)
-        spaces = BatchSpaces(
-            self.single_observation_space,
-            self.single_action_space,
-            self.num_envs,
+            descriptions.insert(0, batch.describe())
+            parts.insert(0, batch.ids)
+        spaces = agree(parts, descriptions, observation_mode)
+        batch_spaces = BatchSpaces(
+            spaces.single_observation_space,
+            spaces.single_action_space,
+            parts[-1].stop,
             # A worker that dies may have torn a row; the other buffer still has the last one.
-            num_buffers=1 if copy and not restarts else 2,
+            num_buffers=1 if copy and not faults.restarts else 2,
         )
-        self._board = board = Board(spaces, len(workers))
+        self._faults = faults
+        self._board = board = Board(batch_spaces, len(workers))
         board.allocate()
+        carriers: list[Carrier] = [*workers]
+        if batch is not None:
+            batch.attach(board.arrays, mode, travels=False)
+            carriers.insert(0, LocalCarrier(batch, batch.ids, board.orders))
         try:
             for index, worker in enumerate(workers):
-                worker.assign(Assignment(spaces, mode, len(workers), index), board)
+                assignment = Assignment(batch_spaces, mode, len(workers), index, worker.env_ids)
+                worker.assign(assignment, board, board.arrays, board.orders)
         except BaseException:
             board.release()
             raise
-        if not restarts:
-            board.release()
-        if batch is not None:
-            batch.attach(board.arrays, mode)
-        self._restarts = restarts
-        self._ready(board.arrays, copy, arrivals)
+        self._adopt(carriers, descriptions, mode, observation_mode)
+        self._ready(board.arrays, board.orders, copy, self._arrivals_bell)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._board.enlarge_slab(shape)
-        for share in self._shares:
-            if isinstance(share, (WorkerProcess, SupervisedWorker)):
-                share.adopt_slab(shape)
-        if not self._restarts:
-            self._board.release()
+        for carrier in self._carriers:
+            carrier.adopt_slab(shape)
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        if hasattr(self, "_board"):
-            del self._board, self._arrivals
-            self._nameless()
-        super().close_extras(timeout, terminate)
+        board = getattr(self, "_board", None)
+        try:
+            super().close_extras(timeout, terminate)
+        finally:
+            if board is not None and self.closed:
+                board.release()
+                del self._board, self._arrivals_bell
+                self._nameless()
 
 
 def split(num_envs: int, num_parts: int) -> list[range]:
@@ -227,40 +225,39 @@ def _count_workers(
     return min(num_workers, num_envs - caller_steps)
 
 
-def _make_errands(
+def _make_specs(
     recipes: list[EnvRecipe], ranges: list[range], method: str, threads: int | None
-) -> list[Errand | bytes]:
+) -> list[WorkerSpec | bytes]:
     """What each worker is told; pickled now, so that nothing has started if that fails."""
     registered = registrations.collect()
     environment = {**os.environ, **thread_variables(threads)}
-    errands = [
-        Errand(
-            recipes[ids.start : ids.stop], ids.start, registered, environment, _working_directory()
-        )
-        for ids in ranges
+    makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in ranges]
+    specs = [
+        WorkerSpec(maker, registered, environment, _working_directory()) for maker in makers
     ]
-    return [errand if method == "fork" else _pickled(errand) for errand in errands]
+    return [spec if method == "fork" else _pickled(spec) for spec in specs]
 
 
-def _pickled(errand: Errand) -> bytes:
+def _pickled(spec: WorkerSpec) -> bytes:
     try:
-        return by_value(errand)
+        return by_value(spec)
     except Exception as error:
-        raise _cannot_travel(errand, error) from error
+        raise _cannot_travel(spec.make_batch, error) from error
 
 
-def _cannot_travel(errand: Errand, error: Exception) -> PicklingError:
-    env_id, recipe, what = _culprit(errand)
+def _cannot_travel(maker: BatchMaker, error: Exception) -> PicklingError:
+    env_id, recipe, what = _culprit(maker)
     return PicklingError(
         f"Env {env_id} ({recipe.name}) cannot be sent to a worker process, because of {what} "
         f"({error}). Ways out: build it in the worker with rookery.Deferred(factory, ...), inherit "
-        "it with start_method='fork', or keep the envs in this process with backend='serial'."
+        "it with start_method='fork', or keep the envs in this process with backend='serial' or "
+        "backend='thread'."
     )
 
 
-def _culprit(errand: Errand) -> tuple[int, EnvRecipe, str]:
+def _culprit(maker: BatchMaker) -> tuple[int, EnvRecipe, str]:
     """Env, recipe and the path to what in it cannot be pickled."""
-    for env_id, recipe in enumerate(errand.recipes, errand.first_id):
+    for env_id, recipe in enumerate(maker.recipes, maker.first_id):
         parts = [("env", recipe.source), ("wrappers", recipe.wrappers)]
         parts += [(f"env_kwargs[{name!r}]", value) for name, value in recipe.kwargs.items()]
         for name, value in parts:
@@ -269,7 +266,7 @@ def _culprit(errand: Errand) -> tuple[int, EnvRecipe, str]:
                 path, part = culprit
                 kind = f"{type(part).__module__}.{type(part).__qualname__}"
                 return env_id, recipe, f"{path}: {kind.removeprefix('builtins.')}"
-    return errand.first_id, errand.recipes[0], "its recipe"
+    return maker.first_id, maker.recipes[0], "its recipe"
 
 
 def _forget_name(owner_pid: int, bell: Doorbell) -> None:

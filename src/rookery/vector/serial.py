@@ -1,4 +1,4 @@
-"""SerialVectorEnv: all envs in the calling process; the reference that every carrier must equal."""
+"""SerialVectorEnv: all envs in the calling thread; the reference that every carrier must equal."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
-from rookery.vector.local import LocalShare
+from rookery.vector.local import LocalCarrier
 from rookery.vector.modes import parse_autoreset_mode
-from rookery.worker.protocol import Hello
+from rookery.worker.orders import Orders
 
 
 class SerialVectorEnv(VectorEnv):
-    """A vector env that steps its envs one after the other, in the calling process.
+    """A vector env that steps its envs one after the other, in the calling thread.
 
     Args:
         env_fns: one callable per env (or ids, EnvSpecs or recipes).
@@ -45,8 +45,9 @@ class SerialVectorEnv(VectorEnv):
         mode = parse_autoreset_mode(autoreset_mode)
         self._batch = batch = EnvBatch(as_recipes(env_fns), first_id=0)
         try:
-            share = LocalShare(batch, range(len(env_fns)))
-            self._adopt([share], [Hello.of(batch.envs)], mode, observation_mode)
+            orders = Orders.in_memory(len(batch.envs), num_workers=0)
+            carrier = LocalCarrier(batch, batch.ids, orders)
+            self._adopt([carrier], [batch.describe()], mode, observation_mode)
             spaces = BatchSpaces(
                 self.single_observation_space,
                 self.single_action_space,
@@ -55,7 +56,7 @@ class SerialVectorEnv(VectorEnv):
             )
             arrays = BatchArrays.in_memory(spaces)
             batch.attach(arrays, mode)
-            self._ready(arrays, copy)
+            self._ready(arrays, orders, copy)
         except BaseException:
             batch.close()
             raise

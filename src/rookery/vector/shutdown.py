@@ -7,57 +7,72 @@ import time
 from collections.abc import Sequence
 
 from rookery.errors import RookeryError, WorkerDied
-from rookery.vector.share import Share
+from rookery.vector.carrier import Carrier
 from rookery.worker.protocol import NotFinishedError
 
 CLOSE_GRACE_S = 5.0
+_STEP_S = 0.01  # how long one carrier is waited for while others may have answered
 
 
-def shut_down(
-    owner_pid: int,
-    shares: Sequence[Share],
-    unfinished: Sequence[Share] = (),
-    grace_s: float = CLOSE_GRACE_S,
-) -> None:
-    """Close the envs and stop the shares; the first error of an env is raised at the end."""
+def shut_down(owner_pid: int, carriers: Sequence[Carrier], grace_s: float = CLOSE_GRACE_S) -> None:
+    """Close the envs and stop the carriers; the first error of an env is raised at the end.
+
+    What is under way is waited for. A carrier that hangs keeps no other from closing its envs.
+    """
     if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
         return
     deadline = time.perf_counter() + grace_s
     errors: list[RookeryError] = []
-    closing = []
     try:
-        for share in shares:
-            busy = share in unfinished and _is_late(_outcome(share, deadline))
-            if not busy and _begun_closing(share):
-                closing.append(share)
-        for share in closing:
-            error = _outcome(share, deadline)
-            # A worker that has died is closed enough; whoever used it was told, or did not care.
-            if isinstance(error, RookeryError) and not isinstance(error, WorkerDied):
-                errors.append(error)
+        closing = _begin_all(carriers, deadline)
+        while closing:
+            closing = [carrier for carrier in closing if not _has_closed(carrier, errors)]
+            if time.perf_counter() >= deadline:
+                break
     finally:
-        for share in shares:
-            share.stop(deadline)
+        _stop_all(carriers, deadline)
     if errors:
         raise errors[0]
 
 
-def _outcome(share: Share, deadline: float) -> Exception | None:
-    """What went wrong in what the share was doing; a NotFinishedError if it goes on."""
+def _begin_all(carriers: Sequence[Carrier], deadline: float) -> list[Carrier]:
+    """Begin to close every carrier, as soon as its envs have done what they were asked."""
+    waiting, closing = list(carriers), []
+    while waiting:
+        still = []
+        for carrier in waiting:
+            try:
+                carrier.finish(min(time.perf_counter() + _STEP_S, deadline))
+            except NotFinishedError:
+                if time.perf_counter() < deadline:
+                    still.append(carrier)
+                continue
+            if carrier.begin_close():
+                closing.append(carrier)
+        waiting = still
+    return closing
+
+
+def _has_closed(carrier: Carrier, errors: list[RookeryError]) -> bool:
+    """Whether a carrier's envs are closed; if not, it was given a moment."""
     try:
-        share.finish(deadline)
-    except (NotFinishedError, RookeryError) as error:
-        return error
-    return None
-
-
-def _is_late(outcome: Exception | None) -> bool:
-    return isinstance(outcome, NotFinishedError)
-
-
-def _begun_closing(share: Share) -> bool:
-    try:
-        share.begin(share.request("close"))
-    except RookeryError:  # it has died already
+        carrier.finish_call(time.perf_counter() + _STEP_S)
+    except NotFinishedError:
         return False
+    except WorkerDied:  # closed enough; whoever used it was told, or did not care
+        return True
+    except RookeryError as error:
+        errors.append(error)
     return True
+
+
+def _stop_all(carriers: Sequence[Carrier], deadline: float) -> None:
+    """Stop every carrier, also when an interruption keeps one from being stopped gently."""
+    left = list(carriers)
+    try:
+        while left:
+            left[0].stop(deadline)
+            del left[0]
+    finally:
+        for carrier in left:
+            carrier.stop(0.0)

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class ShareStatistics:
-    """One process's part.
+class CarrierStatistics:
+    """One carrier's part.
 
     Attributes:
-        pid: its process id; the caller's own for a share that is stepped there.
+        pid: the process in which its envs are; the caller's own for threads and for what the
+            caller steps itself.
         env_ids: its envs.
         busy_s: seconds spent stepping them.
+        in_caller: whether the calling thread steps them itself.
     """
 
     pid: int
     env_ids: range
     busy_s: float
+    in_caller: bool
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,10 @@ class Statistics:
 
     Attributes:
         vector_steps: calls of ``step``.
-        env_steps: steps of single envs.
-        shares: per process, the calling one included if it steps.
+        env_steps: steps of single envs, by ``step`` or by ``send``.
+        carriers: per worker, and for the calling thread if it steps.
     """
 
     vector_steps: int
     env_steps: int
-    shares: tuple[ShareStatistics, ...]
+    carriers: tuple[CarrierStatistics, ...]

@@ -1,20 +1,12 @@
-"""Deadlines: notices an env that steps or resets for too long, and asks where it hangs."""
+"""Deadlines: notices an env that steps or resets for too long."""
 
 from __future__ import annotations
 
-import os
 import time
-from multiprocessing import connection
-from multiprocessing.connection import Connection
 from typing import Any
 
 from rookery.env.batch import IDLE
 from rookery.worker.faults import FaultPolicy
-from rookery.worker.protocol import STACK_SIGNAL
-
-_STACK_WAIT_S = 1.0  # for the first words; a process that is stopped or gone never answers
-_STACK_PAUSE_S = 0.05  # without a word: it has said all
-_CHUNK_BYTES = 65536
 
 
 class Deadlines:
@@ -32,22 +24,18 @@ class Deadlines:
             "step": policy.step_timeout_s,
             "reset": policy.reset_timeout_s,
         }
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, with a new command."""
         self._seen: Any = None
         self._since = 0.0
 
     def late(self, progress: Any) -> tuple[int, str, float] | None:
         """Env, command and time-out in seconds if the env noted in ``progress`` is late.
 
-        One command may be many steps of the same env: steps and letters tell them apart.
+        One command may be many steps of the same env: the counts beside the word tell them apart.
         """
         now = time.perf_counter()
-        word, steps, letters = progress
-        if (word, steps, letters) != self._seen:
-            self._seen, self._since = (word, steps, letters), now
+        word, steps, orders = progress
+        if (word, steps, orders) != self._seen:
+            self._seen, self._since = (word, steps, orders), now
         if word == IDLE:
             return None
         command = "step" if word > 0 else "reset"
@@ -55,15 +43,3 @@ class Deadlines:
         if limit_s is None or now - self._since <= limit_s:
             return None
         return abs(word) - 1, command, limit_s
-
-
-def python_stack(pid: int, stacks: Connection | None) -> str:
-    """The stack of every Python thread of a process that registered for it, even in native code."""
-    if STACK_SIGNAL is None or stacks is None:
-        return "(this platform cannot show the stack of another process)"
-    os.kill(pid, STACK_SIGNAL)
-    text, patience_s = b"", _STACK_WAIT_S
-    while connection.wait([stacks], patience_s):
-        text += os.read(stacks.fileno(), _CHUNK_BYTES)
-        patience_s = _STACK_PAUSE_S
-    return text.decode(errors="replace").strip() or "(the process did not answer)"

@@ -21,6 +21,8 @@ class FaultPolicy:
         reset_timeout_s: the longest that one env's reset may take; None means for ever.
         max_worker_rss_mb: a worker whose resident memory exceeds this is replaced when the next
             episode of one of its envs ends; None means never. Needs ``on_fault="restart"``.
+        make_timeout_s: the longest that a worker may take to start and build its envs; None means
+            for ever.
     """
 
     on_fault: Literal["raise", "restart"] = "raise"
@@ -29,13 +31,20 @@ class FaultPolicy:
     step_timeout_s: float | None = None
     reset_timeout_s: float | None = None
     max_worker_rss_mb: float | None = None
+    make_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.on_fault not in ("raise", "restart"):
             raise ConfigError(f"on_fault must be 'raise' or 'restart', got {self.on_fault!r}")
         if self.max_restarts < 0:
             raise ConfigError(f"max_restarts must not be negative, got {self.max_restarts}")
-        for name in ("window_s", "step_timeout_s", "reset_timeout_s", "max_worker_rss_mb"):
+        for name in (
+            "window_s",
+            "step_timeout_s",
+            "reset_timeout_s",
+            "make_timeout_s",
+            "max_worker_rss_mb",
+        ):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigError(f"{name} must be positive, got {value}")
@@ -49,5 +58,6 @@ class FaultPolicy:
 
     @property
     def has_deadline(self) -> bool:
-        """Whether steps or resets have a deadline."""
-        return self.step_timeout_s is not None or self.reset_timeout_s is not None
+        """Whether anything has a deadline."""
+        limits = (self.step_timeout_s, self.reset_timeout_s, self.make_timeout_s)
+        return any(limit is not None for limit in limits)

@@ -27,7 +27,7 @@ from rookery.errors import ConfigError
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
-_PRELOAD = ["rookery.worker.loop"]
+_PRELOAD = ["rookery.worker.entry"]
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",

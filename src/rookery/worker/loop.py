@@ -1,192 +1,165 @@
-"""The life of a worker process: build the envs, then serve commands until told to stop."""
+"""The side of the envs: carry out orders and requests until told to stop, in any thread or process."""
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import pickle
-import signal
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from multiprocessing import connection, parent_process
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from rookery.env import registrations
-from rookery.env.batch import EnvBatch
 from rookery.env.slab import SEE_SLAB
-from rookery.env.travel import pickled
-from rookery.worker.board import Board, Words
-from rookery.worker.desk import Desk
-from rookery.worker.doorbell import Doorbell
+from rookery.worker.channel import Channel
 from rookery.worker.failure import Failure
-from rookery.worker.protocol import (
-    ANSWER,
+from rookery.worker.orders import (
     DONE,
-    EVERYBODY,
-    FAILURE,
-    MAIL,
-    REQUEST,
-    SEEN_IN_SLAB,
-    STACK_SIGNAL,
-    Assignment,
-    Errand,
-    Hello,
+    IN_MESSAGE,
+    IN_SLAB,
+    NO_SEED,
+    NOTHING,
+    SEED_IN_MESSAGE,
+    STEP,
+    Group,
+    OrderPart,
 )
-
-_ORPHAN_CHECK_S = 1.0
-_ORPHAN_EXIT_CODE = 70
+from rookery.worker.requests import RequestHandler
 
 
-def run(
-    pipe: Connection,
-    go: Doorbell,
-    done: Doorbell,
-    arrivals: Doorbell,
-    inherited: Errand | None,
-    stacks: Connection | None,
-) -> None:
-    """Be a worker.
+class OrderServer:
+    """Carries out what the envs of one batch are ordered to do.
 
     Args:
-        pipe: the caller sends an Errand, then, after our Hello, an Assignment, later requests.
-        go: rung by the caller for each command.
-        done: rung by us for each reply.
-        arrivals: rung by us and the other workers for each env that has answered its mail.
-        inherited: the Errand of a forked worker, which need not be pickled.
-        stacks: where to write the Python stack when the caller asks for it with a signal.
+        batch: the envs.
+        part: the words of their orders.
+        handler: has seeds and options that came in messages.
+        on_first_seed: called once, with the first seed that an env is given, before its reset.
     """
-    _lead_a_process_group()
-    _leave_signals_to_the_caller()
-    _end_with_the_caller()
-    if stacks is not None and STACK_SIGNAL is not None:
-        faulthandler.register(STACK_SIGNAL, file=stacks.fileno(), all_threads=True)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller is gone; so are we
-        batch = _build(pipe, inherited)
-        if batch is not None:
-            try:
-                assignment: Assignment = pickle.loads(pipe.recv_bytes())
-            except EOFError:  # some other env could not be built
-                batch.close()
-                raise
-            _serve(pipe, go, done, arrivals, batch, assignment)
+
+    def __init__(
+        self,
+        batch: Any,
+        part: OrderPart,
+        handler: RequestHandler,
+        on_first_seed: Callable[[int], None] | None = None,
+    ) -> None:
+        self._batch, self._part, self._handler = batch, part, handler
+        self._on_first_seed = on_first_seed
+
+    def carry_out(self, group: Group) -> Any:
+        """Step or reset a group of envs.
+
+        Returns:
+            What is to be told beside the columns, ``SEE_SLAB`` or None.
+
+        Raises:
+            EnvFailed: when an env raises; all others of the group have done as they were told.
+        """
+        if group.kind == NOTHING:
+            return None
+        if group.kind == STEP:
+            return self._batch.step(group.buffer, group.env_ids)
+        ids = self._part.env_ids if group.env_ids is None else group.env_ids
+        told = [
+            self._reset_of(env_id, word)
+            for env_id, word in zip(ids, self._part.seeds(group), strict=True)
+        ]
+        seeds, options = zip(*told, strict=True)
+        first = next((seed for seed in seeds if seed is not None), None)
+        if self._on_first_seed is not None and first is not None:
+            self._on_first_seed(first)
+            self._on_first_seed = None
+        return self._batch.reset(group.buffer, ids, seeds, options)
+
+    def _reset_of(self, env_id: int, word: int) -> tuple[int | None, dict[str, Any] | None]:
+        """Seed and options of an env's reset."""
+        if word == SEED_IN_MESSAGE:
+            return self._handler.prepared.pop(env_id)
+        return (None if word == NO_SEED else word), None
 
 
-def _build(pipe: Connection, inherited: Errand | None) -> EnvBatch | None:
-    received = pipe.recv_bytes() if inherited is None else b""
-    try:
-        errand: Errand = inherited or pickle.loads(received)
-        _settle(errand)
-        batch = EnvBatch(errand.recipes, errand.first_id)
-    except BaseException as error:  # whatever an env does, the caller hears of it
-        pipe.send_bytes(pickled(Failure.of(error)))
-        return None
-    pipe.send_bytes(pickled(Hello.of(batch.envs)))
-    return batch
+class Bell(Protocol):
+    """Wakes whoever waits for it, see :class:`rookery.worker.doorbell.Doorbell`."""
+
+    def ring(self) -> None:
+        """Wake who waits, or who will wait next."""
+
+    def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait for a ring; False if ``anyone_left`` said so, or if the deadline passed first."""
+
+    def forget_rings(self) -> None:
+        """Be silent."""
 
 
-def _settle(errand: Errand) -> None:
-    """Make this process like the caller's, as far as envs can tell."""
-    os.environ.clear()
-    os.environ.update(errand.environment)
-    if errand.working_directory is not None:
-        os.chdir(errand.working_directory)
-    registrations.install(errand.registrations)
+class Bells(NamedTuple):
+    """The bells between a caller and one worker.
+
+    Attributes:
+        go: rung by the caller when there is something to do.
+        done: rung by the worker when envs that were asked together have answered.
+        arrivals: rung by all workers when an env has answered that was asked singly.
+    """
+
+    go: Bell
+    done: Bell
+    arrivals: Bell
 
 
-def _serve(
-    pipe: Connection,
-    go: Doorbell,
-    done: Doorbell,
-    arrivals: Doorbell,
-    batch: EnvBatch,
-    assignment: Assignment,
+def serve(
+    channel: Channel,
+    bells: Bells,
+    server: OrderServer,
+    batch: Any,
+    part: OrderPart,
+    handler: RequestHandler,
 ) -> None:
-    board = Board.receive(assignment.spaces, assignment.num_workers, pipe)
-    words = board.words(assignment.index)
-    batch.attach(board.arrays, assignment.autoreset_mode, words.progress, travels=True)
-    desk = Desk(batch, board, words.progress, pipe, go)
-    closing = interrupted = False
-    while not closing and go.wait(_always):
-        command, words.command[0] = words.command[0], MAIL
-        if command == MAIL:
-            interrupted = not _answer_mail(batch, board, words, pipe, arrivals)
-            continue
-        request = pipe.recv_bytes() if command == REQUEST else None
-        try:
-            if request is None:
-                answer = batch.step(command)
-            else:
-                method, args = pickle.loads(request)
-                closing = method == "close"
-                answer = desk.answer(method, args)
-            reply, payload = _reply(EVERYBODY, answer)
-        except BaseException as error:  # whatever an env does, the caller hears of it
-            reply, payload = FAILURE, pickled((EVERYBODY, Failure.of(error)))
-        words.reply[0] = reply
-        words.busy_s[0] = batch.busy_s
-        done.ring()
-        if payload:
-            pipe.send_bytes(payload)
-        if interrupted and not closing:
-            interrupted = not _answer_mail(batch, board, words, pipe, arrivals)
+    """Serve until a request to close has been answered.
+
+    Args:
+        channel: requests come through it as ``(method, args)``; answers and failures go back.
+        bells: between the caller and us.
+        server: carries out orders.
+        batch: the envs.
+        part: the words of their orders.
+        handler: answers requests.
+    """
+    heard, looks_for_requests = 0, False
+    while True:
+        if part.requests[0] != heard or looks_for_requests:
+            heard, looks_for_requests = part.requests[0], False
+            while channel.has_message():
+                if _answer_request(channel, handler):
+                    return
+        group = part.next_group()
+        if group is not None:
+            status, content = _outcome(lambda group=group: server.carry_out(group))  # type: ignore[misc]
+            payload = channel.encode(content) if status == IN_MESSAGE else None
+            part.busy_s[0] = batch.busy_s
+            part.answer(group, status, time.perf_counter())
+            (bells.arrivals if group.singly else bells.done).ring()
+            if status == IN_MESSAGE:
+                channel.send(group.number, payload)
+            if group.env_ids is not None or group.singly:
+                continue  # there may be more
+        # Whoever rings has written a word; only an interruption can leave a request without one.
+        looks_for_requests = not bells.go.wait(lambda: not part.is_busy() and not channel.has_message())
 
 
-def _answer_mail(
-    batch: EnvBatch, board: Board, words: Words, pipe: Connection, arrivals: Doorbell
-) -> bool:
-    """Do what single envs were told; False if a command came before all had answered."""
-    mail = board.arrays.mail
-    while unanswered := batch.unanswered():
-        if words.command[0] != MAIL:
-            return False
-        env_id = unanswered[0]
-        try:
-            status, payload = _reply(env_id, batch.obey(env_id))
-        except BaseException as error:  # whatever an env does, the caller hears of it
-            status, payload = FAILURE, pickled((env_id, Failure.of(error)))
-        words.busy_s[0] = batch.busy_s
-        mail.answer(env_id, status, time.perf_counter())
-        arrivals.ring()
-        if payload:
-            pipe.send_bytes(payload)
-    return True
+def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
+    """Answer the request that has come; whether it was the last."""
+    (number, payload), method = channel.receive(), ""
+    try:
+        method, args = channel.decode(payload)
+        answer = channel.encode(handler.answer(method, args))
+    except BaseException as error:  # whatever an env does, the caller hears of it
+        answer = channel.encode(Failure.of(error))
+    channel.send(number, answer)
+    return bool(method == "close")
 
 
-def _reply(whose: int, answer: Any) -> tuple[int, bytes]:
-    """The reply word, and what goes through the pipe."""
-    if answer is SEE_SLAB:
-        return SEEN_IN_SLAB, b""
-    return (ANSWER, pickled((whose, answer))) if answer else (DONE, b"")
-
-
-def _always() -> bool:
-    return True  # whether the caller is still there, the watching thread finds out
-
-
-def _leave_signals_to_the_caller() -> None:
-    # A Ctrl-C in a terminal reaches every process of the group; the caller alone deals with it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _end_with_the_caller() -> None:
-    threading.Thread(target=_watch, args=(os.getppid(), os._exit), daemon=True).start()
-
-
-def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
-    caller = parent_process()
-    assert caller is not None
-    while not connection.wait([caller.sentinel], _ORPHAN_CHECK_S) and os.getppid() == parent_pid:
-        pass
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)  # ourselves, and whatever the envs have started
-    leave(_ORPHAN_EXIT_CODE)
-
-
-def _lead_a_process_group() -> None:
-    # Processes that envs start belong to the group and can be ended with it.
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)
+def _outcome(function: Callable[[], Any]) -> tuple[int, Any]:
+    """The status of an answer, and what goes with it as a message."""
+    try:
+        news = function()
+    except BaseException as error:  # whatever an env does, the caller hears of it
+        return IN_MESSAGE, Failure.of(error)
+    if news is None:
+        return DONE, None
+    return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, news)

@@ -39,24 +39,28 @@ class MemoryWatch:
 
     Args:
         limit_mb: of resident memory; None means that nobody looks.
+
+    Attributes:
+        complaint: what is too large about the present worker; empty if nothing is.
     """
 
     def __init__(self, limit_mb: float | None) -> None:
+        self.complaint = ""
         self._limit_mb = limit_mb
         self._looked = time.perf_counter()
 
-    def complaint(self, pid: int) -> str:
-        """Say what is too large about a process; empty if nothing is, or if it is early to look."""
-        if self._limit_mb is None:
-            return ""
+    def look(self, pid: int) -> None:
+        """Look at a process, unless it is early to do so again."""
         now = time.perf_counter()
-        if now - self._looked <= _MEMORY_CHECK_S:
-            return ""
+        if self._limit_mb is None or self.complaint or now - self._looked <= _MEMORY_CHECK_S:
+            return
         self._looked = now
-        rss_mb = psutil.Process(pid).memory_info().rss / 2**20
-        if rss_mb <= self._limit_mb:
-            return ""
-        return (
-            f"Worker process {pid} had {rss_mb:.0f} MiB of resident memory, above "
-            f"max_worker_rss_mb={self._limit_mb:g}, and was replaced"
-        )
+        try:
+            rss_mb = psutil.Process(pid).memory_info().rss / 2**20
+        except psutil.NoSuchProcess:  # it has ended, which others notice
+            return
+        if rss_mb > self._limit_mb:
+            self.complaint = (
+                f"Worker process {pid} had {rss_mb:.0f} MiB of resident memory, above "
+                f"max_worker_rss_mb={self._limit_mb:g}, and was replaced"
+            )

@@ -1,40 +1,38 @@
-"""Outbox: where envs leave what has no column of its own."""
+"""RowWriter: where envs leave what has no column of their own, in the rows of the slab."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any, Protocol
 
 from rookery.env.infos import Info, InfoForm
-from rookery.env.slab import BY_HAND, LENGTH, SEE_SLAB, UNCHANGED, News, Slab
+from rookery.env.slab import IN_MESSAGE, LENGTH, SEE_SLAB, News, Slab
 from rookery.env.travel import pickled
 
 _MOST_FORMS = 64  # that a batch learns; an env whose keys change all the time gains nothing by it
 
 
-class Postbox(Protocol):
-    """What a batch needs of an outbox; see :class:`Outbox`, which says what each is for."""
+class RowSink(Protocol):
+    """What a batch needs to leave infos and final observations; see :class:`RowWriter`."""
 
     used: set[int]
     has_posted: bool
 
-    def final(self, obs: Any, info: Info) -> Any:
-        """Make something, not empty, of the end of an episode, safe from the reset that follows."""
+    def final(self, env_id: int, obs: Any, info: Info) -> Any:
+        """Make something of the end of an episode that the reset that follows cannot change."""
 
     def post(self, env_id: int, info: Info, final: Any = None) -> None:
-        """Take in an env's info, and what :meth:`final` made."""
-
-    def keep(self, env_id: int) -> None:
-        """Take in that an env was not concerned."""
+        """Write an env's info, and what :meth:`final` made."""
 
     def clear(self, env_id: int) -> None:
-        """Forget what an env of ``used`` had posted before."""
+        """Empty the row of an env of ``used``."""
 
     def news(self) -> News:
         """What to tell whoever waits, once ``has_posted``."""
 
 
-class Outbox:
+class RowWriter:
     """The side of the envs: writes the rows of one buffer.
 
     Args:
@@ -43,32 +41,35 @@ class Outbox:
         free: encoded free values of the env at hand, to which its observation's writer appends.
         travels: whether the caller is another process. In the same one loose infos stay objects,
             so that they may hold what cannot be pickled.
+        env_ids: whose rows; a batch that was lost may have left something in them.
 
     Attributes:
-        used: ids of the envs whose rows are not empty.
+        used: ids of the envs whose rows may not be empty.
         has_posted: whether there is something to tell since :meth:`news` was called last.
     """
 
-    def __init__(self, slab: Slab, buffer: int, free: list[bytes], travels: bool) -> None:
+    def __init__(
+        self, slab: Slab, buffer: int, free: list[bytes], travels: bool, env_ids: Iterable[int]
+    ) -> None:
         self._slab = slab
         self._travels = travels
         self._buffer = buffer
         self._free = free
         self._known: dict[Any, InfoForm] = {}
         self._new_forms: list[InfoForm] = []
-        self._by_hand: list[tuple[int, bytes]] = []
+        self._tails: list[tuple[int, bytes]] = []
         self._bind()
-        self.used: set[int] = set()
+        self.used: set[int] = set(env_ids)
         self.has_posted = False
 
     def _bind(self) -> None:
         slab, b = self._slab, self._buffer
         self._shape = slab.shape
         self._forms, self._loose = slab.forms[b].data, slab.loose[b].data
-        self._tail_used, self._tails = slab.tail_used[b].data, slab.tails[b]
+        self._tail_used, self._tail_rows = slab.tail_used[b].data, slab.tails[b]
         self._fixed = slab.fixed[b].reshape(-1).data
 
-    def final(self, obs: Any, info: Info) -> Any:
+    def final(self, env_id: int, obs: Any, info: Info) -> Any:
         """The last observation and info of an episode, safe from the reset that follows."""
         if self._travels:
             return pickled({"final_obs": obs, "final_info": info})
@@ -89,37 +90,27 @@ class Outbox:
         if self._travels:
             loose = (final or b"") + (pickled(rest) if rest else b"")
         elif final or rest:
-            self._slab.added[env_id] = [part for part in (final, rest) if part]
+            self._slab.added[self._buffer][env_id] = [part for part in (final, rest) if part]
         self._forms[env_id] = form_id
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
         self.has_posted = True
         self.used.add(env_id)
 
-    def keep(self, env_id: int) -> None:
-        """Say that an env's observation is the one before, and that it has no info."""
-        self._empty(env_id, UNCHANGED)
-        self.has_posted = True
-        self.used.add(env_id)
-
     def clear(self, env_id: int) -> None:
         """Empty a row that was used before."""
-        self._empty(env_id, 0)
-        self.used.discard(env_id)
-
-    def _empty(self, env_id: int, tail_used: int) -> None:
         if self._shape is not self._slab.shape:
             self._bind()
-        self._forms[env_id] = self._loose[env_id] = 0
-        self._tail_used[env_id] = tail_used
+        self._forms[env_id] = self._loose[env_id] = self._tail_used[env_id] = 0
+        self.used.discard(env_id)
 
     def news(self) -> News:
         """What to tell whoever waits, once something was posted."""
         self.has_posted = False
-        if not self._new_forms and not self._by_hand:
+        if not self._new_forms and not self._tails:
             return SEE_SLAB
-        news = News(tuple(self._new_forms), tuple(self._by_hand))
-        self._new_forms, self._by_hand = [], []
+        news = News(tuple(self._new_forms), tuple(self._tails))
+        self._new_forms, self._tails = [], []
         return news
 
     def _write_tail(self, env_id: int, loose: bytes) -> int:
@@ -127,9 +118,9 @@ class Outbox:
         tail = b"".join([*(LENGTH.pack(len(free)) + free for free in self._free), loose])
         self._free.clear()
         if len(tail) > self._shape.tail_bytes:
-            self._by_hand.append((env_id, tail))
-            return BY_HAND
-        self._tails[env_id].data[: len(tail)] = tail
+            self._tails.append((env_id, tail))
+            return IN_MESSAGE
+        self._tail_rows[env_id].data[: len(tail)] = tail
         return len(tail)
 
     def _fix(self, env_id: int, info: Info) -> tuple[int, Info]:

@@ -1,4 +1,4 @@
-"""Inbox: where the caller finds what has no column of its own."""
+"""RowReader: where the caller finds what has no column of its own, in the rows of the slab."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.infos import Info, InfoForm, VectorInfos, merge_columns
-from rookery.env.slab import BY_HAND, LENGTH, UNCHANGED, News, SlabShape
+from rookery.env.slab import IN_MESSAGE, LENGTH, UNCHANGED, News, SlabShape
 
 Array = npt.NDArray[Any]
 
 
-class Inbox:
+class RowReader:
     """The caller's side: reads rows.
 
     Args:
@@ -34,9 +34,11 @@ class Inbox:
         self._free_forms = arrays.free_obs_forms
         self._values = arrays.free_obs
         self._forms: dict[int, InfoForm] = {}
-        self._by_hand: dict[int, bytes] = {}
+        self._tails: dict[int, bytes] = {}  # by env, where it did not fit into the row
         self._columns: dict[tuple[int, int], list[tuple[str, str, Array]]] = {}
         self._told = np.ones(self._num_envs, np.bool_)
+        self._decodes = not arrays.keeps_objects
+        self._overflows = 0
         self._shape = arrays.slab.shape
         self.wanted: SlabShape | None = None
 
@@ -45,20 +47,28 @@ class Inbox:
         for form in news.forms:
             self._forms[form.id] = form
             self.want(form.size_bytes, 0)
-        for env_id, tail in news.by_hand:
-            self._by_hand[env_id] = tail
+        for env_id, tail in news.tails:
+            self._tails[env_id] = tail
             self.want(0, len(tail))
 
     def want(self, fixed_bytes: int, tail_bytes: int) -> None:
-        """Ask for a slab with room for this."""
+        """Ask for a slab with room for this, if it is worth the memory."""
         shape = (self.wanted or self._slab.shape).grown(fixed_bytes, tail_bytes)
         if shape != self._slab.shape:
-            self.wanted = shape
+            self._overflows += 1
+            if self._slab.may_grow(shape, self._num_envs, self._overflows):
+                self.wanted = shape
+
+    def want_actions(self, action_bytes: int) -> None:
+        """Ask for a slab with room for the free values of these actions."""
+        self.wanted = (self.wanted or self._slab.shape).grown(0, 0, action_bytes)
 
     # ---------------------------------------------------------------- free values
 
     def read_free(self, buffer: int, env_ids: Iterable[int]) -> None:
         """Decode the free values of the observations of some envs into the lists of values."""
+        if not self._decodes:
+            return
         tail_used, tails = self._slab.tail_used[buffer].tolist(), self._slab.tails[buffer]
         for env_id in env_ids:
             used = tail_used[env_id]
@@ -66,7 +76,7 @@ class Inbox:
                 for values in self._values:  # what was handed out may have been changed
                     values[env_id] = deepcopy(values[env_id])
                 continue
-            view = memoryview(self._by_hand[env_id]) if used == BY_HAND else tails[env_id].data
+            view = memoryview(self._tails[env_id]) if used == IN_MESSAGE else tails[env_id].data
             at = 0
             for form, values in zip(self._free_forms, self._values, strict=True):
                 (length,) = LENGTH.unpack_from(view, at)
@@ -87,7 +97,7 @@ class Inbox:
             forms, loose = forms[env_ids], loose[env_ids]
         # Comparing bytes takes 0.4 us, numpy's all() and any() take 7.
         all_alike = forms.tobytes() == forms[:1].tobytes() * len(forms)
-        if not all_alike or self._slab.added or loose.tobytes() != bytes(8 * len(loose)):
+        if not all_alike or self._slab.added[buffer] or loose.tobytes() != bytes(8 * len(loose)):
             return self._mixed(buffer, range(self._num_envs) if env_ids is None else env_ids)
         merged: Info = {}
         if not forms[0]:
@@ -142,8 +152,9 @@ class Inbox:
     def _loose_by_place(self, buffer: int, ids: Array) -> dict[int, list[Info]]:
         """The loose infos of some envs, by their place in ``ids``; without those that have none."""
         has_loose = self._slab.loose[buffer][ids] != 0
-        if self._slab.added:
-            has_loose |= np.isin(ids, list(self._slab.added))
+        added = self._slab.added[buffer]
+        if added:
+            has_loose |= np.isin(ids, list(added))
         places = np.flatnonzero(has_loose).tolist()
         return {place: self._loose(buffer, int(ids[place])) for place in places}
 
@@ -154,12 +165,12 @@ class Inbox:
         return [self._forms[form_id].read(self._slab.fixed[buffer][env_id].data, 0)]
 
     def _loose(self, buffer: int, env_id: int) -> list[Info]:
-        infos = self._slab.added.pop(env_id, [])
+        infos = list(self._slab.added[buffer].get(env_id, ()))
         length = int(self._slab.loose[buffer][env_id])
         if not length:
             return infos
         used = int(self._slab.tail_used[buffer][env_id])
-        tail = self._by_hand[env_id] if used == BY_HAND else None
+        tail = self._tails[env_id] if used == IN_MESSAGE else None
         if tail is None:
             tail = self._slab.tails[buffer][env_id].data[used - length : used].tobytes()
         pickles = io.BytesIO(tail[-length:])

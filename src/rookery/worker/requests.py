@@ -1,30 +1,24 @@
-"""Desk: where a worker's requests are answered, by its batch or by what was installed beside it.
+"""RequestHandler: where a worker's requests are answered, by its batch or by what was installed.
 
 A worker steps envs for a caller who decides every action. Whoever wants more done there (a policy
 that acts in the worker, say) lends it memory and installs something: a factory travels by
-reference, is called with the worker's premises, and returns further methods, by name.
+reference, is called with the worker's parts, and returns further methods, by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 from rookery.env.arrays import BatchArrays
-from rookery.env.batch import EnvBatch
-from rookery.memory import SharedBlock
-from rookery.worker.board import Board
-from rookery.worker.doorbell import Doorbell
-from rookery.worker.protocol import ADOPT_SLAB, INSTALL, LEND, SETTLE
+from rookery.worker.protocol import INSTALL, PREPARE_RESET
 
 Methods = Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
-class Premises:
+class WorkerParts:
     """What an installed factory finds in a worker.
 
     Attributes:
@@ -34,29 +28,39 @@ class Premises:
         memory: of the block that was lent.
     """
 
-    batch: EnvBatch
+    batch: Any
     arrays: BatchArrays
     progress: Any
     memory: Any
 
 
-class Desk:
-    """Finds the method that a request names; methods that were installed go first."""
+class RequestHandler:
+    """Finds the method that a request names; methods that were installed go first.
 
-    def __init__(
-        self, batch: EnvBatch, board: Board, progress: Any, pipe: Connection, go: Doorbell
-    ) -> None:
+    Args:
+        batch: the envs.
+        arrays: that the batch writes to.
+        progress: see :class:`WorkerParts`.
+
+    Attributes:
+        prepared: by env id, seed and options of a reset that will be ordered.
+        memory: of a block that was lent.
+    """
+
+    def __init__(self, batch: Any, arrays: BatchArrays, progress: Any) -> None:
+        self.prepared: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
+        self.memory: Any = None
         self._batch = batch
-        self._arrays = board.arrays
+        self._arrays = arrays
         self._progress = progress
-        self._pipe = pipe
-        self._memory: Any = None
         self._methods: dict[str, Callable[..., Any]] = {
-            ADOPT_SLAB: partial(board.receive_slab, pipe),
-            SETTLE: go.forget_rings,
-            LEND: self._receive,
+            PREPARE_RESET: self.prepared.update,
             INSTALL: self._install,
         }
+
+    def add(self, methods: Methods) -> None:
+        """Answer further requests."""
+        self._methods.update(methods)
 
     def answer(self, method: str, args: tuple[Any, ...]) -> Any:
         """Do what a request asks."""
@@ -65,9 +69,6 @@ class Desk:
             function = getattr(self._batch, method)
         return function(*args)
 
-    def _receive(self) -> None:
-        self._memory = SharedBlock.receive(self._pipe)
-
     def _install(self, factory: Callable[..., Methods], *args: Any) -> None:
-        premises = Premises(self._batch, self._arrays, self._progress, self._memory)
-        self._methods.update(factory(premises, *args))
+        parts = WorkerParts(self._batch, self._arrays, self._progress, self.memory)
+        self.add(factory(parts, *args))

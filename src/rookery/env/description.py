@@ -1,0 +1,36 @@
+"""Description: what a batch of envs looks like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import Space
+from gymnasium.envs.registration import EnvSpec
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a batch has built.
+
+    Attributes:
+        spaces: (observation space, action space) of each env; a single pair if all are equal.
+        metadata: of the first env.
+        render_mode: of the first env.
+        spec: of the first env.
+    """
+
+    spaces: list[tuple[Space[Any], Space[Any]]]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: EnvSpec | None
+
+    @classmethod
+    def of(cls, envs: Sequence[Any]) -> Description:
+        """Describe some envs."""
+        first = envs[0]
+        spaces = [(env.observation_space, env.action_space) for env in envs]
+        if all(pair == spaces[0] for pair in spaces):
+            spaces = spaces[:1]
+        return cls(spaces, dict(first.metadata), first.render_mode, first.spec)

@@ -1,0 +1,145 @@
+"""EnvGroup: some envs of a vector env in one place: built, called and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from rookery.env.deferred import Workshop
+from rookery.env.description import Description
+from rookery.env.failure import env_failed
+from rookery.env.recipe import EnvRecipe
+from rookery.errors import ConfigError, EnvFailed
+
+
+class EnvGroup:
+    """Envs ``first_id``, ``first_id + 1``, ... of a vector env.
+
+    Args:
+        recipes: one for each env, in order; they are built here and now.
+        first_id: the index of the first of them in the vector env.
+
+    Attributes:
+        envs: the envs.
+        ids: their indices.
+        seeds: of the last seeded reset of each env.
+
+    Raises:
+        EnvFailed: when an env cannot be built.
+        ConfigError: when two of them are one and the same object.
+    """
+
+    def __init__(self, recipes: Sequence[EnvRecipe], first_id: int) -> None:
+        self.envs: list[gym.Env[Any, Any]] = []
+        self.ids = range(first_id, first_id + len(recipes))
+        self.seeds: list[int | None] = [None] * len(recipes)
+        self._names = [recipe.name for recipe in recipes]
+        self._workshop = Workshop()
+        try:
+            for i, recipe in enumerate(recipes):
+                try:
+                    self.envs.append(recipe.build(self._workshop))
+                except BaseException as error:  # an env may raise anything, SystemExit too
+                    if isinstance(error, KeyboardInterrupt):
+                        raise
+                    raise self.failure(error, i, "make") from error
+            self._refuse_twins()
+        except BaseException:
+            self._close_quietly()
+            raise
+
+    def describe(self) -> Description:
+        """Say what was built."""
+        return Description.of(self.envs)
+
+    def failure(
+        self,
+        error: BaseException,
+        i: int,
+        command: str,
+        *,
+        steps: int | None = None,
+        action: Any = None,
+    ) -> EnvFailed:
+        """What to raise because env i raised ``error``."""
+        return env_failed(
+            error,
+            env_name=self._names[i],
+            env_id=self.ids[i],
+            command=command,
+            seed=self.seeds[i],
+            steps_since_reset=steps,
+            last_action=action,
+        )
+
+    # ---------------------------------------------------------------- calls
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Per env, what its method ``name`` returns, or its attribute ``name``.
+
+        The outermost wrapper that has the name answers, as in Gymnasium.
+        """
+
+        def call(env: gym.Env[Any, Any]) -> Any:
+            attribute = env.get_wrapper_attr(name)
+            return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+        return [value for _, value in self._each(self.ids, call, f"call of {name!r}")]
+
+    def apply(
+        self, function: Callable[[gym.Env[Any, Any]], Any], env_ids: Sequence[int]
+    ) -> list[tuple[int, Any]]:
+        """For those of ``env_ids`` that are of this group: id and ``function(env)``."""
+        name = getattr(function, "__name__", type(function).__name__)
+        return self._each([i for i in env_ids if i in self.ids], function, f"call of {name!r}")
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set the attribute ``name`` of each env, where ``set_wrapper_attr`` finds it."""
+        value = iter(values)
+        self._each(
+            self.ids, lambda env: env.set_wrapper_attr(name, next(value)), f"setting of {name!r}"
+        )
+
+    def close(self) -> None:
+        """Close all envs, then the deferred arguments; the first error is raised at the end."""
+        errors: list[BaseException] = []
+        envs, self.envs = self.envs, []
+        for i, env in enumerate(envs):
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:
+                errors.append(self.failure(error, i, "close"))
+        self._workshop.close()
+        if errors:
+            raise errors[0]
+
+    def _each(
+        self, env_ids: Iterable[int], function: Callable[[gym.Env[Any, Any]], Any], command: str
+    ) -> list[tuple[int, Any]]:
+        results = []
+        for env_id in env_ids:
+            i = env_id - self.ids.start
+            try:
+                results.append((env_id, function(self.envs[i])))
+            except (Exception, SystemExit, GeneratorExit) as error:
+                raise self.failure(error, i, command) from error
+        return results
+
+    def _refuse_twins(self) -> None:
+        places: dict[int, int] = {}
+        for i, env in enumerate(self.envs):
+            twin = places.setdefault(id(env.unwrapped), i)
+            if twin != i:
+                raise ConfigError(
+                    f"Envs {self.ids[twin]} and {self.ids[i]} ({self._names[i]}) are one and the "
+                    "same object, so each would step the other's. Return a new env at each call, "
+                    "not one made before."
+                )
+
+    def _close_quietly(self) -> None:
+        try:
+            self.close()
+        except EnvFailed:  # why the group cannot be built is what the caller must hear
+            return

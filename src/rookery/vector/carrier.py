@@ -1,0 +1,77 @@
+"""Carrier: the seam between a vector env and what steps its envs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rookery.env.slab import News, SlabShape
+from rookery.errors import RookeryError
+from rookery.worker.orders import Order
+
+
+class Carrier(Protocol):
+    """Runs a batch of consecutive envs somewhere.
+
+    An order is begun, and carried out when its envs have answered, see
+    :mod:`rookery.worker.orders`. Requests are for what is no step and no reset.
+
+    Attributes:
+        env_ids: the indices of its envs.
+        pid: the process in which they are.
+        busy_s: seconds spent stepping.
+        steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
+        needs_poll: whether answers are not complete before ``poll`` was called.
+        failures: what went wrong in answers that have come, by env id.
+        hear: is told what answers tell beside the arrays.
+    """
+
+    env_ids: range
+    steps_in_caller: bool
+    failures: dict[int, RookeryError]
+    hear: Callable[[News], None]
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def busy_s(self) -> float: ...
+
+    @property
+    def needs_poll(self) -> bool: ...
+
+    def begin(self, order: Order) -> None:
+        """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
+
+    def poll(self) -> None:
+        """Take in what has come, and notice what keeps envs from answering. Raises nothing."""
+
+    def finish(self, deadline: float | None = None) -> None:
+        """Wait until all envs have answered; raises NotFinishedError when the deadline passed."""
+
+    def forget(self) -> None:
+        """Drop all that has come and was not asked for."""
+
+    def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
+        """Remember the seeds of a reset."""
+
+    def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
+        """A request that says, by env, seed and options of the reset that will be ordered."""
+
+    def request(self, method: str, *args: Any) -> Any:
+        """Prepare a call of a method of the batch; nothing happens yet."""
+
+    def begin_call(self, request: Any) -> None:
+        """Begin what was prepared."""
+
+    def finish_call(self, deadline: float | None = None) -> Any:
+        """Wait for what was begun and return its result."""
+
+    def adopt_slab(self, shape: SlabShape) -> None:
+        """Go on with the larger slab that the arrays have."""
+
+    def begin_close(self) -> bool:
+        """Begin to close the envs; False if that cannot be."""
+
+    def stop(self, deadline: float) -> None:
+        """Give back everything; the envs are closed already, or cannot be."""

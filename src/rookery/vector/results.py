@@ -1,0 +1,116 @@
+"""Results: what the envs have written, as the caller of a vector env gets it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rookery.env.arrays import BatchArrays
+from rookery.env.row_reader import RowReader
+from rookery.vector.nan import NanWatch
+
+
+class Results:
+    """Reads the arrays of all envs.
+
+    Args:
+        arrays: that the envs write to.
+        copy: whether results are copied out of them.
+
+    Attributes:
+        reader: of what has no column of its own.
+        buffer: that was ordered to be written last, by all envs together.
+        infos_per_env: whether infos come as a list with one dict for each env.
+    """
+
+    def __init__(self, arrays: BatchArrays, copy: bool) -> None:
+        self.reader = RowReader(arrays)
+        self.buffer = 0
+        self.infos_per_env = False
+        self._arrays, self._copy = arrays, copy
+        self._num_buffers = arrays.spaces.num_buffers
+        self._num_envs = arrays.spaces.num_envs
+        self._latest = np.zeros(self._num_envs, np.int64)  # the buffer each env wrote last
+        self._are_single = False  # whether the buffer holds results of single envs
+        self._nan_watch = NanWatch()
+
+    def begin(self, buffer: int, env_ids: Any) -> None:
+        """Note that all envs, or some, are ordered to write into a buffer, and are read together."""
+        self.buffer, self._are_single = buffer, False
+        if self._num_buffers > 1:
+            self._latest[... if env_ids is None else env_ids] = buffer
+        if self._arrays.slab.added[buffer]:
+            ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
+            self._arrays.slab.forget_added(ids, buffer)
+
+    def begin_singly(self, env_ids: npt.NDArray[np.int64]) -> int:
+        """Note that some envs are ordered to write a result each; return the buffer for it.
+
+        Results that were handed out as views stay as they are, for they lie in the other buffer.
+        """
+        if not self._are_single:
+            self.buffer, self._are_single = self.next_buffer(), True
+        self._latest[env_ids] = self.buffer
+        self._arrays.slab.forget_added(env_ids.tolist(), self.buffer)
+        return self.buffer
+
+    def carry_over(self, env_ids: npt.NDArray[np.int64], buffer: int) -> None:
+        """Put the last observations of some envs, which are idle, into the next results."""
+        slab = self._arrays.slab
+        for source in set(self._latest[env_ids].tolist()) - {buffer}:
+            self._arrays.copy_rows(env_ids[self._latest[env_ids] == source], source, buffer)
+        slab.void_rows(env_ids, buffer)
+        slab.forget_added(env_ids.tolist(), buffer)
+        self._latest[env_ids] = buffer
+
+    def next_buffer(self) -> int:
+        """The buffer that the next results of all envs go into."""
+        return (self.buffer + 1) % self._num_buffers
+
+    def step(self, has_infos: bool) -> tuple[Any, Any, Any, Any, Any]:
+        """The results of a step of all envs, as ``step`` returns them."""
+        arrays, b = self._arrays, self.buffer
+        self._nan_watch.note_step(arrays.obs[b])
+        reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
+        obs, infos = self.reset(has_infos)
+        if self._copy:
+            return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
+        return obs, reward, terminated, truncated, infos
+
+    def reset(self, has_infos: bool) -> tuple[Any, Any]:
+        """The results of a reset of all envs, as ``reset`` returns them."""
+        return self._observations(), self._infos(has_infos)
+
+    def some(self, ids: npt.NDArray[np.int64]) -> tuple[Any, Any, Any, Any, Any]:
+        """Copies of the results of some envs, int64 ``[k]``."""
+        arrays, b = self._arrays, self.buffer
+        if arrays.free_obs:
+            self.reader.read_free(b, ids.tolist())
+        infos = self.reader.infos_per_env if self.infos_per_env else self.reader.infos
+        return (
+            arrays.observations(b, ids),
+            arrays.reward[b][ids],
+            arrays.terminated[b][ids],
+            arrays.truncated[b][ids],
+            infos(b, ids),
+        )
+
+    def _observations(self) -> Any:
+        """The observations of the present buffer, batched: copies, or views with copy=False."""
+        arrays, b = self._arrays, self.buffer
+        if arrays.free_obs:
+            self.reader.read_free(b, range(self._num_envs))
+            return arrays.observations(b, copies_objects=self._copy)
+        obs = arrays.batched_obs[b]
+        if not self._copy:
+            return obs
+        return obs.copy() if type(obs) is np.ndarray else arrays.observations(b)
+
+    def _infos(self, has_infos: bool) -> Any:
+        if self.infos_per_env:
+            if not has_infos:
+                return [{} for _ in range(self._num_envs)]
+            return self.reader.infos_per_env(self.buffer)
+        return self.reader.infos(self.buffer) if has_infos else {}

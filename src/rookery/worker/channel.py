@@ -1,0 +1,240 @@
+"""Channels: messages between a caller and one worker, each with the number of what it belongs to.
+
+A worker may end, or be stopped, in the middle of a message, and processes that its envs have started
+may hold its end of the pipe open. So the caller never blocks in a system call: it waits a tenth of a
+second at most and asks its ``check`` in between, which raises what keeps the message from coming.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import struct
+import sys
+from collections.abc import Callable
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from rookery.env.travel import pickled, pickled_for_workers
+from rookery.memory import SharedBlock
+
+_LOOK_S = 0.1
+_HEADER = struct.Struct("<qq")  # the number and how many bytes follow
+_CHUNK_BYTES = 2**18
+
+
+class ChannelClosedError(Exception):
+    """The other side is gone. Never reaches a user."""
+
+
+class TornError(Exception):
+    """A message was cut short by an interruption; nothing more can be said. Never reaches a user."""
+
+
+class Channel(Protocol):
+    """One end of a channel."""
+
+    def encode(self, content: Any) -> Any:
+        """What is sent for some content; raises whatever the content raises when pickled."""
+
+    def decode(self, payload: Any) -> Any:
+        """The content that was sent; raises whatever the content raises when unpickled."""
+
+    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
+        """Send a message; raises ChannelClosedError when nobody can receive it.
+
+        Args:
+            number: of what it belongs to.
+            payload: what ``encode`` made.
+            wake: called when the message cannot go on until the other side reads.
+        """
+
+    def has_message(self) -> bool:
+        """Whether the beginning of a message has come."""
+
+    def receive(self) -> tuple[int, Any]:
+        """Wait for a message; raises ChannelClosedError when none can come."""
+
+    def close(self) -> None:
+        """Give the channel up."""
+
+
+class PipeChannel:
+    """A channel to another process.
+
+    Args:
+        pipe: this end of it.
+        check: called ten times a second while waiting; what it raises ends the wait. None blocks:
+            for the worker, which ends when its caller does.
+        by_value: whether the other side has not run the caller's script, so that what it defines
+            must travel by value.
+    """
+
+    def __init__(
+        self, pipe: Connection, check: Callable[[], None] | None = None, by_value: bool = False
+    ) -> None:
+        self._pipe = pipe
+        self._check = check
+        self._is_torn = False
+        self._arrived = bytearray()  # of a message that is not yet whole
+        self.encode: Callable[[Any], bytes] = pickled_for_workers if by_value else pickled
+        self.decode: Callable[[bytes], Any] = pickle.loads
+        if check is not None and not _WINDOWS:
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def pipe(self) -> Connection:
+        """Can be read once a message has come; for waiting, not for reading."""
+        return self._pipe
+
+    def send(self, number: int, payload: bytes, wake: Callable[[], None] = lambda: None) -> None:
+        self._require_whole()
+        self._is_torn = True  # until all of it is sent
+        try:
+            self._write(_HEADER.pack(number, len(payload)) + payload, wake)
+        except OSError as error:
+            raise ChannelClosedError from error
+        self._is_torn = False
+
+    def receive(self) -> tuple[int, bytes]:
+        self._require_whole()
+        try:
+            if _WINDOWS:
+                return self._receive_whole()
+            self._read_until(_HEADER.size)
+            number, length = _HEADER.unpack_from(self._arrived)
+            self._read_until(_HEADER.size + length)
+        except (OSError, EOFError) as error:
+            raise ChannelClosedError from error
+        message, self._arrived = self._arrived, bytearray()
+        return number, bytes(message[_HEADER.size :])
+
+    def has_message(self) -> bool:
+        try:
+            return self._pipe.poll(0)
+        except (OSError, EOFError) as error:
+            raise ChannelClosedError from error
+
+    def send_block(self, block: SharedBlock, pid: int) -> None:
+        """Give the process ``pid`` at the other end access to a block."""
+        size_bytes, handle = block.address
+        self.send(0, pickle.dumps((size_bytes, None if handle is None else str(handle))))
+        if not _WINDOWS:
+            self._require_whole()
+            self._is_torn = True
+            try:
+                os.set_blocking(self._pipe.fileno(), True)  # macOS waits for an acknowledgement
+                reduction.send_handle(self._pipe, handle, pid)
+                os.set_blocking(self._pipe.fileno(), self._check is None)
+            except OSError as error:
+                raise ChannelClosedError from error
+            self._is_torn = False
+
+    def receive_block(self) -> Any:
+        """Map the block that the other end sends; return its memory."""
+        size_bytes, handle = pickle.loads(self.receive()[1])
+        if _WINDOWS:
+            return SharedBlock.map(size_bytes, handle)
+        descriptor = reduction.recv_handle(self._pipe)
+        try:
+            return SharedBlock.map(size_bytes, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        self._pipe.close()
+
+    def _require_whole(self) -> None:
+        if self._is_torn:
+            raise TornError
+
+    def _wait(self) -> None:
+        try:
+            while not self._pipe.poll(_LOOK_S):
+                self._check()  # type: ignore[misc]
+        except (OSError, EOFError) as error:
+            raise ChannelClosedError from error
+
+    def _receive_whole(self) -> tuple[int, bytes]:
+        if self._check is not None:
+            self._wait()
+        message = self._pipe.recv_bytes()
+        return _HEADER.unpack_from(message)[0], message[_HEADER.size :]
+
+    def _read_until(self, size_bytes: int) -> None:
+        """Read until the message at hand has so many bytes; what has arrived is kept if we leave."""
+        while len(self._arrived) < size_bytes:
+            if self._check is not None:
+                self._wait()
+            missing = min(size_bytes - len(self._arrived), _CHUNK_BYTES)
+            self._is_torn = True  # an interruption right here would lose bytes
+            part = os.read(self._pipe.fileno(), missing)
+            self._arrived += part
+            self._is_torn = False
+            if not part:
+                raise EOFError
+
+    def _write(self, data: bytes, wake: Callable[[], None]) -> None:
+        if _WINDOWS:
+            self._pipe.send_bytes(data)
+            return
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._pipe.fileno(), view[:_CHUNK_BYTES]) :]
+            except BlockingIOError:
+                wake()
+                self._wait_until_writable()
+
+    def _wait_until_writable(self) -> None:
+        import select
+
+        poll = select.poll()
+        poll.register(self._pipe.fileno(), select.POLLOUT)
+        while not poll.poll(_LOOK_S * 1000):
+            self._check()  # type: ignore[misc]
+
+
+class QueueChannel:
+    """A channel between two threads; contents are handed over as they are.
+
+    Args:
+        outgoing: what the other end receives from.
+        incoming: what the other end sends to.
+        check: as for :class:`PipeChannel`.
+    """
+
+    def __init__(
+        self,
+        outgoing: queue.SimpleQueue[tuple[int, Any]],
+        incoming: queue.SimpleQueue[tuple[int, Any]],
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._outgoing, self._incoming, self._check = outgoing, incoming, check
+
+    def encode(self, content: Any) -> Any:
+        return content
+
+    def decode(self, payload: Any) -> Any:
+        return payload
+
+    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
+        self._outgoing.put((number, payload))
+
+    def has_message(self) -> bool:
+        return not self._incoming.empty()
+
+    def receive(self) -> tuple[int, Any]:
+        while True:
+            try:
+                return self._incoming.get(timeout=None if self._check is None else _LOOK_S)
+            except queue.Empty:
+                self._check()  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+_WINDOWS = sys.platform == "win32"

@@ -1,0 +1,141 @@
+"""The life of a worker process: build the envs, then serve until told to stop."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing import connection, parent_process
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rookery.env import registrations
+from rookery.env.randomness import fresh_entropy, seed_global_streams
+from rookery.worker.board import Board
+from rookery.worker.channel import ChannelClosedError, PipeChannel
+from rookery.worker.failure import Failure
+from rookery.worker.loop import Bells, OrderServer, serve
+from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, WorkerSpec
+from rookery.worker.requests import RequestHandler
+
+_ORPHAN_CHECK_S = 1.0
+_ORPHAN_EXIT_CODE = 70
+
+
+def run(
+    pipe: Connection,
+    bells: Bells,
+    inherited: WorkerSpec | None,
+    stacks: Connection | None,
+) -> None:
+    """Be a worker.
+
+    Args:
+        pipe: the caller sends a WorkerSpec, then, after our Description, an Assignment and the
+            board, later requests.
+        bells: between the caller and us.
+        inherited: the WorkerSpec of a forked worker, which need not be pickled.
+        stacks: where to write the Python stack when the caller asks for it with a signal.
+    """
+    _lead_a_process_group()
+    _leave_signals_to_the_caller()
+    _end_with_the_caller()
+    if stacks is not None and STACK_SIGNAL is not None:
+        faulthandler.register(STACK_SIGNAL, file=stacks.fileno(), all_threads=True)
+    channel = PipeChannel(pipe)
+    with suppress(ChannelClosedError):  # the caller is gone, or some other env could not be built
+        batch = _build(channel, inherited)
+        if batch is not None:
+            _serve(channel, bells, batch)
+    _leave_threads_behind()
+
+
+def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Any:
+    received = channel.receive()[1] if inherited is None else b""
+    try:
+        seed_global_streams(fresh_entropy())
+        spec: WorkerSpec = inherited or channel.decode(received)
+        _become_like_the_caller(spec)
+        batch = spec.make_batch()
+        batch.is_interruptible = False
+        description = channel.encode(batch.describe())
+    except BaseException as error:  # whatever an env does, the caller hears of it
+        channel.send(0, channel.encode(Failure.of(error)))
+        return None
+    channel.send(0, description)
+    return batch
+
+
+def _become_like_the_caller(spec: WorkerSpec) -> None:
+    """Make this process like the caller's, as far as envs can tell."""
+    os.environ.clear()
+    os.environ.update(spec.environment)
+    if spec.working_directory is not None:
+        os.chdir(spec.working_directory)
+    registrations.install(spec.registrations)
+
+
+def _serve(channel: PipeChannel, bells: Bells, batch: Any) -> None:
+    try:
+        assignment: Assignment = channel.decode(channel.receive()[1])
+        board = Board.receive(assignment.spaces, assignment.num_workers, channel)
+    except ChannelClosedError:
+        batch.close()
+        raise
+    part = board.orders.part(assignment.env_ids, assignment.index)
+    batch.attach(board.arrays, assignment.autoreset_mode, part.progress, travels=True)
+    if assignment.replaces is not None:
+        batch.replace(assignment.replaces)
+    handler = RequestHandler(batch, board.arrays, part.progress)
+
+    def receive_loan() -> None:
+        handler.memory = channel.receive_block()
+
+    handler.add({ADOPT_SLAB: partial(board.receive_slab, channel), LEND: receive_loan})
+    server = OrderServer(batch, part, handler, partial(_follow_seed, assignment.env_ids.start))
+    serve(channel, bells, server, batch, part, handler)
+
+
+def _follow_seed(first_id: int, seed: int) -> None:
+    seed_global_streams((seed, first_id))
+
+
+def _leave_signals_to_the_caller() -> None:
+    # A Ctrl-C in a terminal reaches every process of the group; the caller alone deals with it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end_with_the_caller() -> None:
+    threading.Thread(target=_watch, args=(os.getppid(), os._exit), daemon=True).start()
+
+
+def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
+    caller = parent_process()
+    assert caller is not None
+    while not connection.wait([caller.sentinel], _ORPHAN_CHECK_S) and os.getppid() == parent_pid:
+        pass
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)  # ourselves, and whatever the envs have started
+    leave(_ORPHAN_EXIT_CODE)
+
+
+def _lead_a_process_group() -> None:
+    # Processes that envs start belong to the group and can be ended with it.
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+
+
+def _leave_threads_behind() -> None:
+    """End at once if an env has left a thread that the interpreter would wait for."""
+    here = threading.current_thread()
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not here):
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(0)

@@ -1,0 +1,193 @@
+"""WorkerProcess: the life of one worker process, as its caller sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+
+from rookery.env.travel import by_value
+from rookery.memory import SharedBlock
+from rookery.worker import entry, launch
+from rookery.worker.board import Board
+from rookery.worker.channel import PipeChannel
+from rookery.worker.doorbell import Doorbell
+from rookery.worker.failure import exit_in_words, oom_kills
+from rookery.worker.loop import Bells
+from rookery.worker.protocol import STACK_SIGNAL, Assignment, WorkerSpec
+
+_TERMINATE_GRACE_S = 1.0
+_UNKNOWN_EXIT_CODE = 255
+_STACK_WAIT_S = 1.0  # for the first words; a process that is stopped or gone never answers
+_STACK_PAUSE_S = 0.05  # without a word: it has said all
+_CHUNK_BYTES = 65536
+
+
+class WorkerProcess:
+    """A child process that serves a batch of envs.
+
+    Args:
+        start_method: see :mod:`rookery.worker.launch`.
+        threads: cap on the threads of numerical libraries.
+        spec: what to build. A forked process inherits it; for others it was pickled.
+        name: of the process.
+        arrivals: the bell that all workers of a vector env share.
+        shows_stack: whether it is to show where it hangs.
+        preload: modules that a forkserver has imported before it forks.
+        check: called ten times a second while a message is waited for; what it raises ends that.
+
+    Attributes:
+        pid: of the process.
+        channel: to it.
+        bells: between it and the caller.
+    """
+
+    def __init__(
+        self,
+        start_method: str,
+        threads: int | None,
+        spec: WorkerSpec | bytes,
+        name: str,
+        arrivals: Doorbell,
+        shows_stack: bool,
+        preload: tuple[str, ...],
+        check: Callable[[], None],
+    ) -> None:
+        inherited = None if isinstance(spec, bytes) else spec
+        self._oom_kills_before = oom_kills()
+        self._own_bells = Doorbell(), Doorbell()
+        self.bells = Bells(*self._own_bells, arrivals)
+        self._stacks, their_stacks = _stack_pipe(shows_stack)
+        pipe, theirs = connection.Pipe()
+        # A forked worker has the script's own classes; copies by value would be others.
+        self.channel = PipeChannel(pipe, check, by_value=inherited is None)
+        try:
+            self._process = launch.start_process(
+                start_method,
+                threads,
+                entry.run,
+                (theirs, self.bells, inherited, their_stacks),
+                name,
+                preload,
+            )
+        except BaseException:
+            self._forget_names()
+            self._close_pipes()
+            raise
+        finally:
+            theirs.close()
+            if their_stacks is not None:
+                their_stacks.close()
+        self.pid: int = self._process.pid or 0
+        self._is_assigned = self._is_over = False
+        self._unsent = spec if inherited is None else None
+
+    def greet(self) -> None:
+        """Send what it is to build, if that was not inherited."""
+        if isinstance(self._unsent, bytes):
+            self.channel.send(0, self._unsent)
+            self._unsent = None
+
+    def has_built(self) -> None:
+        """Take in that its envs are built: it has all that travels by name."""
+        self._forget_names()
+
+    def assign(self, assignment: Assignment, board: Board) -> None:
+        """Give it its part of the board."""
+        self.channel.send(0, by_value(assignment))
+        board.send(self.channel, self.pid)
+        self._is_assigned = True
+
+    def send_block(self, block: SharedBlock) -> None:
+        """Give it access to a block."""
+        self.channel.send_block(block, self.pid)
+
+    def is_alive(self) -> bool:
+        """Whether the process runs. The sentinel tells even where SIGCHLD is ignored."""
+        return not connection.wait([self._process.sentinel], 0) and self._process.exitcode is None
+
+    def end_in_words(self) -> str:
+        """How the process has ended; it may still be about to."""
+        self._process.join(_TERMINATE_GRACE_S)
+        out_of_memory = (oom_kills() or 0) > (self._oom_kills_before or 0)
+        return exit_in_words(self._process.exitcode, out_of_memory)
+
+    def python_stack(self) -> str:
+        """The stack of every Python thread of the process, even in native code; the main one first.
+
+        Where the platform cannot show it, a word about that.
+        """
+        if STACK_SIGNAL is None or self._stacks is None:
+            return "(this platform cannot show the stack of another process)"
+        try:
+            os.kill(self.pid, STACK_SIGNAL)
+        except ProcessLookupError:
+            return "(the process has ended)"
+        text, patience_s = b"", _STACK_WAIT_S
+        while connection.wait([self._stacks], patience_s):
+            text += os.read(self._stacks.fileno(), _CHUNK_BYTES)
+            patience_s = _STACK_PAUSE_S
+        return _main_thread_first(text.decode(errors="replace")) or "(the process did not answer)"
+
+    def kill(self) -> None:
+        """End the process, and those its envs have started, at once; twice is fine."""
+        if not self._is_over:
+            self._end_group()
+            self.stop(deadline=0.0)
+
+    def stop(self, deadline: float) -> None:
+        """End the process by ``deadline``, gently if it lets us, and give back all it held."""
+        if self._is_over:
+            return
+        if not self._is_assigned:  # it waits to be assigned its part, and leaves if nobody is there
+            self.channel.close()
+        patience_s = max(deadline - time.perf_counter(), 0.0)
+        connection.wait([self._process.sentinel], patience_s)
+        if self.is_alive():
+            self._process.terminate()
+            self._process.join(_TERMINATE_GRACE_S)
+        self._end_group()
+        self._process.join()
+        self._forget_names()
+        self._close_pipes()
+        if self._process.exitcode is None:  # somebody else, or an ignored SIGCHLD, has reaped it
+            self._process._popen.returncode = _UNKNOWN_EXIT_CODE  # type: ignore[attr-defined]
+        self._process.close()
+        self._is_over = True
+
+    def _end_group(self) -> None:
+        """Kill the process and whatever its envs have started; it leads a group of its own."""
+        if not hasattr(os, "killpg"):
+            self._process.kill()
+            return
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (
+            ProcessLookupError,
+            PermissionError,
+        ):  # nobody is left; macOS says it the second way
+            self._process.kill()  # it may not yet lead its group
+
+    def _close_pipes(self) -> None:
+        self.channel.close()
+        if self._stacks is not None:
+            self._stacks.close()
+
+    def _forget_names(self) -> None:
+        for bell in self._own_bells:
+            bell.forget_name()
+
+
+def _stack_pipe(is_wanted: bool) -> tuple[Connection | None, Connection | None]:
+    if not is_wanted or STACK_SIGNAL is None:
+        return None, None
+    return connection.Pipe(duplex=False)
+
+
+def _main_thread_first(text: str) -> str:
+    """Faulthandler's stacks, the one of the thread that steps the envs first, without our own."""
+    stacks = [part for part in text.strip().split("\n\n") if part and " in _watch\n" not in part]
+    return "\n\n".join(reversed(stacks)).replace("Current thread", "Thread")
