@@ -19,6 +19,7 @@ from rookery.errors import (
     PendingCallError,
     PicklingError,
     RookeryError,
+    SharedMemoryError,
     SpaceError,
     UnknownEnvError,
     UsageError,

@@ -8,6 +8,7 @@ which the system frees with its last user. So even SIGKILL leaves nothing behind
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sys
@@ -16,6 +17,8 @@ import uuid
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
+
+from rookery.errors import SharedMemoryError
 
 _WINDOWS = sys.platform == "win32"
 
@@ -27,12 +30,21 @@ class SharedBlock:
 
     Args:
         size_bytes: how much.
+
+    Raises:
+        SharedMemoryError: when the system does not give so much.
     """
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self._handle: Any = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
-        self.memory = _map(self._handle, size_bytes)
+        self._handle: Any = None
+        self.memory: Any = None
+        try:
+            self._handle = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
+            self.memory = _map(self._handle, size_bytes)
+        except (OSError, OverflowError) as error:
+            self.close()
+            raise _no_room(size_bytes, error) from error
 
     def send(self, connection: Connection, pid: int) -> None:
         """Give the process ``pid``, at the other end of ``connection``, access to this block."""
@@ -58,6 +70,23 @@ class SharedBlock:
             return _map(handle, size_bytes)
         finally:
             os.close(handle)
+
+
+def _no_room(size_bytes: int, error: OSError | OverflowError) -> SharedMemoryError:
+    size = f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**20 else f"{size_bytes} bytes"
+    text = f"No shared memory of {size} could be had: {error}."
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EMFILE, errno.ENFILE):
+        way_out = "Use fewer workers (num_workers=), or raise the limit, as with `ulimit -n 4096`."
+    elif number == errno.EFBIG:
+        way_out = "Raise the limit of file sizes (`ulimit -f`), which counts for such memory too."
+    else:
+        way_out = (
+            "It holds observations, actions and infos of all envs: use fewer envs or smaller "
+            "observations, or give the program more memory (its container's limit, `ulimit -v`"
+        )
+        way_out += ")." if sys.platform == "linux" else ", and room in the folder TMPDIR names)."
+    return SharedMemoryError(f"{text} {way_out}")
 
 
 def _map(handle: Any, size_bytes: int) -> Any:

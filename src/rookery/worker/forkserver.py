@@ -1,10 +1,10 @@
 """A fork server of our own: a process that has imported what workers need, and forks them.
 
-It works as the one of ``multiprocessing`` does: the caller sends descriptors, the server forks, the
-child unpickles what it is to run. But the caller reaches it through a pair of connected sockets that
-nobody else has, not through an address. So nothing lies in the file system that a killed program
-could leave there, no folder for temporary files is needed, and no other user of the machine can ask
-for a process.
+It works as the one of ``multiprocessing`` does: the caller sends descriptors, the server forks, and
+the child unpickles what it is to run. But the caller reaches it through a pair of connected sockets
+that nobody else has, not through an address. So nothing lies in the file system that a killed
+program could leave there, no folder for temporary files is needed, and no other user of the machine
+can ask for a process.
 
 The server ends when the caller closes its socket, by ending in whatever way. What it does is in
 ``forkserver_main.py``.

@@ -47,13 +47,15 @@ class _Server:
         signal.set_wakeup_fd(self._wake_w.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # it must not be ignored, or no code comes
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        while True:
-            ready = connection.wait([self._control, self._wake_r])
-            if self._wake_r in ready:
-                self._wake_r.recv(4096)
-                self._report_ended()
-            if self._control in ready and not self._serve_request():
-                return
+        with self._wake_r, self._wake_w:
+            while True:
+                ready = connection.wait([self._control, self._wake_r])
+                if self._wake_r in ready:
+                    self._wake_r.recv(4096)
+                    self._report_ended()
+                if self._control in ready and not self._serve_request():
+                    signal.set_wakeup_fd(-1)
+                    return
 
     def _report_ended(self) -> None:
         with suppress(ChildProcessError):  # none is left
