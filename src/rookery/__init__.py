@@ -90,6 +90,7 @@ __all__ = [
     "RookeryError",
     "SACConfig",
     "SerialVectorEnv",
+    "SharedMemoryError",
     "SpaceError",
     "SyncCollector",
     "UnknownEnvError",

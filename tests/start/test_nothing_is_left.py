@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -26,8 +27,16 @@ ENDING
 """
 
 
-def _names() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if "rookery" in name}
+def _names(pid: int) -> list[str]:
+    return [name for name in os.listdir("/dev/shm") if f"rookery-{pid}-" in name]
+
+
+def _all_names_go(pid: int) -> bool:
+    """Whether the resource tracker removes them, which it does once every process has ended."""
+    deadline = time.monotonic() + 60
+    while _names(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not _names(pid)
 
 
 def _run_until(
@@ -53,28 +62,26 @@ def _run_until(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_a_signal_leaves_nothing(tmp_path: Path, method: str, number: int) -> None:
-    before = _names()
     caller, processes, folder = _run_until(tmp_path, method, "time.sleep(600)")
     caller.send_signal(number)
     _, errors = caller.communicate()
     assert not psutil.wait_procs(processes, timeout=60)[1]
     assert errors == ""
     assert os.listdir(folder) == []
-    assert _names() <= before
+    assert _all_names_go(caller.pid)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_a_kill_amid_starts_leaves_no_name_and_no_traceback(tmp_path: Path, method: str) -> None:
-    before = _names()
     caller, processes, folder = _run_until(tmp_path, method, "while True: make().close()")
     seen = set(processes)
     for _ in range(20):  # until it is somewhere within a start
         seen.update(psutil.Process(caller.pid).children(recursive=True))
-        if _names() - before:
+        if _names(caller.pid):
             break
     caller.kill()
     _, errors = caller.communicate()  # comes back once every process that could write has ended
     assert not psutil.wait_procs(list(seen), timeout=60)[1]
-    assert "Traceback" not in errors
+    assert "Traceback" not in errors, errors
     assert os.listdir(folder) == []
-    assert _names() <= before
+    assert _all_names_go(caller.pid)

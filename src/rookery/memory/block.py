@@ -42,6 +42,8 @@ class SharedBlock:
         try:
             self._handle = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
             self.memory = _map(self._handle, size_bytes)
+            if not _WINDOWS:
+                _reserve(self._handle, size_bytes)
         except (OSError, OverflowError) as error:
             self.close()
             raise _no_room(size_bytes, error) from error
@@ -103,9 +105,12 @@ def _nameless_file(size_bytes: int) -> int:
         os.unlink(path)
     try:
         os.ftruncate(descriptor, size_bytes)
-        if hasattr(os, "posix_fallocate"):  # a full file system says so now, not as SIGBUS later
-            os.posix_fallocate(descriptor, 0, size_bytes)
-    except OSError:
+    except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _reserve(descriptor: int, size_bytes: int) -> None:
+    if hasattr(os, "posix_fallocate"):  # a full file system says so now, not as SIGBUS later
+        os.posix_fallocate(descriptor, 0, size_bytes)

@@ -21,11 +21,10 @@ from contextlib import suppress
 from multiprocessing import context, resource_tracker
 from typing import Any
 
-from rookery.worker.limits import reserve_standard_descriptors
+from rookery.worker.limits import ABANDONED_EXIT_CODE, reserve_standard_descriptors
 
 _SEMAPHORE_KIND = 1
 _MOST_RINGS = 32767  # that are remembered; macOS has no larger semaphores
-_ABANDONED_EXIT_CODE = 70
 _MAX_SPIN_S = 1e-3  # longer waits gain nothing from trying: a wake-up is then 5 % of them
 _MIN_SPIN_S = 1e-4
 _LATE_YIELD_S = 1e-4  # at 30 us the test fires on ordinary switches
@@ -132,7 +131,7 @@ class Doorbell:
         except FileNotFoundError:
             # The name is gone before this process could start: whoever started it gave up, or has
             # ended, and in any case knows. A traceback would only puzzle.
-            raise SystemExit(_ABANDONED_EXIT_CODE) from None
+            raise SystemExit(ABANDONED_EXIT_CODE) from None
         self._adopt(semaphore)
         self._unlink = _nothing
 

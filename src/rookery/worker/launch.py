@@ -30,7 +30,12 @@ from typing import Any
 
 from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.worker.forkserver import ForkServer, search_path
-from rookery.worker.limits import require_descriptors, reserve_standard_descriptors, start_failed
+from rookery.worker.limits import (
+    ABANDONED_EXIT_CODE,
+    require_descriptors,
+    reserve_standard_descriptors,
+    start_failed,
+)
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -137,7 +142,10 @@ def start_process(
             if start_method == "fork":
                 _start_by_fork(child)
             elif start_method == "spawn":
-                with _replaced(spawn, "get_preparation_data", _preparation_data):
+                with (
+                    _replaced(spawn, "get_preparation_data", _preparation_data),
+                    _replaced(spawn, "get_command_line", _command_line),
+                ):
                     child.start()
             else:
                 with _replaced(spawn, "get_preparation_data", _preparation_data):
@@ -263,6 +271,17 @@ def _preparation_data(_original: Any, name: str) -> dict[str, Any]:
     }
 
 
+def _command_line(original: Callable[..., list[str]], **numbers: int) -> list[str]:
+    """The command of a child that ends without a word if its caller has ended before it began."""
+    command = original(**numbers)
+    if "-c" in command:  # else the program is frozen, and is called itself
+        place = command.index("-c") + 1
+        command[place] = (
+            f"try:\n {command[place]}\nexcept EOFError:\n raise SystemExit({ABANDONED_EXIT_CODE})"
+        )
+    return command
+
+
 def _directory_or_root() -> str:
     try:
         return os.getcwd()
@@ -276,10 +295,10 @@ def _replaced(module: Any, name: str, replacement: Callable[..., Any]) -> Iterat
     original = getattr(module, name)
     thread = threading.get_ident()
 
-    def function(*args: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == thread:
-            return replacement(original, *args)
-        return original(*args)
+            return replacement(original, *args, **kwargs)
+        return original(*args, **kwargs)
 
     _replacements.append((module, name, original))
     setattr(module, name, function)

@@ -12,6 +12,7 @@ if sys.platform != "win32":
     import resource
 
 DESCRIPTORS_PER_WORKER = 3  # a pipe, a sentinel, and what tells the worker that its caller is gone
+ABANDONED_EXIT_CODE = 70  # of a process whose caller has ended, or has given up its start
 _DESCRIPTORS_TO_START = 12  # for a moment, with those of a fork server and the resource tracker
 _STANDARD_DESCRIPTORS = 3
 
