@@ -17,6 +17,10 @@ def _bell() -> Doorbell:
     return bell
 
 
+def _names() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if f"rookery-{os.getpid()}-" in name}
+
+
 def _alive() -> bool:
     return True
 
@@ -92,11 +96,11 @@ def test_quiet_waits_make_it_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
 def test_its_name_is_gone_once_forgotten() -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = _names()
     bell = Doorbell()
-    assert len(set(os.listdir("/dev/shm")) - before) == 1
+    assert len(_names() - before) == 1
     bell.forget_name()
-    assert set(os.listdir("/dev/shm")) == before
+    assert _names() == before
 
 
 def test_a_full_bell_swallows_rings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,23 +113,23 @@ def test_a_full_bell_swallows_rings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
 def test_its_name_is_gone_once_nobody_has_it() -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = _names()
     bell = Doorbell()
-    assert set(os.listdir("/dev/shm")) != before
+    assert _names() != before
     del bell
-    assert set(os.listdir("/dev/shm")) == before
+    assert _names() == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
 def test_a_forked_copy_leaves_the_name_alone() -> None:
     bell = Doorbell()
-    before = set(os.listdir("/dev/shm"))
+    before = _names()
     pid = os.fork()
     if pid == 0:
         bell.forget_name()
         os._exit(0)
     os.waitpid(pid, 0)
-    assert set(os.listdir("/dev/shm")) == before
+    assert _names() == before
     bell.forget_name()
 
 
