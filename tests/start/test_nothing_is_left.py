@@ -85,3 +85,27 @@ def test_a_kill_amid_starts_leaves_no_name_and_no_traceback(tmp_path: Path, meth
     assert "Traceback" not in errors, errors
     assert os.listdir(folder) == []
     assert _all_names_go(caller.pid)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_an_interrupt_amid_starts_is_the_callers_alone(tmp_path: Path, method: str) -> None:
+    script = SCRIPT.replace("METHOD", repr(method)).replace("ENDING", "while True: make().close()")
+    (tmp_path / "script.py").write_text(script)
+    caller = subprocess.Popen(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert caller.stdout is not None
+    assert caller.stdout.readline() == "stepping\n"
+    while not _names(caller.pid):  # they are there while workers start
+        time.sleep(0.001)
+    os.killpg(caller.pid, signal.SIGINT)  # as a terminal does
+    _, errors = caller.communicate()
+    assert caller.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    assert "spawn_main" not in errors, errors
+    assert _all_names_go(caller.pid)

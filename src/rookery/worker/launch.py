@@ -136,7 +136,12 @@ def start_process(
         target=_run, args=(target, args, default_method), name=name, daemon=True
     )  # as a daemon, it is not waited for when this process ends
     try:
-        with _lock, _environment(thread_variables(threads)), _permission_to_start():
+        with (
+            _interrupts_postponed(),
+            _lock,
+            _environment(thread_variables(threads)),
+            _permission_to_start(),
+        ):
             reserve_standard_descriptors()
             require_descriptors()
             if start_method == "fork":
@@ -153,6 +158,13 @@ def start_process(
             _children.add(child)
     except OSError as error:
         raise start_failed(error) from error
+    except (
+        BaseException
+    ):  # an interrupt, which the caller of this would not have a child to end for
+        if child.pid is not None:
+            child.kill()
+            child.join()
+        raise
     return child
 
 
@@ -170,8 +182,10 @@ def _run(target: Callable[..., None], args: tuple[Any, ...], default_method: str
     )  # else it would be that of this one
     config = process.current_process()._config  # type: ignore[attr-defined]
     config.pop("daemon", None)  # daemonic processes must not have children
-    if hasattr(signal, "SIGCHLD"):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller deals with a Ctrl-C
+    if sys.platform != "win32":
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how children end
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         target(*args)
     finally:
@@ -231,6 +245,23 @@ def _server(key: tuple[int | None, tuple[str, ...]]) -> ForkServer:
     if server is None:
         server = _servers[key] = ForkServer([*_PRELOAD, *key[1]], os.environ)
     return server
+
+
+@contextmanager
+def _interrupts_postponed() -> Iterator[None]:
+    """Within the block, a Ctrl-C waits, and a child that is started there waits with it.
+
+    Otherwise it could strike between a fork and the note of it, or end a child in the middle of
+    its imports, with a long traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
