@@ -22,8 +22,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -35,6 +34,13 @@ from rookery.worker.limits import (
     require_descriptors,
     reserve_standard_descriptors,
     start_failed,
+)
+from rookery.worker.surroundings import (
+    environment,
+    interrupts_postponed,
+    permission_to_start,
+    replaced,
+    restore,
 )
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -54,7 +60,6 @@ _UNKNOWN_EXIT_CODE = 255
 _lock = threading.RLock()
 _servers: dict[tuple[int | None, tuple[str, ...]], ForkServer] = {}  # by thread cap and preload
 _children: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
-_replacements: list[tuple[Any, str, Any]] = []  # module, name, what belongs there
 
 
 def resolve_start_method(start_method: str | None) -> str:
@@ -137,10 +142,10 @@ def start_process(
     )  # as a daemon, it is not waited for when this process ends
     try:
         with (
-            _interrupts_postponed(),
+            interrupts_postponed(),
             _lock,
-            _environment(thread_variables(threads)),
-            _permission_to_start(),
+            environment(thread_variables(threads)),
+            permission_to_start(),
         ):
             reserve_standard_descriptors()
             require_descriptors()
@@ -148,12 +153,12 @@ def start_process(
                 _start_by_fork(child)
             elif start_method == "spawn":
                 with (
-                    _replaced(spawn, "get_preparation_data", _preparation_data),
-                    _replaced(spawn, "get_command_line", _command_line),
+                    replaced(spawn, "get_preparation_data", _preparation_data),
+                    replaced(spawn, "get_command_line", _command_line),
                 ):
                     child.start()
             else:
-                with _replaced(spawn, "get_preparation_data", _preparation_data):
+                with replaced(spawn, "get_preparation_data", _preparation_data):
                     _start_from_server(child, (threads, preload))
             _children.add(child)
     except OSError as error:
@@ -209,7 +214,7 @@ def _start_by_fork(child: BaseProcess) -> None:
                 os.close(end)
             raise
 
-    with _replaced(os, "pipe", pipe), _replaced(os, "fork", fork):
+    with replaced(os, "pipe", pipe), replaced(os, "fork", fork):
         child.start()
 
 
@@ -217,7 +222,7 @@ def _start_from_server(child: BaseProcess, key: tuple[int | None, tuple[str, ...
     def connect(_original: Any, descriptors: list[int]) -> tuple[int, int]:
         return _server(key).connect_to_new_process(descriptors)
 
-    with _replaced(forkserver, "connect_to_new_process", connect):
+    with replaced(forkserver, "connect_to_new_process", connect):
         try:
             child.start()
         except (EOFError, ConnectionError):  # somebody has ended the server; another one will do
@@ -245,49 +250,6 @@ def _server(key: tuple[int | None, tuple[str, ...]]) -> ForkServer:
     if server is None:
         server = _servers[key] = ForkServer([*_PRELOAD, *key[1]], os.environ)
     return server
-
-
-@contextmanager
-def _interrupts_postponed() -> Iterator[None]:
-    """Within the block, a Ctrl-C waits, and a child that is started there waits with it.
-
-    Otherwise it could strike between a fork and the note of it, or end a child in the middle of
-    its imports, with a long traceback.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _permission_to_start() -> Iterator[None]:
-    """Within the block, a daemonic process may start children; these are daemons, and end too."""
-    config = process.current_process()._config  # type: ignore[attr-defined]
-    daemon = config.pop("daemon", None)
-    try:
-        yield
-    finally:
-        if daemon is not None:
-            config["daemon"] = daemon
 
 
 def _preparation_data(_original: Any, name: str) -> dict[str, Any]:
@@ -320,32 +282,11 @@ def _directory_or_root() -> str:
         return os.path.abspath(os.sep)
 
 
-@contextmanager
-def _replaced(module: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """Replace a function of a module, but only for calls from this thread of this process."""
-    original = getattr(module, name)
-    thread = threading.get_ident()
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == thread:
-            return replacement(original, *args, **kwargs)
-        return original(*args, **kwargs)
-
-    _replacements.append((module, name, original))
-    setattr(module, name, function)
-    try:
-        yield
-    finally:
-        setattr(module, name, original)
-        _replacements.pop()
-
-
 def _disown() -> None:
     """In a process that was just forked: leave to the parent what is the parent's."""
     global _lock
     _lock = threading.RLock()  # a thread that does not exist here may have held the old one
-    while _replacements:
-        setattr(*_replacements.pop())
+    restore()
     for server in _servers.values():
         server.disown()
     _servers.clear()
