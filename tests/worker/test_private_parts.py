@@ -1,7 +1,8 @@
 """The parts of the standard library that starting children rests on and that nobody promises.
 
 Should a new Python lack one, this says which; everything that uses them is in ``worker/launch.py``,
-``worker/forkserver.py``, ``worker/forkserver_main.py``, ``worker/surroundings.py`` and ``worker/doorbell.py``.
+``worker/forkserver.py``, ``worker/forkserver_main.py``, ``worker/surroundings.py`` and
+``worker/doorbell.py``.
 """
 
 from __future__ import annotations
