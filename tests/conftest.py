@@ -31,13 +31,14 @@ class Holdings:
 
     Attributes:
         children: Description of every living or unreaped descendant that is no server, by identity.
-        servers: Identities of the fork server and the resource tracker.
+        servers: How the caller is connected to the fork servers and the resource tracker, by
+            their identities.
         mappings: Shared mappings: anonymous ones, files, and named memory.
         descriptors: Open descriptors by what they point at, numbers of pipes and sockets left out.
     """
 
     children: dict[tuple[int, float], str]
-    servers: frozenset[tuple[int, float]]
+    servers: dict[tuple[int, float], str]
     mappings: Counter[str]
     descriptors: Counter[str]
 
@@ -45,23 +46,26 @@ class Holdings:
     def now(cls) -> Holdings:
         """Look at this process."""
         children: dict[tuple[int, float], str] = {}
-        servers = set()
+        servers: dict[tuple[int, float], str] = {}
         for process in psutil.Process().children(recursive=True):
             description = _describe(process)
             if description is None:
                 continue
             identity = (process.pid, process.create_time())
             if _is_server(process):
-                servers.add(identity)
+                ours = "rookery.worker.forkserver_main" in " ".join(process.cmdline())
+                servers[identity] = "socket" if ours else "pipe"
             else:
                 children[identity] = description
-        return cls(children, frozenset(servers), _shared_mappings(), _open_descriptors())
+        return cls(children, servers, _shared_mappings(), _open_descriptors())
 
     def gained_since(self, before: Holdings) -> list[str]:
         """Describe everything held now that was not held before."""
         descriptors = self.descriptors - before.descriptors
-        # The caller keeps one pipe end to each server, as long as the server lives.
-        descriptors["pipe"] -= len(self.servers - before.servers)
+        # The caller keeps one end of a connection to each server, as long as the server lives.
+        descriptors -= Counter(
+            kind for key, kind in self.servers.items() if key not in before.servers
+        )
         return [
             *(
                 f"child process: {text}"

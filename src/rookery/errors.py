@@ -13,6 +13,7 @@
     │   ├── EnvFailed               the env raised; its traceback is the cause
     │   ├── WorkerDied              the process ended
     │   └── WorkerTimeout           a deadline passed              (both TimeoutErrors)
+    ├── SharedMemoryError           no room for the arrays that processes share  (MemoryError)
     └── MissingExtra                an optional library is not installed (ImportError)
 
 The names in brackets are the foreign classes that the error is an instance of too, so that code
@@ -126,6 +127,10 @@ class WorkerDied(WorkerError):
 
 class WorkerTimeout(WorkerError, multiprocessing.TimeoutError, TimeoutError):
     """A deadline passed; the message has the Python stack of the process that hangs."""
+
+
+class SharedMemoryError(RookeryError, MemoryError):
+    """The system gives no memory that processes could share; the message has size and way out."""
 
 
 class MissingExtra(RookeryError, ImportError):

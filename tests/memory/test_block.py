@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
+import subprocess
 import sys
 from multiprocessing.connection import Connection
 
@@ -49,3 +51,39 @@ def test_a_block_has_no_name_in_the_file_system() -> None:
     block = SharedBlock(4096)
     assert set(os.listdir("/dev/shm")) == before
     block.close()
+
+
+_CANNOT = """
+import os, resource
+from rookery.memory import SharedBlock
+before = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.{limit}, ({soft}, {soft}))
+try:
+    SharedBlock({size})
+except MemoryError as error:
+    resource.setrlimit(resource.{limit}, ({soft}, {soft}))
+    print(type(error).__name__, error)
+if "{limit}" != "RLIMIT_NOFILE":
+    assert len(os.listdir("/proc/self/fd")) == before
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits and messages of Linux")
+@pytest.mark.parametrize(
+    ("limit", "soft", "size", "words"),
+    [
+        ("RLIMIT_FSIZE", 2**20, 2**22, "4.0 MiB could be had.*ulimit -f"),
+        ("RLIMIT_AS", 2**32, 2**33, "8192.0 MiB could be had.*fewer envs"),
+        ("RLIMIT_NOFILE", 3, 1000, "1000 bytes could be had.*ulimit -n"),
+        ("RLIMIT_FSIZE", 2**20, 2**80, "MiB could be had.*fewer envs"),
+    ],
+)
+def test_memory_that_cannot_be_had_is_named_with_the_way_out(
+    limit: str, soft: int, size: int, words: str
+) -> None:
+    script = _CANNOT.format(limit=limit, soft=soft, size=size)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(f"SharedMemoryError .*{words}.*\n", done.stdout), done.stdout

@@ -17,6 +17,10 @@ def _bell() -> Doorbell:
     return bell
 
 
+def _names() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if f"rookery-{os.getpid()}-" in name}
+
+
 def _alive() -> bool:
     return True
 
@@ -92,8 +96,60 @@ def test_quiet_waits_make_it_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
 def test_its_name_is_gone_once_forgotten() -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = _names()
     bell = Doorbell()
-    assert len(set(os.listdir("/dev/shm")) - before) == 1
+    assert len(_names() - before) == 1
     bell.forget_name()
-    assert set(os.listdir("/dev/shm")) == before
+    assert _names() == before
+
+
+def test_a_full_bell_swallows_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorbell, "_MOST_RINGS", 2)
+    bell = _bell()
+    for _ in range(4):
+        bell.ring()
+    assert [bell.wait(_alive, time.perf_counter()) for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
+def test_its_name_is_gone_once_nobody_has_it() -> None:
+    before = _names()
+    bell = Doorbell()
+    assert _names() != before
+    del bell
+    assert _names() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
+def test_a_forked_copy_leaves_the_name_alone() -> None:
+    bell = Doorbell()
+    before = _names()
+    pid = os.fork()
+    if pid == 0:
+        bell.forget_name()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert _names() == before
+    bell.forget_name()
+
+
+def test_whoever_comes_after_the_name_is_gone_leaves_without_a_word() -> None:
+    bell = _bell()
+    with pytest.raises(SystemExit):
+        Doorbell.__new__(Doorbell).__setstate__(bell.__getstate__())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="semaphores of POSIX")
+def test_a_bell_that_cannot_be_made_is_not_tracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracked: list[str] = []
+
+    def no_semaphore(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    tracker = doorbell.resource_tracker
+    monkeypatch.setattr(tracker, "register", lambda name, _: tracked.append(name))
+    monkeypatch.setattr(tracker, "unregister", lambda name, _: tracked.remove(name))
+    monkeypatch.setattr(doorbell._multiprocessing, "SemLock", no_semaphore)
+    with pytest.raises(OSError, match="No space left"):
+        Doorbell()
+    assert tracked == []

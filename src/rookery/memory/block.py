@@ -8,12 +8,15 @@ which the system frees with its last user. So even SIGKILL leaves nothing behind
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sys
 import tempfile
 import uuid
 from typing import Any
+
+from rookery.errors import SharedMemoryError
 
 _WINDOWS = sys.platform == "win32"
 
@@ -25,12 +28,23 @@ class SharedBlock:
 
     Args:
         size_bytes: how much.
+
+    Raises:
+        SharedMemoryError: when the system does not give so much.
     """
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self._handle: Any = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
-        self.memory = _map(self._handle, size_bytes)
+        self._handle: Any = None
+        self.memory: Any = None
+        try:
+            self._handle = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
+            self.memory = _map(self._handle, size_bytes)
+            if not _WINDOWS:
+                _reserve(self._handle, size_bytes)
+        except (OSError, OverflowError) as error:
+            self.close()
+            raise _no_room(size_bytes, error) from error
 
     @property
     def address(self) -> tuple[int, Any]:
@@ -50,6 +64,23 @@ class SharedBlock:
         return _map(handle, size_bytes)
 
 
+def _no_room(size_bytes: int, error: OSError | OverflowError) -> SharedMemoryError:
+    size = f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**20 else f"{size_bytes} bytes"
+    text = f"No shared memory of {size} could be had: {error}."
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EMFILE, errno.ENFILE):
+        way_out = "Use fewer workers (num_workers=), or raise the limit, as with `ulimit -n 4096`."
+    elif number == errno.EFBIG:
+        way_out = "Raise the limit of file sizes (`ulimit -f`), which counts for such memory too."
+    else:
+        way_out = (
+            "It holds observations, actions and infos of all envs: use fewer envs or smaller "
+            "observations, or give the program more memory (its container's limit, `ulimit -v`"
+        )
+        way_out += ")." if sys.platform == "linux" else ", and room in the folder TMPDIR names)."
+    return SharedMemoryError(f"{text} {way_out}")
+
+
 def _map(handle: Any, size_bytes: int) -> Any:
     if sys.platform == "win32":
         return mmap.mmap(-1, size_bytes, tagname=handle)
@@ -64,9 +95,12 @@ def _nameless_file(size_bytes: int) -> int:
         os.unlink(path)
     try:
         os.ftruncate(descriptor, size_bytes)
-        if hasattr(os, "posix_fallocate"):  # a full file system says so now, not as SIGBUS later
-            os.posix_fallocate(descriptor, 0, size_bytes)
-    except OSError:
+    except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _reserve(descriptor: int, size_bytes: int) -> None:
+    if hasattr(os, "posix_fallocate"):  # a full file system says so now, not as SIGBUS later
+        os.posix_fallocate(descriptor, 0, size_bytes)

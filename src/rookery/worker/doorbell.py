@@ -15,11 +15,16 @@ import os
 import secrets
 import sys
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import context, resource_tracker
 from typing import Any
 
+from rookery.worker.limits import ABANDONED_EXIT_CODE, reserve_standard_descriptors
+
 _SEMAPHORE_KIND = 1
+_MOST_RINGS = 32767  # that are remembered; macOS has no larger semaphores
 _MAX_SPIN_S = 1e-3  # longer waits gain nothing from trying: a wake-up is then 5 % of them
 _MIN_SPIN_S = 1e-4
 _LATE_YIELD_S = 1e-4  # at 30 us the test fires on ordinary switches
@@ -77,24 +82,41 @@ _company = _Company()
 
 
 class Doorbell:
-    """A counting bell between two processes; rings are never lost.
+    """A counting bell between two processes; no ring is lost, up to more than anybody counts.
 
-    Its name in the system exists only until the other process has it, see :meth:`forget_name`.
+    Its name in the system exists only until the other process has it, see :meth:`forget_name`, or
+    until the bell is collected as garbage.
+
+    Raises:
+        OSError: when the system has no room for it; it leaves no name then.
     """
 
     def __init__(self) -> None:
+        reserve_standard_descriptors()  # else the resource tracker may listen at standard input
         name = f"/rookery-{os.getpid()}-{secrets.token_hex(6)}"
-        limit = _multiprocessing.SemLock.SEM_VALUE_MAX
         if sys.platform != "win32":  # should this process be killed before the name is forgotten
             resource_tracker.register(name, "semaphore")
-        self._adopt(_multiprocessing.SemLock(_SEMAPHORE_KIND, 0, limit, name, False))
-        self._is_named = True
+        try:
+            semaphore = _multiprocessing.SemLock(_SEMAPHORE_KIND, 0, _MOST_RINGS, name, False)
+        except BaseException:
+            if sys.platform != "win32":
+                resource_tracker.unregister(name, "semaphore")
+            raise
+        self._adopt(semaphore)
+        self._unlink: Callable[[], Any] = weakref.finalize(self, _unlink, os.getpid(), name)
 
     def _adopt(self, semaphore: Any) -> None:
         self._semaphore = semaphore
         self._acquire: Callable[..., bool] = semaphore.acquire
-        self.ring: Callable[[], None] = semaphore.release
+        self._release: Callable[[], None] = semaphore.release
         self._expected_s = 0.0
+
+    def ring(self) -> None:
+        """Wake the waiter, or the next one."""
+        try:
+            self._release()
+        except (ValueError, OSError):  # full: whoever waits has been rung for often enough
+            return
 
     def __getstate__(self) -> tuple[Any, ...]:
         semaphore = self._semaphore
@@ -104,14 +126,18 @@ class Doorbell:
         return (handle, semaphore.kind, semaphore.maxvalue, semaphore.name)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._adopt(_multiprocessing.SemLock._rebuild(*state))
+        try:
+            semaphore = _multiprocessing.SemLock._rebuild(*state)
+        except FileNotFoundError:
+            # The name is gone before this process could start: whoever started it gave up, or has
+            # ended, and in any case knows. A traceback would only puzzle.
+            raise SystemExit(ABANDONED_EXIT_CODE) from None
+        self._adopt(semaphore)
+        self._unlink = _nothing
 
     def forget_name(self) -> None:
         """Remove the bell's name, once; whoever has the bell keeps it, nobody new can get it."""
-        if sys.platform != "win32" and self._is_named:
-            self._is_named = False
-            _multiprocessing.sem_unlink(self._semaphore.name)
-            resource_tracker.unregister(self._semaphore.name, "semaphore")
+        self._unlink()
 
     def forget_rings(self) -> None:
         """Be silent; for when nobody is going to ring."""
@@ -165,3 +191,15 @@ class Doorbell:
                 return False
             if not anyone_left():
                 return self._acquire(False)  # it may have rung just before it left
+
+
+def _unlink(owner_pid: int, name: str) -> None:
+    if sys.platform == "win32" or os.getpid() != owner_pid:  # a forked copy has no say in this
+        return
+    with suppress(FileNotFoundError):  # a cleaner of the system, or the resource tracker, was first
+        _multiprocessing.sem_unlink(name)
+    resource_tracker.unregister(name, "semaphore")
+
+
+def _nothing() -> None:
+    """A bell that came from elsewhere has no name that would be its own."""

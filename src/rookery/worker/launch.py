@@ -5,25 +5,43 @@ The only code about start methods is here. ``multiprocessing`` makes a child imp
 needs nothing from it (functions of a script travel by value, with cloudpickle), so for our own
 starts, and for nobody else's, the data does not name it.
 
-Forkserver children come from servers of our own, one per thread cap, so that the caller's own
-forkserver stays as it was. A server has imported what every worker needs, so a worker starts in a
-few milliseconds.
+Forkserver children come from servers of our own (``forkserver.py``), one per thread cap, so that
+the caller's own forkserver stays as it was. A server has imported what every worker needs, so a
+worker starts in a few milliseconds.
+
+A process that is forked from the caller, by whomever, owns neither the caller's workers nor its
+servers. It starts its own.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing import process, spawn
+import weakref
+from collections.abc import Callable
+from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from rookery.errors import ConfigError
+from rookery.errors import ConfigError, UsageError, WorkerError
+from rookery.worker.forkserver import ForkServer, search_path
+from rookery.worker.limits import (
+    ABANDONED_EXIT_CODE,
+    require_descriptors,
+    reserve_standard_descriptors,
+    start_failed,
+)
+from rookery.worker.surroundings import (
+    environment,
+    interrupts_postponed,
+    permission_to_start,
+    replaced,
+    restore,
+)
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -37,8 +55,11 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
+_UNKNOWN_EXIT_CODE = 255
+
 _lock = threading.RLock()
-_servers: dict[tuple[int | None, tuple[str, ...]], Any] = {}  # (thread cap, preload) -> ForkServer
+_servers: dict[tuple[int | None, tuple[str, ...]], ForkServer] = {}  # by thread cap and preload
+_children: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 
 
 def resolve_start_method(start_method: str | None) -> str:
@@ -92,7 +113,7 @@ def start_process(
     name: str,
     preload: tuple[str, ...] = (),
 ) -> BaseProcess:
-    """Start ``target(*args)`` in a child process.
+    """Start ``target(*args)`` in a child process, which may have children of its own.
 
     Args:
         start_method: one of ``START_METHODS``.
@@ -102,99 +123,180 @@ def start_process(
         name: of the process.
         preload: modules that a forkserver imports once, before it forks; what is large (torch)
             then lies in memory once for all children.
+
+    Raises:
+        UsageError: when this process is a child that still imports its caller's script.
+        WorkerError: when the system allows no further process or descriptor; nothing is left then.
     """
-    with _lock, _environment(thread_variables(threads)), _private_start(threads, preload):
-        context: Any = multiprocessing.get_context(start_method)
-        child: BaseProcess = context.Process(target=target, args=args, name=name, daemon=True)
-        child.start()
+    if getattr(process.current_process(), "_inheriting", False):
+        raise UsageError(
+            "Workers cannot be started while this process, which multiprocessing has started, "
+            "still imports the script that it comes from. Put what the script does under "
+            "`if __name__ == '__main__':`."
+        )
+    # Asked for in another way, it would be settled from now on.
+    default_method = multiprocessing.get_start_method(allow_none=True)
+    context: Any = multiprocessing.get_context(start_method)
+    child: BaseProcess = context.Process(
+        target=_run, args=(target, args, default_method), name=name, daemon=True
+    )  # as a daemon, it is not waited for when this process ends
+    try:
+        with (
+            interrupts_postponed(),
+            _lock,
+            environment(thread_variables(threads)),
+            permission_to_start(),
+        ):
+            reserve_standard_descriptors()
+            require_descriptors()
+            if start_method == "fork":
+                _start_by_fork(child)
+            elif start_method == "spawn":
+                with (
+                    replaced(spawn, "get_preparation_data", _preparation_data),
+                    replaced(spawn, "get_command_line", _command_line),
+                ):
+                    child.start()
+            else:
+                with replaced(spawn, "get_preparation_data", _preparation_data):
+                    _start_from_server(child, (threads, preload))
+            _children.add(child)
+    except OSError as error:
+        raise start_failed(error) from error
+    except (
+        BaseException
+    ):  # an interrupt, which the caller of this would not have a child to end for
+        if child.pid is not None:
+            child.kill()
+            child.join()
+        raise
     return child
 
 
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def _run(target: Callable[..., None], args: tuple[Any, ...], default_method: str | None) -> None:
+    """What a child does: run the target in a process that may start others, as the caller's may.
+
+    Args:
+        target: what to run.
+        args: its arguments.
+        default_method: by which multiprocessing starts processes if nothing is said; None means
+            that the caller has not settled that.
+    """
+    multiprocessing.set_start_method(
+        default_method, force=True
+    )  # else it would be that of this one
+    config = process.current_process()._config  # type: ignore[attr-defined]
+    config.pop("daemon", None)  # daemonic processes must not have children
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller deals with a Ctrl-C
+    if sys.platform != "win32":
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how children end
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
-        yield
+        target(*args)
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for child in multiprocessing.active_children():  # they end with us, none is waited for
+            child._config["daemon"] = True  # type: ignore[attr-defined]
 
 
-@contextmanager
-def _private_start(threads: int | None, preload: tuple[str, ...]) -> Iterator[None]:
-    """For this thread, within the block: no ``__main__`` for children, servers of our own."""
-    with (
-        _replaced(spawn, "get_preparation_data", _preparation_without_main),
-        _replaced(os, "getcwd", _directory_or_root),
-        _own_server(threads, preload),
-    ):
-        config = process.current_process()._config  # type: ignore[attr-defined]
-        daemon = config.pop("daemon", None)  # a daemonic caller may start workers all the same
+def _start_by_fork(child: BaseProcess) -> None:
+    opened: list[int] = []
+
+    def pipe(original: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        ends = original()
+        opened.extend(ends)
+        return ends
+
+    def fork(original: Callable[[], int]) -> int:
         try:
-            yield
-        finally:
-            if daemon is not None:
-                config["daemon"] = daemon
+            return original()
+        except OSError:  # multiprocessing would leave its pipes open
+            for end in opened:
+                os.close(end)
+            raise
+
+    with replaced(os, "pipe", pipe), replaced(os, "fork", fork):
+        child.start()
 
 
-@contextmanager
-def _own_server(threads: int | None, preload: tuple[str, ...]) -> Iterator[None]:
-    if sys.platform == "win32":
-        yield
-        return
-    from multiprocessing import forkserver
+def _start_from_server(child: BaseProcess, key: tuple[int | None, tuple[str, ...]]) -> None:
+    def connect(_original: Any, descriptors: list[int]) -> tuple[int, int]:
+        return _server(key).connect_to_new_process(descriptors)
 
-    def connect(_original: Any, fds: list[int]) -> Any:
-        return _server(threads, preload).connect_to_new_process(fds)
+    with replaced(forkserver, "connect_to_new_process", connect):
+        try:
+            child.start()
+        except (EOFError, ConnectionError):  # somebody has ended the server; another one will do
+            _servers.pop(key).stop()
+            try:
+                child.start()
+            except (EOFError, ConnectionError) as error:
+                raise WorkerError(
+                    "The server process that forks workers ended twice before it had forked one. "
+                    "What it printed last may say why; start_method='spawn' needs no server.",
+                    command="make",
+                ) from error
+    pid = child.pid or 0
+    if pid < 0:  # the server could not fork it, and says why
+        child.join()
+        child.close()
+        raise OSError(-pid, os.strerror(-pid))
 
-    with _replaced(forkserver, "connect_to_new_process", connect):
-        yield
+
+def _server(key: tuple[int | None, tuple[str, ...]]) -> ForkServer:
+    server = _servers.get(key)
+    if server is not None and not server.is_alive():
+        _servers.pop(key).stop()
+        server = None
+    if server is None:
+        server = _servers[key] = ForkServer([*_PRELOAD, *key[1]], os.environ)
+    return server
 
 
-def _server(threads: int | None, preload: tuple[str, ...]) -> Any:
-    from multiprocessing.forkserver import ForkServer
+def _preparation_data(_original: Any, name: str) -> dict[str, Any]:
+    """What a child is told before it unpickles its target; no word of ``__main__``."""
+    return {
+        "name": name,
+        "authkey": process.current_process().authkey,
+        "sys_path": search_path(),
+        "sys_argv": sys.argv,
+        "orig_dir": process.ORIGINAL_DIR,  # type: ignore[attr-defined]
+        "dir": _directory_or_root(),
+    }
 
-    key = threads, preload
-    if key not in _servers:
-        server = ForkServer()
-        server.set_forkserver_preload([*_PRELOAD, *preload])
-        _servers[key] = server
-    return _servers[key]
+
+def _command_line(original: Callable[..., list[str]], **numbers: int) -> list[str]:
+    """The command of a child that ends without a word if its caller has ended before it began."""
+    command = original(**numbers)
+    if "-c" in command:  # else the program is frozen, and is called itself
+        place = command.index("-c") + 1
+        command[place] = (
+            f"try:\n {command[place]}\nexcept EOFError:\n raise SystemExit({ABANDONED_EXIT_CODE})"
+        )
+    return command
 
 
-def _directory_or_root(original: Callable[[], str]) -> str:
+def _directory_or_root() -> str:
     try:
-        return original()
+        return os.getcwd()
     except FileNotFoundError:  # the current directory is gone; a child must be somewhere
         return os.path.abspath(os.sep)
 
 
-def _preparation_without_main(
-    original: Callable[[str], dict[str, Any]], name: str
-) -> dict[str, Any]:
-    data = original(name)
-    data.pop("init_main_from_name", None)
-    data.pop("init_main_from_path", None)
-    return data
+def _disown() -> None:
+    """In a process that was just forked: leave to the parent what is the parent's."""
+    global _lock
+    _lock = threading.RLock()  # a thread that does not exist here may have held the old one
+    restore()
+    for server in _servers.values():
+        server.disown()
+    _servers.clear()
+    for child in _children:
+        process._children.discard(child)  # type: ignore[attr-defined]
+        popen = child._popen  # type: ignore[attr-defined]
+        if popen is not None:
+            popen.returncode = _UNKNOWN_EXIT_CODE  # nobody here is to wait for it or to signal it
+    _children.clear()
 
 
-@contextmanager
-def _replaced(module: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """Replace a function of a module, but only for calls from this thread."""
-    original = getattr(module, name)
-    thread = threading.get_ident()
-
-    def function(*args: Any) -> Any:
-        if threading.get_ident() == thread:
-            return replacement(original, *args)
-        return original(*args)
-
-    setattr(module, name, function)
-    try:
-        yield
-    finally:
-        setattr(module, name, original)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)

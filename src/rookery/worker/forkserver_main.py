@@ -1,0 +1,134 @@
+"""What a fork server does: import, then fork a child for every request, and report how it ended.
+
+The caller's side is ``forkserver.py``. A request is one byte, the number of descriptors that come
+with it, and these: where to write the child's pid and later its exit code, where the child reads
+what it is to run, the resource tracker's, and those that are for the child itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing import connection, forkserver, resource_tracker, spawn
+from typing import NoReturn
+
+_MAX_DESCRIPTORS = 250  # of one message; Linux allows 253
+
+
+def main(control_descriptor: int, preload: Sequence[str]) -> None:
+    """Be a fork server.
+
+    Args:
+        control_descriptor: of the socket that requests come through.
+        preload: modules to import first.
+    """
+    for name in preload:
+        with suppress(Exception):  # the workers import it again, and tell the caller what is wrong
+            importlib.import_module(name)
+    with socket.socket(fileno=control_descriptor) as control:
+        _Server(control).run()
+
+
+class _Server:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._wake_r, self._wake_w = socket.socketpair()
+        self._children: dict[int, int] = {}  # pid -> descriptor that its exit code is written to
+
+    def run(self) -> None:
+        self._wake_r.setblocking(False)
+        self._wake_w.setblocking(False)
+        signal.set_wakeup_fd(self._wake_w.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it must not be ignored, or no code comes
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with self._wake_r, self._wake_w:
+            while True:
+                ready = connection.wait([self._control, self._wake_r])
+                if self._wake_r in ready:
+                    self._wake_r.recv(4096)
+                    self._report_ended()
+                if self._control in ready and not self._serve_request():
+                    signal.set_wakeup_fd(-1)
+                    return
+
+    def _report_ended(self) -> None:
+        with suppress(ChildProcessError):  # none is left
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                descriptor = self._children.pop(pid, None)
+                if descriptor is not None:
+                    _tell(descriptor, os.waitstatus_to_exitcode(status))
+                    os.close(descriptor)
+
+    def _serve_request(self) -> bool:
+        """Fork as asked; False if nobody is left who could ask."""
+        try:
+            message, received, _, _ = socket.recv_fds(self._control, 1, _MAX_DESCRIPTORS)
+        except ConnectionResetError:
+            return False
+        if not message:
+            return False
+        for descriptor in received:
+            os.set_inheritable(descriptor, False)
+        if len(received) < message[0]:  # the rest found no room in this process
+            pid = -errno.EMFILE
+        else:
+            pid = self._fork(*received)
+        for descriptor in received[1:]:
+            os.close(descriptor)
+        if received:
+            _tell(received[0], pid)
+            if pid > 0:
+                self._children[pid] = received[0]
+            else:
+                os.close(received[0])
+        return True
+
+    def _fork(self, status_w: int, data_r: int, tracker: int, *inherited: int) -> int:
+        """The child's pid, or the negative of the error number."""
+        try:
+            pid = os.fork()
+        except OSError as error:
+            return -(error.errno or errno.EAGAIN)
+        if pid == 0:
+            for descriptor in (status_w, *self._children.values()):
+                os.close(descriptor)
+            self._be_a_child(data_r, tracker, inherited)
+        return pid
+
+    def _be_a_child(self, data_r: int, tracker: int, inherited: Sequence[int]) -> NoReturn:
+        code: int | str | None = 1
+        caller = data_r
+        try:
+            self._leave_the_server()
+            resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
+            forkserver._forkserver._inherited_fds = list(inherited)  # type: ignore[attr-defined]
+            caller = os.dup(data_r)  # can be read, and gives nothing, once the caller is gone
+            code = spawn._main(data_r, caller)
+        except SystemExit as leaving:
+            code = leaving.code
+        except Exception:
+            if not connection.wait([caller], 0):  # else nobody is left who could care
+                sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code if isinstance(code, int) else 1)
+
+    def _leave_the_server(self) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for end in (self._control, self._wake_r, self._wake_w):
+            end.close()
+
+
+def _tell(descriptor: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # the caller no longer listens
+        forkserver.write_signed(descriptor, number)

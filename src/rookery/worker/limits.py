@@ -1,0 +1,115 @@
+"""What a system that runs out of something says when a worker is started, and the way out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from rookery.errors import WorkerError
+
+if sys.platform != "win32":
+    import resource
+
+DESCRIPTORS_PER_WORKER = 3  # a pipe, a sentinel, and what tells the worker that its caller is gone
+ABANDONED_EXIT_CODE = 70  # of a process whose caller has ended, or has given up its start
+_DESCRIPTORS_TO_START = 12  # for a moment, with those of a fork server and the resource tracker
+_STANDARD_DESCRIPTORS = 3
+
+
+def start_failed(error: OSError) -> WorkerError:
+    """The error for a caller whose worker could not be started, because of ``error``."""
+    reasons = {
+        errno.EMFILE: _descriptors,
+        errno.ENFILE: _descriptors,
+        errno.EAGAIN: _processes,
+        errno.ENOMEM: _memory,
+        errno.ENOSPC: _semaphores,
+    }
+    explain = reasons.get(error.errno or 0)
+    text = f"A worker process could not be started: {error.strerror or error}."
+    return WorkerError(f"{text} {explain()}" if explain else text, command="make")
+
+
+def _descriptors() -> str:
+    limit = _limit("RLIMIT_NOFILE")
+    return (
+        f"{_open_descriptors()}The limit is {limit}. Each worker takes {DESCRIPTORS_PER_WORKER} "
+        "of them here (one more with deadlines), and starting one about ten for a moment. Use "
+        "fewer workers (num_workers=), or raise the limit before the program starts, for instance "
+        "with `ulimit -n 4096`."
+    )
+
+
+def _processes() -> str:
+    return (
+        f"The limit of processes and threads is {_limit('RLIMIT_NPROC')} for this user, and a "
+        "container may have a lower one. Use fewer workers (num_workers=), end other processes, "
+        "or raise the limit (`ulimit -u`, or the container's limit of pids)."
+    )
+
+
+def _memory() -> str:
+    return (
+        "Use fewer workers (num_workers=), or free memory. A large program can be too large to be "
+        "copied by start_method='fork'; 'forkserver' copies a small one."
+    )
+
+
+def _semaphores() -> str:
+    return (
+        "Semaphores need room in /dev/shm, or the system has a limit for them. Free some there "
+        "(a container can be given more, for instance with `docker run --shm-size=1g`), or use "
+        "fewer workers (num_workers=)."
+    )
+
+
+def _limit(name: str) -> str:
+    if sys.platform == "win32":
+        return "unknown"
+    soft, hard = resource.getrlimit(getattr(resource, name))
+    if soft == resource.RLIM_INFINITY:
+        return "unlimited"
+    if soft == hard:
+        return str(soft)
+    most = "any number" if hard == resource.RLIM_INFINITY else hard
+    return f"{soft} (`ulimit` can raise it to {most})"
+
+
+def _open_descriptors() -> str:
+    try:
+        count = len(os.listdir("/dev/fd"))
+    except OSError:  # there is none left even for this, or no such folder
+        return ""
+    return f"This process has {count} descriptors open. "
+
+
+def reserve_standard_descriptors() -> None:
+    """Have descriptors 0 to 2 name something, be it nothing at all.
+
+    Where a program was started with some of them closed, the next pipe or socket would get such a
+    number, and whoever reads standard input or prints would read or write it.
+    """
+    for descriptor in range(_STANDARD_DESCRIPTORS):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            taken = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(taken, True)
+
+
+def require_descriptors() -> None:
+    """Find out beforehand whether the descriptors that a start needs for a moment are there.
+
+    ``multiprocessing`` leaves some open when it fails for want of others.
+
+    Raises:
+        OSError: when they are not.
+    """
+    held: list[int] = []
+    try:
+        while len(held) < _DESCRIPTORS_TO_START:
+            held.extend(os.pipe())
+    finally:
+        for descriptor in held:
+            os.close(descriptor)

@@ -1,0 +1,84 @@
+"""What is different in this process for the moment in which it starts a child."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import process
+from typing import Any
+
+_replacements: list[tuple[Any, str, Any]] = []  # module, name, what belongs there
+
+
+@contextmanager
+def interrupts_postponed() -> Iterator[None]:
+    """Within the block, a Ctrl-C waits, and a child that is started there waits with it.
+
+    Otherwise it could strike between a fork and the note of it, or end a child in the middle of
+    its imports, with a long traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, some environment variables have other values."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def permission_to_start() -> Iterator[None]:
+    """Within the block, a daemonic process may start children; these are daemons, and end too."""
+    config = process.current_process()._config  # type: ignore[attr-defined]
+    daemon = config.pop("daemon", None)
+    try:
+        yield
+    finally:
+        if daemon is not None:
+            config["daemon"] = daemon
+
+
+@contextmanager
+def replaced(module: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Replace a function of a module, but only for calls from this thread of this process."""
+    original = getattr(module, name)
+    thread = threading.get_ident()
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == thread:
+            return replacement(original, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    _replacements.append((module, name, original))
+    setattr(module, name, function)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)
+        _replacements.pop()
+
+
+def restore() -> None:
+    """Undo all replacements; for a process that was forked within such a block."""
+    while _replacements:
+        setattr(*_replacements.pop())

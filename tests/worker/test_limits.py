@@ -1,0 +1,150 @@
+"""What the system runs out of is said, with the way out, and a start that fails leaves nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rookery.errors import WorkerError
+from rookery.worker import launch
+from rookery.worker.limits import DESCRIPTORS_PER_WORKER, start_failed
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/fd")
+
+FEW_DESCRIPTORS = """
+import gc, os, resource, rookery
+def count():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+def make(n):
+    return rookery.make_vec(
+        "CartPole-v1", n, backend="process", num_workers=n, start_method=METHOD
+    )
+make(1).close()
+before = count()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    make(40)
+except rookery.WorkerError as error:
+    assert "ulimit -n" in str(error) and "num_workers" in str(error), error
+assert count() == before, (count(), before, os.listdir("/proc/self/fd"))
+assert not [n for n in os.listdir("/dev/shm") if f"rookery-{os.getpid()}-" in n]
+make(2).close()
+print("went on")
+"""
+
+COUNTED = """
+import os, rookery
+def count():
+    return len(os.listdir("/proc/self/fd"))
+def make(n):
+    return rookery.make_vec(
+        "CartPole-v1", n, backend="process", num_workers=n, start_method=METHOD
+    )
+make(1).close()
+before, venv = count(), make(1)
+one = count() - before
+venv.close()
+before, venv = count(), make(5)
+print((count() - before - one) / 4)
+venv.close()
+"""
+
+
+def _run(script: str, method: str, tmp_path: Path) -> str:
+    (tmp_path / "script.py").write_text(script.replace("METHOD", repr(method)))
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@linux
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_too_few_descriptors_are_named_and_none_is_lost(tmp_path: Path, method: str) -> None:
+    assert _run(FEW_DESCRIPTORS, method, tmp_path) == "went on\n"
+
+
+@linux
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_a_worker_takes_as_many_descriptors_as_the_message_says(
+    tmp_path: Path, method: str
+) -> None:
+    assert float(_run(COUNTED, method, tmp_path)) == DESCRIPTORS_PER_WORKER
+
+
+@linux
+@pytest.mark.slow
+def test_64_workers_start_under_a_limit_of_1024(tmp_path: Path) -> None:
+    script = """
+import resource, rookery
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+venv = rookery.make_vec("CartPole-v1", 64, backend="process", num_workers=64, start_method=METHOD)
+venv.reset()
+venv.close()
+print("went on")
+"""
+    assert _run(script, "forkserver", tmp_path) == "went on\n"
+
+
+def _nothing() -> None:
+    return
+
+
+@linux
+def test_a_fork_that_fails_leaves_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    before = sorted(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "fork", no_fork)
+    with pytest.raises(WorkerError, match="limit of processes"):
+        launch.start_process("fork", None, _nothing, (), "nothing")
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert os.fork is no_fork
+
+
+@linux
+def test_a_fork_that_fails_in_the_server_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "no_more_forks.py").write_text(
+        """
+import errno, os
+def fork():
+    raise OSError(errno.EAGAIN, "no")
+os.fork = fork
+"""
+    )
+    script = """
+import os, sys, rookery
+from rookery.worker import launch
+sys.path.insert(0, os.getcwd())
+launch.start_process("forkserver", None, print, (), "first").join()
+before = len(os.listdir("/proc/self/fd"))
+try:
+    launch.start_process("forkserver", None, print, (), "nothing", ("no_more_forks",))
+except rookery.WorkerError as error:
+    print(error)
+print(len(os.listdir("/proc/self/fd")) - before)
+"""
+    out = _run(script, "forkserver", tmp_path).split("\n")
+    assert "limit of processes" in out[1]
+    assert out[2] == "1"  # to the second server
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC])
+def test_every_known_reason_has_a_way_out(number: int) -> None:
+    error = start_failed(OSError(number, os.strerror(number)))
+    assert os.strerror(number) in str(error)
+    assert "fewer workers (num_workers=)" in str(error)
+
+
+def test_an_unknown_reason_is_passed_on() -> None:
+    error: Any = start_failed(OSError(errno.EPERM, "not permitted"))
+    assert str(error) == "A worker process could not be started: not permitted."

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+from rookery.worker.threadbell import ThreadBell
+
+
+def _alive() -> bool:
+    return True
+
+
+def test_one_ring_at_most_is_remembered() -> None:
+    bell = ThreadBell()
+    for _ in range(3):
+        bell.ring()
+    assert [bell.wait(_alive, time.perf_counter()) for _ in range(2)] == [True, False]
+
+
+def test_forgotten_rings_are_not_heard() -> None:
+    bell = ThreadBell()
+    bell.ring()
+    bell.forget_rings()
+    bell.forget_rings()
+    assert not bell.wait(_alive, time.perf_counter())
+
+
+def test_a_wait_ends_when_nobody_is_left_to_ring() -> None:
+    assert not ThreadBell().wait(lambda: False)
+
+
+def test_a_last_ring_is_heard_even_if_the_ringer_is_gone() -> None:
+    bell = ThreadBell()
+
+    def left() -> bool:
+        bell.ring()
+        return False
+
+    assert bell.wait(left)
+
+
+def test_two_threads_that_take_turns_never_lose_a_wake_up() -> None:
+    there, back = ThreadBell(), ThreadBell()
+    count = 2000
+
+    def answer() -> None:
+        for _ in range(count):
+            assert there.wait(_alive)
+            back.ring()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for _ in range(count):
+        there.ring()
+        assert back.wait(_alive)
+    thread.join()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+def test_an_interrupt_anywhere_leaves_it_usable() -> None:
+    there, back = ThreadBell(), ThreadBell()
+    asked = answered = interrupts = 0
+    over = False
+
+    def answer() -> None:
+        nonlocal answered
+        while not over:
+            if there.wait(_alive, time.perf_counter() + 0.5):
+                answered = asked
+                back.ring()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        while interrupts < 200:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-4)
+                while True:
+                    asked += 1
+                    there.ring()
+                    while answered < asked:
+                        back.wait(_alive)
+            except KeyboardInterrupt:
+                interrupts += 1
+                while answered < asked:  # a ring that came before the interrupt is still heard
+                    there.ring()
+                    assert back.wait(_alive)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        over = True
+        thread.join()
