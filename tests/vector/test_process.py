@@ -125,7 +125,8 @@ def test_a_pending_step_does_not_hold_up_close() -> None:
     venv = _make()
     venv.reset()
     venv.step_async(np.array([0, -4, 0]))
-    venv.close(timeout=0.01)
+    with pytest.warns(UserWarning, match="under way"):
+        venv.close(timeout=0.01)
     assert venv.pids
 
 

@@ -26,10 +26,11 @@ class EnvBatch(EnvGroup):
 
     Attributes:
         busy_s: seconds spent stepping so far.
-        is_interruptible: whether a KeyboardInterrupt comes from the user, not from an env.
+        passes_on: exceptions that come from outside while an env is busy, and end the call: they
+            are no failures of the env.
     """
 
-    is_interruptible = True
+    passes_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
 
     def __init__(self, recipes: Sequence[EnvRecipe], first_id: int) -> None:
         self.busy_s = 0.0
@@ -64,6 +65,7 @@ class EnvBatch(EnvGroup):
         self._progress = [IDLE, 0, 0] if progress is None else progress
         self._mode = autoreset_mode
         self._env_steps: list[Callable[[Any], Any]] = [env.step for env in self.envs]
+        self._env_resets: list[Callable[..., Any]] = [env.reset for env in self.envs]
         space = arrays.spaces.observation_space
         self._free: list[bytes] = []  # encoded free values of the observation at hand
         self._write_obs = [
@@ -191,6 +193,21 @@ class EnvBatch(EnvGroup):
         self._ended = [self._mode is not AutoresetMode.DISABLED] * len(self.envs)
         self._next_seeds = dict(enumerate(seeds))
 
+    def check_after_env(self, check: Callable[[], None]) -> None:
+        """Have something called whenever an env returns, before what it returned is written."""
+
+        def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    check()
+
+            return call
+
+        self._env_steps = [checked(step) for step in self._env_steps]
+        self._env_resets = [checked(reset) for reset in self._env_resets]
+
     def _counted(self, env_ids: Sequence[int] | None) -> Sequence[int]:
         """Ids of the envs to step, whose steps are counted."""
         progress = self._progress
@@ -231,7 +248,7 @@ class EnvBatch(EnvGroup):
         self._has_begun[i] = True
         result = None
         try:
-            result = self.envs[i].reset(seed=seed, options=options)
+            result = self._env_resets[i](seed=seed, options=options)
             obs, info = result
             self._write_obs[buffer][i](obs)
             sink = self._sinks[buffer]
@@ -258,7 +275,7 @@ class EnvBatch(EnvGroup):
         action: Any = None,
     ) -> EnvFailed:
         """The failure to raise; what the env returned may say more than what came of it."""
-        if isinstance(error, KeyboardInterrupt) and self.is_interruptible:
+        if isinstance(error, self.passes_on):
             raise error
         problem = None if result is None else find_problem(result)
         if problem is not None:

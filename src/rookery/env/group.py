@@ -41,9 +41,7 @@ class EnvGroup:
             for i, recipe in enumerate(recipes):
                 try:
                     self.envs.append(recipe.build(self._workshop))
-                except BaseException as error:  # an env may raise anything, SystemExit too
-                    if isinstance(error, KeyboardInterrupt):
-                        raise
+                except (Exception, SystemExit, GeneratorExit) as error:
                     raise self.failure(error, i, "make") from error
             self._refuse_twins()
         except BaseException:

@@ -689,17 +689,17 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             return
         if os.getpid() != self._owner_pid:
             self._pending.require_open("close")
-        self._pending.warn_if_under_way()
         self._finalizer.detach()
         grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
         self._final_statistics = self.statistics()
         self.closed = True
-        self._pending.close()
-        carriers = self._carriers
+        carriers, left = self._carriers, self._pending.close()
         # Shared memory and semaphores go with the last reference to them.
         del self._arrays, self._orders, self._results, self._carriers, self._finish_order
         del self._arrivals
         shut_down(self._owner_pid, carriers, grace_s)
+        if left:
+            gym.logger.warn(f"A vector env was closed while a call of {left!r} was under way.")
 
     def __del__(self) -> None:
         """The finalizer does what is to be done, once nobody has the vector env any more."""

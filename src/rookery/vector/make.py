@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
     from rookery.vector.base import VectorEnv
 
-BACKENDS = ("auto", "serial", "process")
+BACKENDS = ("auto", "serial", "thread", "process")
 
 
 def make_vec(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
@@ -121,9 +120,10 @@ class Pending:
         if self._barred is not None:
             raise type(self._barred)(f"{call}: {self._barred}")
 
-    def close(self) -> None:
-        """From now on, no call is possible."""
+    def close(self) -> str | None:
+        """From now on, no call is possible; the name of one whose result nobody has asked for."""
         self._barred = ClosedError("this vector env is closed")
+        return None if self.was_cut_short else self.name
 
     def forbid_in_child(self) -> None:
         """From now on, in this forked copy of the process, no call is possible."""
@@ -131,11 +131,6 @@ class Pending:
             f"this vector env belongs to process {os.getppid()}, of which this process is a forked "
             "copy; its workers serve one caller. Make another vector env here"
         )
-
-    def warn_if_under_way(self) -> None:
-        """Warn of a call whose result nobody has asked for, as Gymnasium does."""
-        if self.name is not None and not self.was_cut_short:
-            gym.logger.warn(f"Closing a vector env while a call of {self.name!r} is under way.")
 
     # ---------------------------------------------------------------- orders
 

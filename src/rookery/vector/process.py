@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -27,6 +26,7 @@ from rookery.vector.cpus import usable_cpus
 from rookery.vector.local import LocalCarrier
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
+from rookery.vector.splitting import split
 from rookery.worker.board import Board
 from rookery.worker.carrier import WorkerCarrier
 from rookery.worker.doorbell import Doorbell
@@ -195,12 +195,6 @@ class ProcessVectorEnv(VectorEnv):
                 board.release()
                 del self._board, self._arrivals_bell
                 self._nameless()
-
-
-def split(num_envs: int, num_parts: int) -> list[range]:
-    """Consecutive ranges that cover ``num_envs`` and differ in length by one at most."""
-    bounds = [num_envs * i // num_parts for i in range(num_parts + 1)]
-    return [range(a, b) for a, b in pairwise(bounds)]
 
 
 def _count_workers(

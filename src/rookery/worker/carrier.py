@@ -44,6 +44,7 @@ _IN_MESSAGE = bytes([IN_MESSAGE])
 class Worker(Protocol):
     """A thread or process that serves a batch of envs; see :mod:`rookery.worker.loop`."""
 
+    kind: str
     pid: int
     channel: Channel
     bells: Bells
@@ -626,7 +627,7 @@ class WorkerCarrier:
         busy = abs(self._part.progress[0]) - 1 if self._has_memory else -1
         doing = f"{self._command} of env {busy}" if busy >= 0 else self._command
         return WorkerDied(
-            f"The worker process {self.worker.pid} of {which} ({self._name}) "
+            f"The worker {self.worker.kind} {self.worker.pid} of {which} ({self._name}) "
             f"{end or self.worker.end_in_words()} during {doing}. "
             "What it printed last may say more.",
             env_ids=sorted(ids, key=lambda env_id: env_id != busy),
@@ -639,7 +640,7 @@ class WorkerCarrier:
         stack = self.worker.python_stack()
         return WorkerTimeout(
             f"Env {env_id} ({self._name}) did not finish its {command} within {limit_s} s; its "
-            f"worker {self.worker.pid} was given up. Where it hung:\n{stack}",
+            f"worker {self.worker.kind} {self.worker.pid} is given up. Where it hung:\n{stack}",
             env_ids=(env_id,),
             command=command,
             **circumstances,

@@ -224,6 +224,8 @@ class QueueChannel:
         self._outgoing.put((number, payload))
 
     def has_message(self) -> bool:
+        if self._check is not None:
+            self._check()
         return not self._incoming.empty()
 
     def receive(self) -> tuple[int, Any]:

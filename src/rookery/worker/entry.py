@@ -62,7 +62,7 @@ def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Any:
         spec: WorkerSpec = inherited or channel.decode(received)
         _become_like_the_caller(spec)
         batch = spec.make_batch()
-        batch.is_interruptible = False
+        batch.passes_on = ()
         description = channel.encode(batch.describe())
     except BaseException as error:  # whatever an env does, the caller hears of it
         channel.send(0, channel.encode(Failure.of(error)))

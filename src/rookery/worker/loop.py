@@ -23,6 +23,10 @@ from rookery.worker.orders import (
 from rookery.worker.requests import RequestHandler
 
 
+class GivenUpError(BaseException):
+    """The worker was given up while an env was busy; nobody waits for it any more."""
+
+
 class OrderServer:
     """Carries out what the envs of one batch are ordered to do.
 
@@ -148,6 +152,8 @@ def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
     try:
         method, args = channel.decode(payload)
         answer = channel.encode(handler.answer(method, args))
+    except GivenUpError:
+        raise
     except BaseException as error:  # whatever an env does, the caller hears of it
         answer = channel.encode(Failure.of(error))
     channel.send(number, answer)
@@ -158,6 +164,8 @@ def _outcome(function: Callable[[], Any]) -> tuple[int, Any]:
     """The status of an answer, and what goes with it as a message."""
     try:
         news = function()
+    except GivenUpError:
+        raise
     except BaseException as error:  # whatever an env does, the caller hears of it
         return IN_MESSAGE, Failure.of(error)
     if news is None:

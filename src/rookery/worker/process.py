@@ -40,10 +40,13 @@ class WorkerProcess:
         check: called ten times a second while a message is waited for; what it raises ends that.
 
     Attributes:
+        kind: what to call it in messages.
         pid: of the process.
         channel: to it.
         bells: between it and the caller.
     """
+
+    kind = "process"
 
     def __init__(
         self,

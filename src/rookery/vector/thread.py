@@ -1,0 +1,121 @@
+"""ThreadVectorEnv: envs in threads of this process, for envs that wait or release the GIL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.env.batch import EnvBatch
+from rookery.env.recipe import EnvRecipe
+from rookery.env.slab import SlabShape
+from rookery.errors import ConfigError
+from rookery.vector.agreement import ObservationMode, agree
+from rookery.vector.base import VectorEnv
+from rookery.vector.modes import parse_autoreset_mode
+from rookery.vector.serial import as_recipes
+from rookery.vector.splitting import split
+from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.faults import FaultPolicy
+from rookery.worker.orders import Orders
+from rookery.worker.protocol import Assignment, BatchMaker
+from rookery.worker.thread import WorkerThread
+from rookery.worker.threadbell import ThreadBell
+
+_MOST_THREADS = 32  # unless asked for
+
+
+class ThreadVectorEnv(VectorEnv):
+    """A vector env whose envs are stepped by threads of this process.
+
+    For envs that wait (for sockets, HTTP, subprocesses) or that release the interpreter's lock, for
+    free-threaded Python, and for arguments that cannot travel: nothing is pickled. Envs need not
+    be thread-safe, as each lives in one thread, but what several of them share must be.
+
+    Threads share a process, and so its faults: an env that crashes the interpreter ends it all.
+    One that raises, or that passes a deadline, is dealt with as in a worker process, with one
+    difference: a thread that hangs cannot be ended. It is given up, its Python stack is in the
+    error, and it goes on hanging until its env returns.
+
+    Args:
+        env_fns: one callable per env (or ids, EnvSpecs or recipes); called in the env's thread.
+        copy: False returns views, valid until the step after the next.
+        observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
+        autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
+        num_workers: threads; None means one for each env, and 32 at most.
+        faults: what happens when an env raises or hangs.
+
+    Raises:
+        EnvFailed: when an env cannot be built.
+    """
+
+    backend = "thread"
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[..., Any] | EnvRecipe],
+        copy: bool = True,
+        *,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        num_workers: int | None = None,
+        faults: FaultPolicy | None = None,
+    ) -> None:
+        faults = faults or FaultPolicy()
+        if faults.max_worker_rss_mb is not None:
+            raise ConfigError(
+                "max_worker_rss_mb replaces a process that has grown too large; threads share one, "
+                "so it needs backend='process'"
+            )
+        mode = parse_autoreset_mode(autoreset_mode)
+        recipes = as_recipes(env_fns)
+        if num_workers is not None and num_workers < 1:
+            raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
+        count = min(len(recipes), _MOST_THREADS if num_workers is None else num_workers)
+        arrivals = ThreadBell()
+        carriers: list[WorkerCarrier] = []
+        try:
+            for ids in split(len(recipes), count):
+                maker = BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start)
+                start = partial(WorkerThread, maker, f"rookery-{ids.start}", arrivals)
+                carriers.append(WorkerCarrier(start, ids, recipes[ids.start].name, faults))
+            self._assemble(carriers, mode, observation_mode, copy, faults, arrivals)
+        except BaseException:
+            for carrier in carriers:
+                carrier.stop(time.perf_counter())
+            raise
+
+    def _assemble(
+        self,
+        carriers: Sequence[WorkerCarrier],
+        mode: AutoresetMode,
+        observation_mode: ObservationMode,
+        copy: bool,
+        faults: FaultPolicy,
+        arrivals: ThreadBell,
+    ) -> None:
+        """Wait for the threads' envs, and give everybody their part of the arrays."""
+        descriptions = [carrier.describe() for carrier in carriers]
+        parts = [carrier.env_ids for carrier in carriers]
+        spaces = agree(parts, descriptions, observation_mode)
+        batch_spaces = BatchSpaces(
+            spaces.single_observation_space,
+            spaces.single_action_space,
+            parts[-1].stop,
+            # An env that raises may have torn a row; the other buffer still has the last one.
+            num_buffers=1 if copy and not faults.restarts else 2,
+        )
+        arrays = BatchArrays.in_memory(batch_spaces)
+        orders = Orders.in_memory(parts[-1].stop, len(carriers))
+        for index, carrier in enumerate(carriers):
+            assignment = Assignment(batch_spaces, mode, len(carriers), index, carrier.env_ids)
+            carrier.assign(assignment, (arrays, orders), arrays, orders)
+        self._adopt(carriers, descriptions, mode, observation_mode)
+        self._ready(arrays, orders, copy, arrivals)
+
+    def _grow_slab(self, shape: SlabShape) -> None:
+        self._arrays.enlarge_slab_in_memory(shape)

@@ -1,0 +1,148 @@
+"""WorkerThread: a thread of this process that serves a batch of envs.
+
+Nothing is pickled, and nothing is isolated: an env that crashes takes the process with it, and one
+that hangs cannot be ended. When its worker is given up, the thread is left behind; should its env
+ever return, it closes its envs and ends without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rookery.env.arrays import BatchArrays
+from rookery.memory import SharedBlock
+from rookery.worker.channel import ChannelClosedError, QueueChannel
+from rookery.worker.failure import Failure
+from rookery.worker.loop import Bells, GivenUpError, OrderServer, serve
+from rookery.worker.orders import Orders
+from rookery.worker.protocol import Assignment, BatchMaker
+from rookery.worker.requests import RequestHandler
+from rookery.worker.threadbell import ThreadBell
+
+
+class WorkerThread:
+    """A thread that serves a batch of envs.
+
+    Args:
+        make_batch: builds the envs, in the thread.
+        name: of the thread.
+        arrivals: the bell that all workers of a vector env share.
+        check: called ten times a second while a message is waited for; what it raises ends that.
+
+    Attributes:
+        pid: of this process.
+        channel: to the thread.
+        bells: between it and the caller.
+    """
+
+    kind = "thread"
+
+    def __init__(
+        self, make_batch: BatchMaker, name: str, arrivals: ThreadBell, check: Callable[[], None]
+    ) -> None:
+        self.pid = os.getpid()
+        self.bells = Bells(ThreadBell(), ThreadBell(), arrivals)
+        to_thread: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        to_caller: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.channel = QueueChannel(to_thread, to_caller, check)
+        self._theirs = QueueChannel(to_caller, to_thread, self._raise_if_given_up)
+        self._is_given_up = False
+        self._make_batch = make_batch
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    # ---------------------------------------------------------------- the caller's side
+
+    def greet(self) -> None:
+        """The thread knows what to build."""
+
+    def has_built(self) -> None:
+        """Nothing was kept until now."""
+
+    def assign(self, assignment: Assignment, board: tuple[BatchArrays, Orders]) -> None:
+        """Give it its part of the arrays."""
+        self.channel.send(0, (assignment, *board))
+
+    def send_block(self, block: SharedBlock) -> None:
+        """A thread is lent no blocks."""
+        raise NotImplementedError("a worker thread is lent no blocks")
+
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def end_in_words(self) -> str:
+        """How the thread has ended."""
+        return "ended"
+
+    def python_stack(self) -> str:
+        """The Python stack of the thread."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        if frame is None:
+            return "(the thread has ended)"
+        return "".join(traceback.format_stack(frame)).rstrip()
+
+    def kill(self) -> None:
+        """Give the thread up: it ends as soon as no env keeps it."""
+        self._is_given_up = True
+        self.bells.go.ring()
+
+    def stop(self, deadline: float) -> None:
+        """Wait for the thread to end by ``deadline``; after that it is given up."""
+        self._thread.join(max(deadline - time.perf_counter(), 0.0))
+        self.kill()
+
+    # ---------------------------------------------------------------- the thread's side
+
+    def _run(self) -> None:
+        batch = None
+        try:
+            batch = self._build()
+            if batch is not None:
+                self._serve(batch)
+                batch = None
+        except (GivenUpError, ChannelClosedError):
+            pass  # nobody is left to tell
+        finally:
+            if batch is not None:
+                _close_quietly(batch)
+
+    def _build(self) -> Any:
+        try:
+            batch = self._make_batch()
+            batch.passes_on = (GivenUpError,)
+            description = batch.describe()
+        except BaseException as error:  # whatever an env does, the caller hears of it
+            self._theirs.send(0, Failure.of(error))
+            return None
+        self._theirs.send(0, description)
+        return batch
+
+    def _serve(self, batch: Any) -> None:
+        assignment, arrays, orders = self._theirs.receive()[1]
+        part = orders.part(assignment.env_ids, assignment.index)
+        batch.attach(arrays, assignment.autoreset_mode, part.progress)
+        batch.check_after_env(self._raise_if_given_up)
+        if assignment.replaces is not None:
+            batch.replace(assignment.replaces)
+        handler = RequestHandler(batch, arrays, part.progress)
+        server = OrderServer(batch, part, handler)
+        serve(self._theirs, self.bells, server, batch, part, handler)
+
+    def _raise_if_given_up(self) -> None:
+        if self._is_given_up:
+            raise GivenUpError
+
+
+def _close_quietly(batch: Any) -> None:
+    try:
+        batch.close()
+    except Exception:  # noqa: S110  an env of a worker that was given up; nobody is left to tell
+        pass
