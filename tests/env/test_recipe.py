@@ -53,7 +53,7 @@ def test_a_module_that_cannot_be_imported_is_named() -> None:
 
 def test_a_factory_that_returns_no_env_is_an_error() -> None:
     with pytest.raises(
-        rookery.EnvFailed, match=r"Env 0 \(.*\) raised TypeError in make.*a str, not"
+        rookery.EnvFailed, match=r"Env 0 \(.*\) raised TypeError in make.*a str came, not"
     ):
         rookery.make_vec(lambda: "env", 1)
 

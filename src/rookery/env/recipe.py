@@ -13,6 +13,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.env.deferred import Workshop
+from rookery.env.guard import env_problem
 from rookery.errors import ConfigError, UnknownEnvError
 
 EnvSource: TypeAlias = "str | EnvSpec | Callable[..., gym.Env[Any, Any]]"
@@ -43,7 +44,10 @@ class EnvRecipe:
             env = self.source(**kwargs)
         for wrapper in self.wrappers:
             env = wrapper(env)
-        return _checked(env, self.name)
+        problem = env_problem(env)
+        if problem is not None:
+            raise TypeError(problem)
+        return cast("gym.Env[Any, Any]", env)
 
     @property
     def name(self) -> str:
@@ -59,15 +63,6 @@ class EnvRecipe:
         if isinstance(self.source, EnvSpec):
             return self.source
         return find_spec(self.source) if isinstance(self.source, str) else None
-
-
-def _checked(env: Any, name: str) -> gym.Env[Any, Any]:
-    if not isinstance(env, gym.Env):
-        raise TypeError(
-            f"{name} built a {type(env).__name__}, not a gymnasium.Env. A factory must return the "
-            "env itself; for a class that only looks like one, derive it from gymnasium.Env."
-        )
-    return env
 
 
 def make_recipes(

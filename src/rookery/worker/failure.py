@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.env.failure import context_of, env_failed
+from rookery.env.failure import context_of, describe, env_failed, in_words, shortened
 from rookery.env.travel import by_value
 from rookery.errors import EnvFailed, RookeryError, UsageError, WorkerError
 
 _SIGKILL = 9
+_MOST_CHARACTERS_OF_A_TRACEBACK = 100_000
 
 
 class RemoteTraceback(Exception):
@@ -45,12 +46,14 @@ class Failure:
         if isinstance(error, EnvFailed) and error.__cause__ is not None:
             cause, context = error.__cause__, context_of(error)
             if not _travels(context["last_action"]):
-                context["last_action"] = repr(context["last_action"])
+                context["last_action"] = in_words(context["last_action"])
         return cls(
             exception=_pickled(cause),
             type_name=type(cause).__name__,
-            message=str(cause),
-            remote_traceback="".join(traceback.format_exception(cause)),
+            message=describe(cause),
+            remote_traceback=shortened(
+                "".join(traceback.format_exception(cause)), _MOST_CHARACTERS_OF_A_TRACEBACK
+            ),
             context=context,
         )
 
