@@ -7,8 +7,8 @@
     │   ├── NoPendingCallError      nothing was sent               (NoAsyncCallError)
     │   ├── PicklingError           an argument cannot travel      (pickle.PicklingError)
     │   ├── SpaceError              a space or a value outside it  (CustomSpaceError, RuntimeError)
-    │   │   ├── SpaceShapeError     too many or too few values, another shape       (ValueError)
-    │   │   └── SpaceTypeError      a value of a type that cannot be                 (TypeError)
+    │   │   ├── SpaceValueError     too many values, another shape, too large   (ValueError)
+    │   │   └── SpaceTypeError      a value of a type that cannot be            (TypeError)
     │   ├── UnknownEnvError         no such env id                 (gymnasium NameNotFound)
     │   └── ConfigError             a setting that cannot be       (ValueError)
     ├── WorkerError                 the world did: an env or its process failed
@@ -79,8 +79,8 @@ class SpaceError(UsageError, CustomSpaceError, RuntimeError):
     """A space is not supported, or a value does not fit its space; the message names the path."""
 
 
-class SpaceShapeError(SpaceError, ValueError):
-    """There are more or fewer values than the space has, or they have another shape."""
+class SpaceValueError(SpaceError, ValueError):
+    """There are too many or too few values, they have another shape, or one is out of range."""
 
 
 class SpaceTypeError(SpaceError, TypeError):

@@ -101,7 +101,7 @@ def test_a_good_env_and_what_it_gives_have_no_problem() -> None:
         (NoMetadata(), "metadata of a NoMetadata must be a dict, but is None"),
         (
             Raises(),
-            "reading observation_space of a Raises raised ZeroDivisionError .*py, line .*: no space",
+            "reading observation_space of a Raises raised ZeroDivisionError .*py, line .*: no",
         ),
         (RaisesInside(), "action_space of a RaisesInside raised AttributeError.*'table'"),
         (Exits(), "reading render_mode of an Exits raised SystemExit .*: 3"),

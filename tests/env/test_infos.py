@@ -30,7 +30,9 @@ values = st.one_of(
     st.sampled_from([None, "text", [1, 2]]),
     st.dictionaries(st.sampled_from("xy"), st.integers(0, 3), max_size=2),
 )
-infos = st.dictionaries(st.sampled_from(["a", "b", "c", "final_obs"]), values, max_size=4)
+keys = st.sampled_from(["a", "b", "_a", "__a", "_b", "_", "", "final_obs", "_final_obs", 1, "_1"])
+values = st.one_of(values, st.dictionaries(keys, st.integers(0, 3), max_size=2))
+infos = st.dictionaries(keys, values, max_size=4)
 
 
 class Channel:

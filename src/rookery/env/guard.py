@@ -100,8 +100,8 @@ def _attribute_problem(env: Any, name: str) -> str | None:
     except (Exception, SystemExit) as error:
         if name in _SPACES and type(error) is AttributeError and error.name == name:
             return (
-                f"{_kind(error.obj)} has no {name}; set self.{name} to a gymnasium.spaces.Space in its "
-                "constructor, or in the class"
+                f"{_kind(error.obj)} has no {name}; set self.{name} to a gymnasium.spaces.Space "
+                "in its constructor, or in the class"
             )
         return (
             f"reading {name} of {_kind(env)} raised {type(error).__name__}{_place(error)}: "

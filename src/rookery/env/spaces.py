@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
 
+from rookery.env.failure import in_words
 from rookery.env.freeform import FreeForm
-from rookery.errors import SpaceError
+from rookery.errors import SpaceError, SpaceTypeError, SpaceValueError
 
 Array = npt.NDArray[Any]
 Writer = Callable[[Any], None]
@@ -162,13 +163,16 @@ def _array_writer(target: Array, path: str) -> Writer:
 
 def _scalar_writer(target: Array, path: str) -> Writer:
     dtype = target.dtype
-    scalar_type, python_type = dtype.type, {"i": int, "f": float}.get(dtype.kind)
+    scalar_type, python_type = dtype.type, {"i": int, "u": int, "f": float}.get(dtype.kind)
     # Writing through a memoryview takes 28 ns, through numpy 65 ns (and numpy.asarray far more).
     cell: Any = target.data if dtype.char in "bhilqBHILQfd" else target
 
     def write(value: Any) -> None:
         if type(value) is python_type or type(value) is scalar_type:
-            cell[0] = value
+            try:
+                cell[0] = value
+            except (ValueError, OverflowError) as error:
+                raise _out_of_range(value, dtype, path) from error
         else:
             target[0] = _conformed(value, (), dtype, path)
 
@@ -188,14 +192,61 @@ def _item(value: Any, key: Any, path: str) -> Any:
         return value[key]
     except (KeyError, IndexError, TypeError) as error:
         raise SpaceError(
-            f"{path} is missing; got a {type(value).__name__}: {value!r:.200}"
+            f"{path} is missing; got a {type(value).__name__}: {in_words(value)}"
         ) from error
 
 
 def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Array:
-    array = np.asarray(value)
+    """A value as an array that can be written into a row; all that Gymnasium takes, and ints."""
+    array = as_array(value, path)
     if array.shape != shape:
-        raise SpaceError(f"{path} has shape {array.shape}, but its space has shape {shape}")
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise SpaceError(f"{path} has dtype {array.dtype}, but its space has dtype {dtype}")
-    return array
+        raise SpaceValueError(f"{path} has shape {array.shape}, but its space has shape {shape}")
+    is_castable = np.can_cast(array.dtype, dtype, "same_kind")
+    if is_castable and isinstance(value, (np.ndarray, np.generic)):
+        return array
+    if array.dtype.kind in "iu" and dtype.kind in "biu":
+        # Python's ints have no size of their own, and numpy would cut them without a word.
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        is_castable = not array.size or (low <= int(array.min()) and int(array.max()) <= high)
+        if not is_castable:
+            raise _out_of_range(value, dtype, path)
+    if is_castable:
+        return array
+    if type(value) is int:
+        raise _out_of_range(value, dtype, path)
+    raise SpaceTypeError(
+        f"{path} has dtype {array.dtype}, but its space has dtype {dtype}; got a "
+        f"{type(value).__name__}: {in_words(value)}"
+    )
+
+
+def as_array(value: Any, path: str) -> Array:
+    """A value as an array.
+
+    Raises:
+        SpaceValueError: when it is none, for instance because its parts differ in length.
+    """
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise SpaceValueError(f"{path} is no array: {error}; got {in_words(value)}") from error
+
+
+def batch_mismatch(actions: Any, expected: tuple[int, ...], path: str) -> SpaceError:
+    """What to raise for a batch whose shape is not ``expected``, ``[n, *shape]``.
+
+    Gymnasium raises a TypeError for a single number, and else a ValueError; so is this.
+    """
+    shape = np.shape(actions)
+    if not shape:
+        return SpaceTypeError(
+            f"{path} must be {expected[0]} values, one for each env, as an array of shape "
+            f"{expected}; got a single {type(actions).__name__}: {in_words(actions)}"
+        )
+    return SpaceValueError(f"{path} has shape {shape}, expected {expected}: one for each env")
+
+
+def _out_of_range(value: Any, dtype: np.dtype[Any], path: str) -> SpaceValueError:
+    return SpaceValueError(
+        f"{path} is out of range: its space has dtype {dtype}, got {in_words(value)}"
+    )
