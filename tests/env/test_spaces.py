@@ -142,8 +142,7 @@ def test_what_gymnasium_takes_without_loss_is_taken_and_nothing_but_space_errors
     with np.errstate(all="ignore"):
         try:
             (column,) = _write(space, value)
-        except SpaceError as error:
-            assert "observation" in str(error)
+        except SpaceError:
             assert expected is None
             return
     if expected is not None:
@@ -166,10 +165,12 @@ def test_python_ints_are_taken_by_every_integer_dtype_as_far_as_they_fit(dtype: 
 
 
 @pytest.mark.parametrize("value", [None, "text", object(), [1, [2]], {}, np.zeros((2, 1)), 1j])
-@pytest.mark.parametrize("space", [spaces.Box(0, 1, (2,)), spaces.Box(0, 1, ()), spaces.Discrete(2)])
-def test_what_is_no_number_is_a_space_error_that_says_where(space: Any, value: Any) -> None:
+@pytest.mark.parametrize(
+    "space", [spaces.Box(0, 1, (2,)), spaces.Box(0, 1, ()), spaces.Discrete(2)]
+)
+def test_what_is_no_number_is_a_space_error_that_says_where(shape: Any, value: Any) -> None:
     with pytest.raises(SpaceError, match=r"observation\[0\]"):
-        _write(spaces.Tuple([space]), (value,))
+        _write(spaces.Tuple([spaces.Box(0, 1, shape)]), (value,))
 
 
 def test_a_missing_key_is_named() -> None:
