@@ -165,9 +165,7 @@ def test_python_ints_are_taken_by_every_integer_dtype_as_far_as_they_fit(dtype: 
 
 
 @pytest.mark.parametrize("value", [None, "text", object(), [1, [2]], {}, np.zeros((2, 1)), 1j])
-@pytest.mark.parametrize(
-    "space", [spaces.Box(0, 1, (2,)), spaces.Box(0, 1, ()), spaces.Discrete(2)]
-)
+@pytest.mark.parametrize("shape", [(2,), (), (0, 2)])
 def test_what_is_no_number_is_a_space_error_that_says_where(shape: Any, value: Any) -> None:
     with pytest.raises(SpaceError, match=r"observation\[0\]"):
         _write(spaces.Tuple([spaces.Box(0, 1, shape)]), (value,))
