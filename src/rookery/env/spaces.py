@@ -246,6 +246,12 @@ def batch_mismatch(actions: Any, expected: tuple[int, ...], path: str) -> SpaceE
     return SpaceValueError(f"{path} has shape {shape}, expected {expected}: one for each env")
 
 
+def values_mismatch(column: Any, count: int, path: str) -> SpaceError:
+    """What to raise for a batch of free values that is no tuple of ``count``."""
+    kind = SpaceValueError if isinstance(column, (tuple, list)) else SpaceTypeError
+    return kind(f"{path} must be a tuple of {count} values, got {in_words(column)}")
+
+
 def _out_of_range(value: Any, dtype: np.dtype[Any], path: str) -> SpaceValueError:
     return SpaceValueError(
         f"{path} is out of range: its space has dtype {dtype}, got {in_words(value)}"
