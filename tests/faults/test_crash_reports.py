@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,29 @@ def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["replay", str(tmp_path / "other")]) == 2
     assert main(["replay", str(tmp_path / "missing")]) == 2
     assert "is no crash report" in capsys.readouterr().err
+
+
+class Sealed(Fragile):
+    """Cannot be sent anywhere, which the recipe of a report would need."""
+
+    def __init__(self, lock: Any = None) -> None:
+        super().__init__()
+        self.total = 50.0
+
+
+@pytest.mark.parametrize("what", ["folder", "recipe"])
+def test_a_report_that_cannot_be_written_does_not_hide_why_the_env_failed(
+    tmp_path: Path, what: str
+) -> None:
+    folder = tmp_path / "reports"
+    kwargs = {"lock": threading.Lock()} if what == "recipe" else {}
+    with rookery.make_vec(Sealed, 2, "serial", env_kwargs=kwargs, crash_dir=folder) as venv:
+        venv.reset(seed=0)
+        if what == "folder":
+            folder.rmdir()
+            folder.touch()
+        with pytest.raises(ArithmeticError, match="broke at") as caught:
+            venv.step(venv.action_space.sample())
+    assert isinstance(caught.value, rookery.EnvFailed)
+    assert f"No crash report could be written to {folder}" in str(caught.value)
+    assert not list(tmp_path.glob("**/*.pkl"))

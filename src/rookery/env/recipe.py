@@ -12,7 +12,9 @@ from typing import Any, TypeAlias, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
+from rookery.env.arguments import checked_kwargs, checked_wrappers, whole_number
 from rookery.env.deferred import Workshop
+from rookery.env.failure import in_words
 from rookery.env.guard import env_problem
 from rookery.errors import ConfigError, UnknownEnvError
 
@@ -74,19 +76,17 @@ def make_recipes(
     """One recipe per env; a single source serves all of them.
 
     Raises:
-        ConfigError: when the number of envs is not positive or contradicts a list of sources.
+        ConfigError: when an argument cannot be meant, or the number contradicts a list of sources.
         UnknownEnvError: when an id is not registered.
     """
+    if num_envs is not None:
+        num_envs = whole_number("num_envs", num_envs, 1)
+    kwargs, wrapped_by = checked_kwargs(env_kwargs), checked_wrappers(wrappers)
     sources: list[Any] = list(env) if isinstance(env, (list, tuple)) else [env] * (num_envs or 1)
-    if num_envs is not None and num_envs < 1:
-        raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
     if not sources or (num_envs is not None and len(sources) != num_envs):
         raise ConfigError(f"num_envs is {num_envs}, but {len(sources)} env callables were given")
     resolved = {id(source): _resolved(source) for source in sources}
-    return [
-        EnvRecipe(resolved[id(source)], dict(env_kwargs or {}), tuple(wrappers))
-        for source in sources
-    ]
+    return [EnvRecipe(resolved[id(source)], dict(kwargs), wrapped_by) for source in sources]
 
 
 def _resolved(source: Any) -> EnvSource:
@@ -96,7 +96,7 @@ def _resolved(source: Any) -> EnvSource:
     if not isinstance(source, str):
         raise ConfigError(
             "An env is a Gymnasium id, an EnvSpec or a callable, "
-            f"not {type(source).__name__}: {source!r}"
+            f"not {type(source).__name__}: {in_words(source)}"
         )
     module, _, name = source.rpartition(":")
     if module and name not in gym.registry:
