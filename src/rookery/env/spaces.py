@@ -200,7 +200,10 @@ def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: s
     """A value as an array that can be written into a row; all that Gymnasium takes, and ints."""
     array = as_array(value, path)
     if array.shape != shape:
-        raise SpaceValueError(f"{path} has shape {array.shape}, but its space has shape {shape}")
+        raise SpaceValueError(
+            f"{path} has shape {array.shape}, but its space has shape {shape}; got a "
+            f"{type(value).__name__}: {in_words(value)}"
+        )
     is_castable = np.can_cast(array.dtype, dtype, "same_kind")
     if is_castable and isinstance(value, (np.ndarray, np.generic)):
         return array
