@@ -62,6 +62,17 @@ class Exits(Good):
         raise SystemExit(3)
 
 
+class SpecRaises(Good):
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        raise ZeroDivisionError("no spec")
+
+
+class Uninitialised(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: Any) -> None:
+        self.wrapped = env
+
+
 class Unprintable:
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -106,6 +117,8 @@ def test_a_good_env_and_what_it_gives_have_no_problem() -> None:
         (RaisesInside(), "action_space of a RaisesInside raised AttributeError.*'table'"),
         (Exits(), "reading render_mode of an Exits raised SystemExit .*: 3"),
         (gym.wrappers.TimeLimit(Bare(), 3), "a Bare has no observation_space"),
+        (SpecRaises(), "reading spec of a SpecRaises raised ZeroDivisionError"),
+        (Uninitialised(Good()), "observation_space of an Uninitialised raised .*attribute"),
     ],
 )
 def test_what_is_no_env_is_described(env: Any, words: str) -> None:

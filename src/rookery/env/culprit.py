@@ -68,6 +68,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".__func__", value.__func__
     elif isinstance(value, types.FunctionType):
         yield from _function_parts(value)
+    elif isinstance(value, type):
+        yield from ((f".{name}", item) for name, item in vars(value).items() if name[:2] != "__")
     else:
         yield from _attributes(value)
 

@@ -24,11 +24,12 @@ def env_problem(env: Any) -> str | None:
     """Why something cannot be stepped as an env; None if it can."""
     if not isinstance(env, gym.Env):
         return _no_env(env)
-    for name in (*_SPACES, "metadata", "render_mode", "spec"):
+    for name in (*_SPACES, "metadata", "render_mode"):
         problem = _attribute_problem(env, name)
         if problem is not None:
             return problem
-    return None
+    # A wrapper's spec is a deep copy of the spec of what it wraps, which may be large.
+    return _attribute_problem(env.unwrapped, "spec")
 
 
 def reset_problem(result: Any) -> str | None:

@@ -235,18 +235,18 @@ def as_array(value: Any, path: str) -> Array:
         raise SpaceValueError(f"{path} is no array: {error}; got {in_words(value)}") from error
 
 
-def batch_mismatch(actions: Any, expected: tuple[int, ...], path: str) -> SpaceError:
+def batch_mismatch(actions: Array, expected: tuple[int, ...], path: str) -> SpaceError:
     """What to raise for a batch whose shape is not ``expected``, ``[n, *shape]``.
 
     Gymnasium raises a TypeError for a single number, and else a ValueError; so is this.
     """
-    shape = np.shape(actions)
-    if not shape:
-        return SpaceTypeError(
-            f"{path} must be {expected[0]} values, one for each env, as an array of shape "
-            f"{expected}; got a single {type(actions).__name__}: {in_words(actions)}"
-        )
-    return SpaceValueError(f"{path} has shape {shape}, expected {expected}: one for each env")
+    wanted = f"expected {expected}: one for each env"
+    if actions.ndim:
+        return SpaceValueError(f"{path} has shape {actions.shape}, {wanted}")
+    single = actions.item()
+    return SpaceTypeError(
+        f"{path} has shape (), {wanted}; got a single {type(single).__name__}: {in_words(single)}"
+    )
 
 
 def values_mismatch(column: Any, count: int, path: str) -> SpaceError:
