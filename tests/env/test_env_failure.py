@@ -30,6 +30,7 @@ class Coded(ValueError):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{text} ({code})")
         self.code = code
+        self.cause_type = "theirs"
 
 
 class Unprintable(RuntimeError):

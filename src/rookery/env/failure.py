@@ -188,7 +188,7 @@ def _members(cause_type: type[BaseException]) -> list[str]:
 
 def _reduced(error: Any) -> Any:
     """For pickle, which cannot find a type that was combined here by its name."""
-    cause_type = error.cause_type
+    cause_type = type(error).cause_type  # the env's exception may have an attribute of that name
     module = sys.modules.get(cause_type.__module__)
     if getattr(module, cause_type.__qualname__, None) is not cause_type:
         cause_type = EnvFailed  # nobody else could import it
