@@ -109,6 +109,8 @@ def test_any_exception_travels_from_a_worker(cause: BaseException) -> None:
     error = failure.error()
     _assert_whole(error)
     assert type(cause).__name__ in failure.remote_traceback
+    assert type(error.__cause__) is type(cause)
+    assert vars(error.__cause__).keys() >= vars(cause).keys()
 
 
 def test_code_that_expects_the_envs_own_type_finds_its_attributes() -> None:

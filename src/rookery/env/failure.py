@@ -121,9 +121,8 @@ def _said_by(speak: Callable[[Any], str], value: Any) -> str | None:
 def _cut_texts(error: BaseException) -> None:
     most = _MOST_CHARACTERS_OF_A_CAUSE
     if any(isinstance(part, str) and len(part) > most for part in error.args):
-        error.args = tuple(
-            shortened(part, most) if isinstance(part, str) else part for part in error.args
-        )
+        cut = tuple(shortened(part, most) if isinstance(part, str) else part for part in error.args)
+        BaseException.__setattr__(error, "args", cut)  # its type may be a frozen dataclass
 
 
 def _chain(error: BaseException) -> list[BaseException]:
