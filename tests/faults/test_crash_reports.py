@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -100,3 +102,58 @@ def test_a_report_that_cannot_be_written_does_not_hide_why_the_env_failed(
     assert isinstance(caught.value, rookery.EnvFailed)
     assert f"No crash report could be written to {folder}" in str(caught.value)
     assert not list(tmp_path.glob("**/*.pkl"))
+
+
+def test_a_report_runs_the_env_that_its_id_stood_for(tmp_path: Path) -> None:
+    stock = gym.registry.pop("CartPole-v1")
+    try:
+        gym.register("CartPole-v1", Sealed)
+        with rookery.make_vec("CartPole-v1", 2, "process", crash_dir=tmp_path) as venv:
+            venv.reset(seed=0)
+            with pytest.raises(ArithmeticError):
+                venv.step(venv.action_space.sample())
+    finally:
+        gym.registry["CartPole-v1"] = stock
+    (path,) = tmp_path.iterdir()
+    with pytest.raises(ArithmeticError, match="broke at"):
+        CrashReport.load(path).replay()
+
+
+def test_a_report_names_the_id_of_an_env_whose_registration_cannot_be_sent(tmp_path: Path) -> None:
+    lock = threading.Lock()
+    gym.register("Sealed-v0", lambda: Sealed(lock))
+    try:
+        with rookery.make_vec("Sealed-v0", 1, "serial", crash_dir=tmp_path) as venv:
+            venv.reset(seed=0)
+            with pytest.raises(ArithmeticError):
+                venv.step(venv.action_space.sample())
+        (path,) = tmp_path.iterdir()
+        report = CrashReport.load(path)
+        assert report.recipe.source == "Sealed-v0"
+        with pytest.raises(ArithmeticError, match="broke at"):
+            report.replay()
+    finally:
+        del gym.registry["Sealed-v0"]
+
+
+def test_a_report_of_an_env_of_a_script_runs_without_the_script(tmp_path: Path) -> None:
+    script = """
+import gymnasium as gym, rookery
+class Breaks(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(3)
+    def reset(self, *, seed=None, options=None):
+        raise ArithmeticError("broke")
+gym.register("Breaks-v0", "__main__:Breaks")
+with rookery.make_vec("Breaks-v0", 1, "process", crash_dir="reports") as venv:
+    try:
+        venv.reset()
+    except ArithmeticError:
+        print("failed")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "failed\n", done.stderr
+    (path,) = (tmp_path / "reports").iterdir()
+    with pytest.raises(ArithmeticError, match="broke"):
+        CrashReport.load(path).replay()

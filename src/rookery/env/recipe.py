@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
@@ -16,6 +16,7 @@ from rookery.env.arguments import checked_kwargs, checked_wrappers, whole_number
 from rookery.env.deferred import Workshop
 from rookery.env.failure import in_words
 from rookery.env.guard import env_problem
+from rookery.env.registrations import self_contained
 from rookery.errors import ConfigError, UnknownEnvError
 
 EnvSource: TypeAlias = "str | EnvSpec | Callable[..., gym.Env[Any, Any]]"
@@ -59,6 +60,11 @@ class EnvRecipe:
         if isinstance(self.source, EnvSpec):
             return self.source.id
         return getattr(self.source, "__qualname__", type(self.source).__name__)
+
+    def self_contained(self) -> EnvRecipe:
+        """The recipe with the spec in place of an id, which may mean something else elsewhere."""
+        spec = self_contained(self.source) if isinstance(self.source, str) else None
+        return self if spec is None else replace(self, source=spec)
 
     def spec(self) -> EnvSpec | None:
         """The registered spec, if the source is an id or a spec."""

@@ -76,6 +76,25 @@ def install(registrations: Registrations) -> None:
     warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
 
 
+def self_contained(env_id: str) -> EnvSpec | None:
+    """What an id stands for here, for processes where it may stand for something else.
+
+    Args:
+        env_id: may name a module, too.
+
+    Returns:
+        A spec, without names of the running script; None if nothing is registered.
+    """
+    spec = gym.registry.get(env_id.rpartition(":")[2])
+    if spec is None or not isinstance(spec.entry_point, str):
+        return spec
+    module, _, name = spec.entry_point.partition(":")
+    if module == _MAIN and hasattr(sys.modules[_MAIN], name):
+        spec = copy.copy(spec)
+        spec.entry_point = getattr(sys.modules[_MAIN], name)
+    return spec
+
+
 class _CallersRegistry(dict[str, EnvSpec]):
     """A registry in which what the caller changed or added outlives the import of modules."""
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,10 +202,12 @@ class CrashRecorder:
         env_id = error.env_ids[0]
         events = [event for event in map(_only(env_id), self._events) if event is not None]
         summary = str(error).partition("\n")[0]
-        report = CrashReport(
-            self._recipes[env_id], env_id, self._mode, events, not self._forgotten, summary
-        )
-        data = by_value(report)
+        recipe = self._recipes[env_id]
+        report = CrashReport(recipe, env_id, self._mode, events, not self._forgotten, summary)
+        try:  # whoever runs it again has not registered what this process has
+            data = by_value(replace(report, recipe=recipe.self_contained()))
+        except Exception:  # a registered spec may hold what cannot be pickled; its id can
+            data = by_value(report)
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"crash-env{env_id}-{time.time_ns()}.pkl"
         try:
