@@ -157,3 +157,16 @@ with rookery.make_vec("Breaks-v0", 1, "process", crash_dir="reports") as venv:
     (path,) = (tmp_path / "reports").iterdir()
     with pytest.raises(ArithmeticError, match="broke"):
         CrashReport.load(path).replay()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"text", b"\x80\x05N.", b"cno_such_module\nThing\n.", b"cos\nno_such\n.", b"\x80\xff."],
+)
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "file.pkl"
+    path.write_bytes(data)
+    with pytest.raises(rookery.UsageError, match=r"file\.pkl is no crash report"):
+        CrashReport.load(path)
+    with pytest.raises(rookery.UsageError, match="is no crash report"):
+        CrashReport.load(tmp_path / "missing.pkl")

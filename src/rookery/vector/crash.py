@@ -93,8 +93,10 @@ class CrashReport:
         """
         try:
             report = pickle.loads(Path(path).read_bytes())
-        except (OSError, pickle.UnpicklingError, EOFError) as error:
-            raise UsageError(f"{path} is no crash report: {error}") from error
+        except Exception as error:  # bytes that are no pickle raise anything
+            raise UsageError(
+                f"{path} is no crash report that can be read: {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(report, cls):
             raise UsageError(f"{path} is no crash report, but a {type(report).__name__}")
         return report
