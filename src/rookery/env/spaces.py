@@ -197,7 +197,11 @@ def _item(value: Any, key: Any, path: str) -> Any:
 
 
 def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Array:
-    """A value as an array that can be written into a row; all that Gymnasium takes, and ints."""
+    """A value as an array that can be written into a row: what Gymnasium takes, and Python's ints.
+
+    Raises:
+        SpaceError: when it cannot.
+    """
     array = as_array(value, path)
     if array.shape != shape:
         raise SpaceValueError(
@@ -205,9 +209,8 @@ def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: s
             f"{type(value).__name__}: {in_words(value)}"
         )
     is_castable = np.can_cast(array.dtype, dtype, "same_kind")
-    if is_castable and isinstance(value, (np.ndarray, np.generic)):
-        return array
-    if array.dtype.kind in "iu" and dtype.kind in "biu":
+    is_python = not isinstance(value, (np.ndarray, np.generic))
+    if is_python and array.dtype.kind in "iu" and dtype.kind in "biu":
         # Python's ints have no size of their own, and numpy would cut them without a word.
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         is_castable = not array.size or (low <= int(array.min()) and int(array.max()) <= high)
