@@ -7,6 +7,8 @@
     │   ├── NoPendingCallError      nothing was sent               (NoAsyncCallError)
     │   ├── PicklingError           an argument cannot travel      (pickle.PicklingError)
     │   ├── SpaceError              a space or a value outside it  (CustomSpaceError, RuntimeError)
+    │   │   ├── SpaceValueError     too many values, another shape, too large   (ValueError)
+    │   │   └── SpaceTypeError      a value of a type that cannot be            (TypeError)
     │   ├── UnknownEnvError         no such env id                 (gymnasium NameNotFound)
     │   └── ConfigError             a setting that cannot be       (ValueError)
     ├── WorkerError                 the world did: an env or its process failed
@@ -22,6 +24,7 @@ written for them goes on catching it.
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import pickle
 from collections.abc import Sequence
@@ -45,7 +48,10 @@ class RookeryError(Exception):
 
 
 class UsageError(RookeryError):
-    """The caller asked for something that cannot work; nothing was started or changed."""
+    """The caller asked for something that cannot work: a wrong argument, or a call out of turn.
+
+    The call that raises it was refused; what earlier calls did stays done.
+    """
 
 
 class ClosedError(UsageError, ClosedEnvironmentError):
@@ -72,6 +78,14 @@ class PicklingError(UsageError, pickle.PicklingError):
 
 class SpaceError(UsageError, CustomSpaceError, RuntimeError):
     """A space is not supported, or a value does not fit its space; the message names the path."""
+
+
+class SpaceValueError(SpaceError, ValueError):
+    """There are too many or too few values, they have another shape, or one is out of range."""
+
+
+class SpaceTypeError(SpaceError, TypeError):
+    """A value has a type that its space cannot hold, such as one number for several envs."""
 
 
 class UnknownEnvError(UsageError, NameNotFound):
@@ -109,6 +123,31 @@ class WorkerError(RookeryError):
         self.seed = seed
         self.steps_since_reset = steps_since_reset
         self.last_action = last_action
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args[:1], {k: _portable(v) for k, v in vars(self).items()}
+
+    def __copy__(self) -> Any:
+        return self._twin(vars(self))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._twin(copy.deepcopy(vars(self), memo))
+
+    def _twin(self, attributes: dict[str, Any]) -> Any:
+        twin = type(self).__new__(type(self), *self.args[:1])
+        Exception.__init__(twin, *self.args)
+        vars(twin).update(attributes)
+        twin.__cause__ = self.__cause__
+        return twin
+
+
+def _portable(value: Any) -> Any:
+    """A value, or what kind it is of if it cannot be pickled: an action may be anything."""
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - pickling runs code of the value's type
+        return object.__repr__(value)
+    return value
 
 
 class EnvFailed(WorkerError):

@@ -47,6 +47,7 @@ def _closing_over() -> Any:
         (functools.partial(_closing_over(), 1), "x.func closes over 'lock'"),
         (_closing_over(), "x closes over 'lock'"),
         (Bound().method, "x.__self__.lock"),
+        (type("Local", (), {"lock": LOCK}), "x.lock"),
         (lambda lock=LOCK: lock, "x (default 0)"),
     ],
 )

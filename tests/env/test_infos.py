@@ -30,7 +30,9 @@ values = st.one_of(
     st.sampled_from([None, "text", [1, 2]]),
     st.dictionaries(st.sampled_from("xy"), st.integers(0, 3), max_size=2),
 )
-infos = st.dictionaries(st.sampled_from(["a", "b", "c", "final_obs"]), values, max_size=4)
+keys = st.sampled_from(["a", "b", "_a", "__a", "_b", "_", "", "final_obs", "_final_obs", 1, "_1"])
+values = st.one_of(values, st.dictionaries(keys, st.integers(0, 3), max_size=2))
+infos = st.dictionaries(keys, values, max_size=4)
 
 
 class Channel:
@@ -40,7 +42,7 @@ class Channel:
         space = spaces.Discrete(2)
         self.arrays = BatchArrays.in_memory(BatchSpaces(space, space, NUM_ENVS, num_buffers=1))
         slab = self.arrays.slab
-        self.boxes = [RowWriter(slab, 0, [], travels) for _ in range(num_batches)]
+        self.boxes = [RowWriter(slab, 0, [], travels, ()) for _ in range(num_batches)]
         self.inbox = RowReader(self.arrays)
 
     def send(self, infos: list[dict[str, Any]]) -> list[Any]:
@@ -124,12 +126,12 @@ def test_a_changed_shape_and_a_huge_number_fall_back_without_loss() -> None:
     assert channel.inbox.infos_per_env(0) == huge
 
 
-def test_what_does_not_fit_comes_by_hand_and_asks_for_a_larger_slab() -> None:
+def test_what_does_not_fit_comes_in_a_message_and_asks_for_a_larger_slab() -> None:
     channel = Channel()
     step = [{"text": "x" * 1000, "image": np.full((10, 10), i)} for i in range(NUM_ENVS)]
     for _ in range(2):
         news = channel.send(step)
-        assert all(len(item.by_hand) == NUM_ENVS // 2 for item in news)
+        assert all(len(item.tails) == NUM_ENVS // 2 for item in news)
         _same(channel.inbox.infos(0), _merged(step))
     wanted = channel.inbox.wanted
     assert wanted is not None and wanted.tail_bytes >= 1000 and wanted.fixed_bytes >= 800
@@ -168,7 +170,7 @@ def test_infos_in_one_process_may_hold_what_cannot_be_pickled() -> None:
 def test_the_last_info_of_an_episode_is_safe_from_the_reset(travels: bool) -> None:
     channel = Channel(travels)
     obs, info = np.zeros(2), {"length": 5}
-    final = channel.boxes[0].final(obs, info)
+    final = channel.boxes[0].final(0, obs, info)
     obs[:] = info["length"] = 9
     channel.boxes[0].post(0, {"seed": 1}, final)
     channel.inbox.hear(channel.boxes[0].news())

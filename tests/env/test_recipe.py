@@ -53,7 +53,7 @@ def test_a_module_that_cannot_be_imported_is_named() -> None:
 
 def test_a_factory_that_returns_no_env_is_an_error() -> None:
     with pytest.raises(
-        rookery.EnvFailed, match=r"Env 0 \(.*\) raised TypeError in make.*a str, not"
+        rookery.EnvFailed, match=r"Env 0 \(.*\) raised TypeError in make.*a str came, not"
     ):
         rookery.make_vec(lambda: "env", 1)
 
@@ -89,3 +89,11 @@ def test_deferred_arguments_are_built_per_env_or_per_process_and_closed_again() 
     assert (first["b"].name, first["c"], Tool.open_tools) == ("own", 3, 3)
     workshop.close()
     assert Tool.open_tools == 0
+
+
+def test_a_deferred_that_cannot_be_built_is_refused_where_it_is_written() -> None:
+    with pytest.raises(rookery.ConfigError, match=r"factory of a Deferred must be .*Tool"):
+        rookery.Deferred(Tool("made too early"))  # type: ignore[arg-type]
+    Tool.open_tools -= 1
+    with pytest.raises(rookery.ConfigError, match=r"scope of a Deferred must be .*got 'process'"):
+        rookery.Deferred(Tool, "name", scope="process")  # type: ignore[arg-type]

@@ -92,6 +92,85 @@ def test_floats_are_not_cut_to_ints() -> None:
         _write(spaces.Discrete(3), 1.5)
 
 
+numbers = st.one_of(
+    st.booleans(),
+    st.integers(-300, 300),
+    st.sampled_from([-(2**63), 2**63 - 1, 2**63, 2**64 - 1, 2**64, -1, 255, 256, 1.0, 0.5, None]),
+    st.floats(width=32),
+)
+kinds = st.sampled_from(
+    [lambda x: x, np.asarray, np.bool_, np.uint8, np.int16, np.int64, np.float32, np.float64]
+)
+number_spaces = st.builds(
+    lambda dtype, shape: spaces.Box(0, 1, shape, dtype),
+    st.sampled_from([np.uint8, np.int8, np.uint16, np.int64, np.uint64, np.bool_, np.float32]),
+    st.sampled_from([(), (2,), (1, 2)]),
+)
+
+
+def _as_gymnasium_writes(space: Any, value: Any) -> Any:
+    """The row, or None if Gymnasium refuses the value or changes it."""
+    with np.errstate(all="ignore"):
+        try:
+            (row,) = concatenate(space, [value], create_empty_array(space, 1))
+        except (TypeError, ValueError):
+            return None
+        is_same = np.array_equal(row, np.asarray(value), equal_nan=row.dtype.kind == "f")
+    return row if is_same else None
+
+
+@given(
+    st.one_of(
+        number_spaces,
+        st.just(spaces.MultiBinary(2)),
+        st.just(spaces.MultiDiscrete([3, 3])),
+        st.builds(lambda dtype: spaces.Discrete(3, dtype=dtype), st.sampled_from([np.int8, int])),
+    ),
+    st.data(),
+)
+def test_what_gymnasium_takes_without_loss_is_taken_and_nothing_but_space_errors_come(
+    space: Any, data: Any
+) -> None:
+    value = data.draw(numbers)
+    for length in reversed(space.shape):
+        value = [value] * data.draw(st.sampled_from([length, length, length, 1]))
+    try:
+        value = data.draw(kinds)(value)
+    except (OverflowError, TypeError, ValueError):
+        return  # numpy has no such number
+    expected = _as_gymnasium_writes(space, value)
+    with np.errstate(all="ignore"):
+        try:
+            (column,) = _write(space, value)
+        except SpaceError:
+            assert expected is None
+            return
+    if expected is not None:
+        np.testing.assert_array_equal(column[0], expected)
+    elif np.asarray(value).dtype.kind in "iu" and not isinstance(value, (np.ndarray, np.generic)):
+        assert column[0].tolist() == np.asarray(value).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int64, np.uint64, np.bool_])
+def test_python_ints_are_taken_by_every_integer_dtype_as_far_as_they_fit(dtype: Any) -> None:
+    low, high = (0, 1) if dtype is np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    low, high = int(low), int(high)
+    for value in (low, high):
+        assert _write(spaces.Box(0, 1, (), dtype), value)[0][0] == value
+        assert _write(spaces.Box(0, 1, (2,), dtype), [value] * 2)[0][0].tolist() == [value] * 2
+    for value in (low - 1, high + 1, 2**70):
+        for shape, wrong in (((), value), ((2,), [value] * 2)):
+            with pytest.raises(SpaceError, match=r"observation\['n'\].*dtype"):
+                _write(spaces.Dict(n=spaces.Box(0, 1, shape, dtype)), {"n": wrong})
+
+
+@pytest.mark.parametrize("value", [None, "text", object(), [1, [2]], {}, np.zeros((2, 1)), 1j])
+@pytest.mark.parametrize("shape", [(2,), (), (0, 2)])
+def test_what_is_no_number_is_a_space_error_that_says_where(shape: Any, value: Any) -> None:
+    with pytest.raises(SpaceError, match=r"observation\[0\]"):
+        _write(spaces.Tuple([spaces.Box(0, 1, shape)]), (value,))
+
+
 def test_a_missing_key_is_named() -> None:
     with pytest.raises(SpaceError, match=r"observation\['b'\] is missing"):
         _write(spaces.Dict({"b": spaces.Discrete(2)}), {"a": 1})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +76,97 @@ def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["replay", str(tmp_path / "other")]) == 2
     assert main(["replay", str(tmp_path / "missing")]) == 2
     assert "is no crash report" in capsys.readouterr().err
+
+
+class Sealed(Fragile):
+    """Cannot be sent anywhere, which the recipe of a report would need."""
+
+    def __init__(self, lock: Any = None) -> None:
+        super().__init__()
+        self.total = 50.0
+
+
+@pytest.mark.parametrize("what", ["folder", "recipe"])
+def test_a_report_that_cannot_be_written_does_not_hide_why_the_env_failed(
+    tmp_path: Path, what: str
+) -> None:
+    folder = tmp_path / "reports"
+    kwargs = {"lock": threading.Lock()} if what == "recipe" else {}
+    with rookery.make_vec(Sealed, 2, "serial", env_kwargs=kwargs, crash_dir=folder) as venv:
+        venv.reset(seed=0)
+        if what == "folder":
+            folder.rmdir()
+            folder.touch()
+        with pytest.raises(ArithmeticError, match="broke at") as caught:
+            venv.step(venv.action_space.sample())
+    assert isinstance(caught.value, rookery.EnvFailed)
+    assert f"No crash report could be written to {folder}" in str(caught.value)
+    assert not list(tmp_path.glob("**/*.pkl"))
+
+
+def test_a_report_runs_the_env_that_its_id_stood_for(tmp_path: Path) -> None:
+    stock = gym.registry.pop("CartPole-v1")
+    try:
+        gym.register("CartPole-v1", Sealed)
+        with rookery.make_vec("CartPole-v1", 2, "process", crash_dir=tmp_path) as venv:
+            venv.reset(seed=0)
+            with pytest.raises(ArithmeticError):
+                venv.step(venv.action_space.sample())
+    finally:
+        gym.registry["CartPole-v1"] = stock
+    (path,) = tmp_path.iterdir()
+    with pytest.raises(ArithmeticError, match="broke at"):
+        CrashReport.load(path).replay()
+
+
+def test_a_report_names_the_id_of_an_env_whose_registration_cannot_be_sent(tmp_path: Path) -> None:
+    lock = threading.Lock()
+    gym.register("Sealed-v0", lambda: Sealed(lock))
+    try:
+        with rookery.make_vec("Sealed-v0", 1, "serial", crash_dir=tmp_path) as venv:
+            venv.reset(seed=0)
+            with pytest.raises(ArithmeticError):
+                venv.step(venv.action_space.sample())
+        (path,) = tmp_path.iterdir()
+        report = CrashReport.load(path)
+        assert report.recipe.source == "Sealed-v0"
+        with pytest.raises(ArithmeticError, match="broke at"):
+            report.replay()
+    finally:
+        del gym.registry["Sealed-v0"]
+
+
+def test_a_report_of_an_env_of_a_script_runs_without_the_script(tmp_path: Path) -> None:
+    script = """
+import gymnasium as gym, rookery
+class Breaks(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(3)
+    def reset(self, *, seed=None, options=None):
+        raise ArithmeticError("broke")
+gym.register("Breaks-v0", "__main__:Breaks")
+with rookery.make_vec("Breaks-v0", 1, "process", crash_dir="reports") as venv:
+    try:
+        venv.reset()
+    except ArithmeticError:
+        print("failed")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "failed\n", done.stderr
+    (path,) = (tmp_path / "reports").iterdir()
+    with pytest.raises(ArithmeticError, match="broke"):
+        CrashReport.load(path).replay()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"text", b"\x80\x05N.", b"cno_such_module\nThing\n.", b"cos\nno_such\n.", b"\x80\xff."],
+)
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "file.pkl"
+    path.write_bytes(data)
+    with pytest.raises(rookery.UsageError, match=r"file\.pkl is no crash report"):
+        CrashReport.load(path)
+    with pytest.raises(rookery.UsageError, match="is no crash report"):
+        CrashReport.load(tmp_path / "missing.pkl")

@@ -18,9 +18,21 @@ from gymnasium import Space
 
 from rookery.env.freeform import FreeForm
 from rookery.env.slab import LENGTH, Slab, SlabFull, SlabShape
-from rookery.env.spaces import Array, FreeLeaf, Leaf, Writer, batched, flattened, leaves, rows
+from rookery.env.spaces import (
+    Array,
+    FreeLeaf,
+    Leaf,
+    Writer,
+    as_array,
+    batch_mismatch,
+    batched,
+    flattened,
+    leaves,
+    rows,
+    values_mismatch,
+)
 from rookery.env.travel import pickled_for_workers
-from rookery.errors import SpaceError
+from rookery.errors import SpaceTypeError
 
 _WORD_BYTES = 8
 _ACTION = "action"  # the root of paths in messages about actions
@@ -115,15 +127,17 @@ class ActionColumn:
             SpaceError: when the shape differs or the dtype cannot stand for the space's.
         """
         if type(actions) is not np.ndarray:
-            actions = np.asarray(actions)
+            actions = as_array(actions, self.path)
         expected = self._shape if env_ids is ... else (len(env_ids), *self._shape[1:])
         if actions.shape != expected:
-            raise SpaceError(f"{self.path} has shape {actions.shape}, expected {expected}")
+            raise batch_mismatch(actions, expected, self.path)
         view = self._views.get(actions.dtype)
         if view is None:
             view = self._views[self._dtype]
             if not np.can_cast(actions.dtype, self._dtype, "same_kind"):
-                raise SpaceError(f"{self.path} has dtype {actions.dtype}, expected {self._dtype}")
+                raise SpaceTypeError(
+                    f"{self.path} has dtype {actions.dtype}, expected {self._dtype}"
+                )
         view[env_ids] = actions
         if env_ids is not ... or view.dtype.num != self._code:
             self._dtype_codes[env_ids] = view.dtype.num
@@ -168,9 +182,7 @@ class FreeActions:
         """
         for leaf, column in zip(self._leaves, columns, strict=True):
             if not isinstance(column, (tuple, list)) or len(column) != len(env_ids):
-                raise SpaceError(
-                    f"{leaf.path} must be a tuple of {len(env_ids)} values, got {column!r:.200}"
-                )
+                raise values_mismatch(column, len(env_ids), leaf.path)
         values = list(zip(*columns, strict=True))
         if self._objects is not None:
             for env_id, own in zip(env_ids, values, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.group import EnvGroup
-from rookery.env.guard import reset_problem, step_problem
+from rookery.env.guard import reset_problem, reward_as_float, step_problem
 from rookery.env.recipe import EnvRecipe
 from rookery.env.row_writer import RowSink, RowWriter
 from rookery.env.slab import News
@@ -121,7 +120,10 @@ class EnvBatch(EnvGroup):
                     continue
                 result = env_steps[i](action)
                 obs, reward, terminated, truncated, info = result
-                rewards[env_id] = math.nan if reward is None else reward
+                try:
+                    rewards[env_id] = reward
+                except TypeError:
+                    rewards[env_id] = reward_as_float(reward)
                 terminateds[env_id] = terminated
                 truncateds[env_id] = truncated
                 if terminated or truncated:

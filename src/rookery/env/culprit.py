@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from rookery.env.failure import in_words
 from rookery.env.travel import by_value
 
 _MAX_PARTS = 10_000  # of values looked at; a message is not worth more time
@@ -53,7 +54,7 @@ def _travels(value: Any) -> bool:
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """What a value is made of, each part with how to reach it."""
     if isinstance(value, dict):
-        yield from ((f"[{key!r}]", item) for key, item in value.items())
+        yield from ((f"[{in_words(key)}]", item) for key, item in value.items())
     elif isinstance(value, (list, tuple)):
         yield from ((f"[{i}]", item) for i, item in enumerate(value))
     elif isinstance(value, (set, frozenset)):
@@ -67,6 +68,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".__func__", value.__func__
     elif isinstance(value, types.FunctionType):
         yield from _function_parts(value)
+    elif isinstance(value, type):
+        yield from ((f".{name}", item) for name, item in vars(value).items() if name[:2] != "__")
     else:
         yield from _attributes(value)
 

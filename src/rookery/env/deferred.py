@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
+from rookery.env.arguments import unfit
+
 Scope = Literal["env", "worker"]
 
 
@@ -21,13 +23,18 @@ class Deferred:
         *args: given to the factory.
         scope: ``"env"`` builds one for each env, ``"worker"`` one for all envs of a process.
         **kwargs: given to the factory.
+
+    Raises:
+        ConfigError: when the factory cannot be called, or there is no such scope.
     """
 
     def __init__(
         self, factory: Callable[..., Any], *args: Any, scope: Scope = "env", **kwargs: Any
     ) -> None:
+        if not callable(factory):
+            raise unfit("the factory of a Deferred", "a callable, not what it would make", factory)
         if scope not in ("env", "worker"):
-            raise ValueError(f"Deferred scope must be 'env' or 'worker', got {scope!r}")
+            raise unfit("the scope of a Deferred", "'env' or 'worker'", scope)
         self.factory = factory
         self.args = args
         self.kwargs = kwargs

@@ -1,10 +1,26 @@
-"""From an exception inside an env to an EnvFailed that says which env, doing what."""
+"""From an exception inside an env to an EnvFailed that says which env, doing what.
+
+Whatever an env raises can be told: exceptions that cannot be printed, that hold megabytes of text,
+or that end a process where nobody catches them.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from rookery.errors import EnvFailed
+
+_MOST_CHARACTERS = 2_000  # of a message that we make
+_MOST_CHARACTERS_OF_A_CAUSE = 10_000  # what an exception says beside it, in full if it can be read
+_MOST_CHARACTERS_OF_A_VALUE = 200
+_MOST_CAUSES = 100
+
+_OURS = ("env_name", "env_ids", "command", "seed", "steps_since_reset", "last_action")
+
+_Details = dict[str, Any]
 
 
 def env_failed(
@@ -17,23 +33,41 @@ def env_failed(
     steps_since_reset: int | None = None,
     last_action: Any = None,
 ) -> EnvFailed:
-    """An EnvFailed that is an instance of the cause's type too; the cause is its ``__cause__``."""
+    """An EnvFailed that is an instance of the cause's type too; the cause is its ``__cause__``.
+
+    Args:
+        cause: what the env raised. Texts in it, and in what caused it, that nobody could read are
+            cut.
+        env_name: what to call the env.
+        env_id: its index in the vector env.
+        command: what it was doing.
+        seed: of its last seeded reset.
+        steps_since_reset: how many it made; None if it was never reset.
+        last_action: of the failing step.
+    """
+    for each in _chain(cause):
+        _cut_texts(each)
     context = [f"seed {seed}" if seed is not None else "unseeded"]
     if steps_since_reset is not None:
-        context.append(f"{steps_since_reset} steps after its reset")
+        plural = "" if steps_since_reset == 1 else "s"
+        context.append(f"{steps_since_reset} step{plural} after its reset")
     if command == "step":
-        context.append(f"action {last_action!r:.100}")
+        if steps_since_reset is None:
+            context.append("never reset")
+        context.append(f"action {in_words(last_action, 100)}")
     message = (
         f"Env {env_id} ({env_name}) raised {type(cause).__name__} in {command} "
-        f"({', '.join(context)}): {cause}"
+        f"({', '.join(context)}): {describe(cause)}"
     )
-    error = _of_type(_combined(type(cause)), message)
-    error.env_name = env_name
-    error.env_ids = (env_id,)
-    error.command = command
-    error.seed = seed
-    error.steps_since_reset = steps_since_reset
-    error.last_action = last_action
+    details = {
+        "env_name": env_name,
+        "env_ids": (env_id,),
+        "command": command,
+        "seed": seed,
+        "steps_since_reset": steps_since_reset,
+        "last_action": last_action,
+    }
+    error = _of_type(type(cause), message, {**_attributes(cause), **details})
     error.__cause__ = cause
     return error
 
@@ -50,21 +84,117 @@ def context_of(error: EnvFailed) -> dict[str, Any]:
     }
 
 
+# ---------------------------------------------------------------- words
+
+
+def describe(exception: BaseException, most: int = _MOST_CHARACTERS) -> str:
+    """What an exception says, at most about ``most`` characters of it, whatever it does."""
+    text = _said_by(str, exception)
+    if text is None:
+        return f"({type(exception).__name__} cannot be printed: its __str__ fails)"
+    return shortened(text, most)
+
+
+def in_words(value: Any, most: int = _MOST_CHARACTERS_OF_A_VALUE) -> str:
+    """The repr of a value, at most about ``most`` characters of it, whatever it does."""
+    text = _said_by(repr, value)
+    if text is None:
+        return f"<a {type(value).__name__} whose __repr__ fails>"
+    return shortened(text, most)
+
+
+def shortened(text: str, most: int) -> str:
+    """``text`` without its middle if it is longer than ``most`` characters; says what is cut."""
+    if len(text) <= most:
+        return text
+    head, tail = most * 3 // 4, most // 4
+    return f"{text[:head]} [... {len(text) - head - tail} characters cut ...] {text[-tail:]}"
+
+
+def _said_by(speak: Callable[[Any], str], value: Any) -> str | None:
+    try:
+        return str.__str__(speak(value))
+    except (Exception, SystemExit, GeneratorExit):
+        return None
+
+
+def _cut_texts(error: BaseException) -> None:
+    most = _MOST_CHARACTERS_OF_A_CAUSE
+    if any(isinstance(part, str) and len(part) > most for part in error.args):
+        cut = tuple(shortened(part, most) if isinstance(part, str) else part for part in error.args)
+        BaseException.__setattr__(error, "args", cut)  # its type may be a frozen dataclass
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An exception and those that caused it, as a traceback shows them."""
+    chain: dict[int, BaseException] = {}
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(chain) < _MOST_CAUSES:
+        each = waiting.pop()
+        if each is not None and id(each) not in chain:
+            chain[id(each)] = each
+            waiting += [each.__cause__, each.__context__]
+    return list(chain.values())
+
+
+# ---------------------------------------------------------------- types
+
+
+def _of_type(cause_type: type[BaseException], message: str, details: _Details) -> EnvFailed:
+    """An EnvFailed of the cause's type if that can be, with ``details`` as its attributes."""
+    try:
+        error = _made(_combined(cause_type), message, details)
+        if str(error) == message and all(getattr(error, name) is details[name] for name in _OURS):
+            return error
+    except Exception:  # the cause's type has its own idea of arguments, attributes or layout
+        return _made(EnvFailed, message, details)
+    return _made(EnvFailed, message, details)
+
+
+def _made(error_type: type[EnvFailed], message: str, details: _Details) -> EnvFailed:
+    error = error_type.__new__(error_type, message)
+    Exception.__init__(error, message)
+    for name, value in details.items():
+        setattr(error, name, value)
+    return error
+
+
 def _combined(cause_type: type[BaseException]) -> type[EnvFailed]:
     if not issubclass(cause_type, Exception) or issubclass(cause_type, EnvFailed):
         return EnvFailed
-    try:
-        return type("EnvFailed", (EnvFailed, cause_type), {"__module__": EnvFailed.__module__})
-    except TypeError:  # layouts that cannot be combined
-        return EnvFailed
+    body: _Details = dict.fromkeys(_members(cause_type))  # kept as plain attributes, for copying
+    body |= {"__module__": EnvFailed.__module__, "__reduce__": _reduced, "cause_type": cause_type}
+    return type("EnvFailed", (EnvFailed, cause_type), body)
 
 
-def _of_type(error_type: type[EnvFailed], message: str) -> EnvFailed:
-    try:
-        error = error_type.__new__(error_type, message)
-        Exception.__init__(error, message)
-        str(error)
-    except Exception:  # the cause's type wants other arguments than a message
-        error = EnvFailed.__new__(EnvFailed, message)
-        Exception.__init__(error, message)
-    return error
+def _attributes(cause: BaseException) -> _Details:
+    """What code that expects the cause's type reads from it, such as the errno of an OSError."""
+    members = {name: getattr(cause, name, None) for name in _members(type(cause))}
+    return {**members, **{name: v for name, v in vars(cause).items() if name != "__notes__"}}
+
+
+def _members(cause_type: type[BaseException]) -> list[str]:
+    """Names of what an exception type written in C, or with slots, holds beside its dict."""
+    return [
+        name
+        for base in cause_type.__mro__
+        if base not in (BaseException, Exception)
+        for name, member in vars(base).items()
+        if isinstance(member, (MemberDescriptorType, GetSetDescriptorType))
+        and not name.startswith("__")
+    ]
+
+
+def _reduced(error: Any) -> Any:
+    """For pickle, which cannot find a type that was combined here by its name."""
+    cause_type = type(error).cause_type  # the env's exception may have an attribute of that name
+    module = sys.modules.get(cause_type.__module__)
+    if getattr(module, cause_type.__qualname__, None) is not cause_type:
+        cause_type = EnvFailed  # nobody else could import it
+    return _rebuilt, (cause_type, *EnvFailed.__reduce__(error)[1:])
+
+
+def _rebuilt(
+    cause_type: type[BaseException], args: tuple[Any, ...], details: _Details
+) -> EnvFailed:
+    return _of_type(cause_type, args[0], details)

@@ -72,9 +72,15 @@ class InfoForm:
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> InfoForm:
-        """The form of an info; what is no number, and no array of numbers, is left out."""
+        """The form of an info; what is no number, and no array of numbers, is left out.
+
+        A key that begins with an underscore may be the mask of another, of any env. What becomes
+        of the two depends on the order in which they are merged, so such an info has no form.
+        """
         entries: list[InfoEntry] = []
         offset = 0
+        if any(type(key) is str and key.startswith("_") for key in info):
+            return cls((), tuple(info))
         for key, value in info.items():
             if type(key) is not str or key in _OBJECT_KEYS:
                 continue

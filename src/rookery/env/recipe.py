@@ -5,14 +5,18 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
+from rookery.env.arguments import checked_kwargs, checked_wrappers, whole_number
 from rookery.env.deferred import Workshop
+from rookery.env.failure import in_words
+from rookery.env.guard import env_problem
+from rookery.env.registrations import self_contained
 from rookery.errors import ConfigError, UnknownEnvError
 
 EnvSource: TypeAlias = "str | EnvSpec | Callable[..., gym.Env[Any, Any]]"
@@ -43,7 +47,10 @@ class EnvRecipe:
             env = self.source(**kwargs)
         for wrapper in self.wrappers:
             env = wrapper(env)
-        return _checked(env, self.name)
+        problem = env_problem(env)
+        if problem is not None:
+            raise TypeError(problem)
+        return cast("gym.Env[Any, Any]", env)
 
     @property
     def name(self) -> str:
@@ -54,20 +61,16 @@ class EnvRecipe:
             return self.source.id
         return getattr(self.source, "__qualname__", type(self.source).__name__)
 
+    def self_contained(self) -> EnvRecipe:
+        """The recipe with the spec in place of an id, which may mean something else elsewhere."""
+        spec = self_contained(self.source) if isinstance(self.source, str) else None
+        return self if spec is None else replace(self, source=spec)
+
     def spec(self) -> EnvSpec | None:
         """The registered spec, if the source is an id or a spec."""
         if isinstance(self.source, EnvSpec):
             return self.source
         return find_spec(self.source) if isinstance(self.source, str) else None
-
-
-def _checked(env: Any, name: str) -> gym.Env[Any, Any]:
-    if not isinstance(env, gym.Env):
-        raise TypeError(
-            f"{name} built a {type(env).__name__}, not a gymnasium.Env. A factory must return the "
-            "env itself; for a class that only looks like one, derive it from gymnasium.Env."
-        )
-    return env
 
 
 def make_recipes(
@@ -79,19 +82,17 @@ def make_recipes(
     """One recipe per env; a single source serves all of them.
 
     Raises:
-        ConfigError: when the number of envs is not positive or contradicts a list of sources.
+        ConfigError: when an argument cannot be meant, or the number contradicts a list of sources.
         UnknownEnvError: when an id is not registered.
     """
+    if num_envs is not None:
+        num_envs = whole_number("num_envs", num_envs, 1)
+    kwargs, wrapped_by = checked_kwargs(env_kwargs), checked_wrappers(wrappers)
     sources: list[Any] = list(env) if isinstance(env, (list, tuple)) else [env] * (num_envs or 1)
-    if num_envs is not None and num_envs < 1:
-        raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
     if not sources or (num_envs is not None and len(sources) != num_envs):
         raise ConfigError(f"num_envs is {num_envs}, but {len(sources)} env callables were given")
     resolved = {id(source): _resolved(source) for source in sources}
-    return [
-        EnvRecipe(resolved[id(source)], dict(env_kwargs or {}), tuple(wrappers))
-        for source in sources
-    ]
+    return [EnvRecipe(resolved[id(source)], dict(kwargs), wrapped_by) for source in sources]
 
 
 def _resolved(source: Any) -> EnvSource:
@@ -101,7 +102,7 @@ def _resolved(source: Any) -> EnvSource:
     if not isinstance(source, str):
         raise ConfigError(
             "An env is a Gymnasium id, an EnvSpec or a callable, "
-            f"not {type(source).__name__}: {source!r}"
+            f"not {type(source).__name__}: {in_words(source)}"
         )
     module, _, name = source.rpartition(":")
     if module and name not in gym.registry:

@@ -1,84 +1,213 @@
-"""What the caller registered with Gymnasium, so that a worker can make it too.
+"""What is registered with Gymnasium here, so that a worker's ``gymnasium.make`` does the same.
 
-A worker is a fresh interpreter: it knows Gymnasium's own envs and those of installed plug-ins, but
-not what the caller's script registered. Every other spec travels, each pickled on its own, so that
-one that cannot travel spoils no other; it is missed only if a worker asks for it.
+A worker is a fresh interpreter: it knows Gymnasium's own envs, but neither what the caller added
+nor what the caller replaced, changed or deleted. So every spec travels, each pickled on its own: a
+spec that cannot travel spoils no other, and a worker sees from the bytes which ones it already has.
 """
 
 from __future__ import annotations
 
+import copy
+import os
 import pickle
+import sys
 import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.env.culprit import find_culprit
-from rookery.env.travel import by_value
+from rookery.env.travel import by_value, pickled_for_workers
 from rookery.errors import PicklingError
 
-Registrations = dict[str, bytes]
+_MAIN = "__main__"
+_HERE = os.urandom(16)  # a forked process has its parent's
 
-_OWN_PREFIX = "gymnasium.envs."
+
+@dataclass(frozen=True)
+class Registrations:
+    """What one process has registered.
+
+    Attributes:
+        origin: of the process; forked ones share it, and have the registry already.
+        packed: the pickled specs by id, and what they name in the script, compressed: thousands of
+            specs still fit into a pipe's buffer.
+    """
+
+    origin: bytes
+    packed: bytes
 
 
 def collect() -> Registrations:
-    """What is registered here beyond Gymnasium's own, pickled, by id.
+    """All that is registered here.
 
     A spec that cannot travel is replaced by one that says so when somebody makes it.
     """
-    return {
-        env_id: _pickled(spec) for env_id, spec in list(gym.registry.items()) if not _is_own(spec)
-    }
+    registered: list[tuple[str, Any]] = list(gym.registry.items())
+    specs = {env_id: _pickled(spec) for env_id, spec in registered if isinstance(spec, EnvSpec)}
+    return Registrations(_HERE, zlib.compress(pickle.dumps((specs, _named_in_main())), 1))
 
 
-def install(specs: Registrations) -> None:
-    """Register the specs that this process does not know yet.
+def install(registrations: Registrations) -> None:
+    """Make what is registered here what was registered where ``registrations`` was collected.
 
-    A plug-in that an env imports later registers its own again; that is no news to anybody.
+    From then on a module that is imported here cannot replace what the caller had changed or added:
+    the caller has imported it before, or registered its own without it. What code of an env
+    registers in a call is its own affair, as it is in the calling process.
     """
-    warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
+    if registrations.origin == _HERE:
+        return
+    specs, named = pickle.loads(zlib.decompress(registrations.packed))
+    for name, pickled in named.items():
+        setattr(sys.modules[_MAIN], name, _loaded(pickled, f"{_MAIN}:{name}"))
+    registry = _CallersRegistry(gym.registry)
+    for env_id in [known for known, spec in registry.items() if known not in specs]:
+        if _is_stock(registry[env_id]):
+            del registry[env_id]
     for env_id, pickled in specs.items():
-        if env_id not in gym.registry:
-            gym.registry[env_id] = _loaded(env_id, pickled)
+        if env_id not in registry or _pickled(registry[env_id]) != pickled:
+            registry.keep(env_id, _spec_from(pickled, env_id))
+    gym.registry = gym.envs.registry = registration.registry = registry
+    warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
 
 
-def _loaded(env_id: str, pickled: bytes) -> EnvSpec:
-    try:
-        spec = pickle.loads(pickled)
-        assert isinstance(spec, EnvSpec)
-    except Exception as error:  # what it refers to may not exist here
-        reason = f"{type(error).__name__}: {error}"
-        return EnvSpec(id=env_id, entry_point=_StayedBehind(env_id, reason))
+def self_contained(env_id: str) -> EnvSpec | None:
+    """What an id stands for here, for processes where it may stand for something else.
+
+    Args:
+        env_id: may name a module, too.
+
+    Returns:
+        A spec, without names of the running script; None if nothing is registered.
+    """
+    spec = gym.registry.get(env_id.rpartition(":")[2])
+    if spec is None or not isinstance(spec.entry_point, str):
+        return spec
+    module, _, name = spec.entry_point.partition(":")
+    if module == _MAIN and hasattr(sys.modules[_MAIN], name):
+        spec = copy.copy(spec)
+        spec.entry_point = getattr(sys.modules[_MAIN], name)
     return spec
 
 
-def _is_own(spec: EnvSpec) -> bool:
-    return isinstance(spec.entry_point, str) and spec.entry_point.startswith(_OWN_PREFIX)
+class _CallersRegistry(dict[str, EnvSpec]):
+    """A registry in which what the caller changed or added outlives the import of modules."""
+
+    def __init__(self, specs: dict[str, EnvSpec]) -> None:
+        super().__init__(specs)
+        self._kept: set[str] = set()
+
+    def keep(self, env_id: str, spec: EnvSpec) -> None:
+        """Register what the caller has."""
+        super().__setitem__(env_id, spec)
+        self._kept.add(env_id)
+
+    def __setitem__(self, env_id: str, spec: EnvSpec) -> None:
+        if env_id not in self._kept or env_id not in self or not _is_importing():
+            super().__setitem__(env_id, spec)
 
 
-def _pickled(spec: Any) -> bytes:
-    if isinstance(spec.entry_point, str) and not spec.kwargs:
-        return pickle.dumps(spec)
+def _is_importing() -> bool:
+    """Whether a module is being imported by whoever called."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        is_module, frame = frame.f_code.co_name == "<module>", frame.f_back
+        if is_module and frame and frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+    return False
+
+
+def _is_stock(spec: EnvSpec) -> bool:
+    """Whether Gymnasium registers this itself, so that whoever lacks it has deleted it."""
+    where = spec.entry_point or spec.vector_entry_point
+    module = where if isinstance(where, str) else getattr(where, "__module__", "")
+    return str(module).startswith("gymnasium.")
+
+
+def _pickled(spec: EnvSpec) -> bytes:
     try:
-        return by_value(spec)
+        return pickled_for_workers(spec)
     except Exception as error:  # a spec may hold anything
-        path, part = find_culprit(vars(spec), "spec") or ("spec", spec)
-        reason = f"{path} ({type(part).__name__}) cannot be pickled: {error}"
-        return pickle.dumps(EnvSpec(id=spec.id, entry_point=_StayedBehind(spec.id, reason)))
+        return _pickled_in_part(spec, error)
+
+
+def _pickled_in_part(spec: EnvSpec, error: Exception) -> bytes:
+    """A spec whose entry points say what keeps them, or its arguments, from being sent."""
+    substitute = copy.copy(spec)
+    for name in ("vector_entry_point", "entry_point", "kwargs", "additional_wrappers"):
+        culprit = find_culprit(getattr(spec, name), f"spec.{name}")
+        if culprit is None:
+            continue
+        stayed = _StayedBehind(spec.id, _cannot_be_pickled(*culprit, error))
+        if name == "vector_entry_point":
+            substitute.vector_entry_point = stayed
+        else:
+            substitute = EnvSpec(spec.id, stayed, vector_entry_point=stayed)
+    return pickle.dumps(substitute)
+
+
+def _cannot_be_pickled(path: str, part: Any, error: Exception) -> str:
+    return f"{path} ({type(part).__name__}) cannot be pickled: {error}"
+
+
+def _spec_from(pickled: bytes, env_id: str) -> EnvSpec:
+    loaded = _loaded(pickled, env_id)
+    return loaded if isinstance(loaded, EnvSpec) else EnvSpec("Unavailable-v0", loaded)
+
+
+def _loaded(pickled: bytes, name: str) -> Any:
+    try:
+        return pickle.loads(pickled)
+    except Exception as error:  # what it refers to may not exist here
+        return _StayedBehind(name, f"{type(error).__name__}: {error}")
+
+
+def _named_in_main() -> dict[str, bytes]:
+    """What specs name as ``"__main__:name"``, which nobody else can import, pickled by name."""
+    named = {}
+    for spec in list(gym.registry.values()):
+        for place in _places(spec):
+            module, _, name = place.partition(":")
+            if module == _MAIN and hasattr(sys.modules[_MAIN], name):
+                named[name] = getattr(sys.modules[_MAIN], name)
+    return {name: _pickled_object(value, name) for name, value in named.items()}
+
+
+def _places(spec: Any) -> Iterator[str]:
+    """The strings by which a spec says where something is to be imported from."""
+    wrappers = getattr(spec, "additional_wrappers", ())
+    for place in (
+        getattr(spec, "entry_point", None),
+        getattr(spec, "vector_entry_point", None),
+        *(getattr(wrapper, "entry_point", None) for wrapper in wrappers),
+    ):
+        if isinstance(place, str):
+            yield place
+
+
+def _pickled_object(value: Any, name: str) -> bytes:
+    try:
+        return by_value(value)
+    except Exception as error:  # a class of a script may hold anything
+        reason = _cannot_be_pickled(*(find_culprit(value, name) or (name, value)), error)
+        return pickle.dumps(_StayedBehind(f"{_MAIN}:{name}", reason))
 
 
 class _StayedBehind:
     """Stands in a worker for an env whose registration could not travel."""
 
-    def __init__(self, env_id: str, reason: str) -> None:
-        self._env_id = env_id
+    def __init__(self, name: str, reason: str) -> None:
+        self._name = name
         self._reason = reason
 
     def __call__(self, **kwargs: Any) -> Any:
         raise PicklingError(
-            f"{self._env_id!r} is registered in the calling process, but its registration could "
+            f"{self._name!r} is registered in the calling process, but its registration could "
             f"not be sent to this worker: {self._reason}. Register it in a module and name it as "
             "'module:Id', or use start_method='fork' or backend='serial'."
         )

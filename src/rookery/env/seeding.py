@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from rookery.env.arguments import as_int, unfit, whole_number
 from rookery.errors import ConfigError
 
 
@@ -56,12 +58,27 @@ def consecutive_seeds(seed: int | Sequence[int | None] | None, num_envs: int) ->
     """Gymnasium's rule for ``reset(seed=)``: an int means ``seed + i`` for env ``i``.
 
     Raises:
-        ConfigError: when a sequence has another length than ``num_envs``.
+        ConfigError: when it is neither a seed nor a sequence of ``num_envs`` seeds or Nones.
     """
     if seed is None:
         return [None] * num_envs
-    if isinstance(seed, (int, np.integer)):
-        return [int(seed) + i for i in range(num_envs)]
-    if len(seed) != num_envs:
-        raise ConfigError(f"seed has {len(seed)} entries for {num_envs} envs")
-    return [None if value is None else int(value) for value in seed]
+    first = as_int(seed)
+    if first is not None:
+        first = whole_number("seed", first, 0)
+        return [first + i for i in range(num_envs)]
+    if not _is_sequence(seed):
+        raise unfit("seed", "None, a whole number, or a sequence with one for each env", seed)
+    several: Any = seed
+    if len(several) != num_envs:
+        raise ConfigError(f"seed has {len(several)} entries for {num_envs} envs")
+    return [
+        None if value is None else whole_number(f"seed[{i}]", value, 0)
+        for i, value in enumerate(several)
+    ]
+
+
+def _is_sequence(value: Any) -> bool:
+    """Whether it has an order and a length; arrays do, which are no ``Sequence`` to Python."""
+    if isinstance(value, (str, bytes, Mapping)) or getattr(value, "ndim", 1) == 0:
+        return False
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__")

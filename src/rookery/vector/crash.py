@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,35 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
+from rookery.env.arguments import unfit
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
+from rookery.env.failure import describe, in_words
 from rookery.env.recipe import EnvRecipe
 from rookery.env.spaces import Leaf, batched, flattened, leaves
 from rookery.env.travel import by_value
-from rookery.errors import UsageError, WorkerError
+from rookery.errors import ConfigError, UsageError, WorkerError
 
 _MOST_EVENTS = 100_000  # of a vector env that are kept; older ones are forgotten
+
+
+def checked_folder(folder: Any) -> Path:
+    """A folder for crash reports, made if need be.
+
+    Raises:
+        ConfigError: when nothing can be written there.
+    """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise unfit("crash_dir", "a path", folder)
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"crash_dir must be a folder that can be written to, got {in_words(folder)}: {error}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -70,8 +93,10 @@ class CrashReport:
         """
         try:
             report = pickle.loads(Path(path).read_bytes())
-        except (OSError, pickle.UnpicklingError, EOFError) as error:
-            raise UsageError(f"{path} is no crash report: {error}") from error
+        except Exception as error:  # bytes that are no pickle raise anything
+            raise UsageError(
+                f"{path} is no crash report that can be read: {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(report, cls):
             raise UsageError(f"{path} is no crash report, but a {type(report).__name__}")
         return report
@@ -108,7 +133,7 @@ class CrashRecorder:
     It lives in the calling process, so that nothing a worker does to itself can lose the record.
 
     Args:
-        folder: where reports go; made when the first is written.
+        folder: where reports go, see :func:`checked_folder`.
         recipes: of all envs.
         action_space: of one env.
         autoreset_mode: of the vector env.
@@ -157,18 +182,41 @@ class CrashRecorder:
         ]
         self._keep(Step(copies, None if env_ids is None else env_ids.tolist()))
 
-    def write(self, error: WorkerError) -> Path:
-        """Write a report about the first env that the error names; its path goes into the error."""
+    def write(self, error: WorkerError) -> Path | None:
+        """Write a report about the first env that the error names; the error says where it is.
+
+        What the env did is more important than the report of it: if no report can be written, the
+        error says that, and None is returned.
+        """
+        try:
+            path = self._written(error)
+            note = f"rookery replay {path} runs it again."
+        except Exception as problem:  # a full disk, a recipe that holds what cannot be pickled
+            path = None
+            note = (
+                f"No crash report could be written to {self._folder}: "
+                f"{type(problem).__name__}: {describe(problem)}"
+            )
+        error.args = (f"{error}\n{note}", *error.args[1:])
+        return path
+
+    def _written(self, error: WorkerError) -> Path:
         env_id = error.env_ids[0]
         events = [event for event in map(_only(env_id), self._events) if event is not None]
+        summary = str(error).partition("\n")[0]
         recipe = self._recipes[env_id]
-        report = CrashReport(
-            recipe, env_id, self._mode, events, not self._forgotten, str(error).splitlines()[0]
-        )
+        report = CrashReport(recipe, env_id, self._mode, events, not self._forgotten, summary)
+        try:  # whoever runs it again has not registered what this process has
+            data = by_value(replace(report, recipe=recipe.self_contained()))
+        except Exception:  # a registered spec may hold what cannot be pickled; its id can
+            data = by_value(report)
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"crash-env{env_id}-{time.time_ns()}.pkl"
-        path.write_bytes(by_value(report))
-        error.args = (f"{error.args[0]}\nrookery replay {path} runs it again.", *error.args[1:])
+        try:
+            path.write_bytes(data)
+        except OSError:
+            path.unlink(missing_ok=True)  # the half of a report is none
+            raise
         return path
 
     def _keep(self, event: Reset | Step) -> None:

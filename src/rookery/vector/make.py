@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
+from rookery.env.arguments import check_flag, unfit, whole_number
 from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
 from rookery.errors import ConfigError
-from rookery.vector.crash import CrashRecorder
+from rookery.vector.crash import CrashRecorder, checked_folder
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import resolve_start_method
@@ -69,11 +70,15 @@ def make_vec(
         UsageError: when the arguments cannot work; nothing was started then.
         WorkerError: when an env could not be built.
     """
-    if backend not in BACKENDS:
-        raise ConfigError(f"backend must be one of {BACKENDS}, got {backend!r}")
+    _check_backend(backend)
     resolve_start_method(start_method)
     mode = parse_autoreset_mode(autoreset_mode)
+    faults = _checked_policy(faults)
+    _check_flags(isolate=isolate, copy=copy, caller_steps=caller_steps)
+    _check_counts(num_workers=num_workers, threads_per_worker=threads_per_worker)
     recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
+    if crash_dir is not None:
+        crash_dir = checked_folder(crash_dir)
     plan: dict[str, Any] = {
         "num_workers": num_workers,
         "start_method": start_method,
@@ -82,7 +87,6 @@ def make_vec(
         "threads_per_worker": threads_per_worker,
     }
     choice = None
-    faults = faults or FaultPolicy()
     if faults.restarts or faults.has_deadline:
         _require_workers(backend)
         plan["faults"] = faults
@@ -105,6 +109,31 @@ def make_vec(
     if isinstance(env, (list, tuple)) or callable(env):
         venv.spec = None  # the envs' own spec need not be what made them
     return venv
+
+
+def _check_backend(backend: Any) -> None:
+    if not isinstance(backend, str) or backend not in BACKENDS:
+        raise unfit("backend", f"one of {BACKENDS}", backend)
+
+
+def _checked_policy(faults: Any) -> FaultPolicy:
+    if faults is None:
+        return FaultPolicy()
+    if not isinstance(faults, FaultPolicy):
+        raise unfit("faults", "a rookery.FaultPolicy or None", faults)
+    return faults
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if name != "caller_steps" or value is not None:
+            check_flag(name, value)
+
+
+def _check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        if value is not None:
+            whole_number(name, value, 1)
 
 
 def _require_workers(backend: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gymnasium.vector import AutoresetMode
 
-from rookery.errors import ConfigError
+from rookery.env.arguments import unfit
 
 _NAMES = sorted(mode.name.lower() for mode in AutoresetMode)
 
 
-def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
+def parse_autoreset_mode(mode: Any) -> AutoresetMode:
     """The mode called ``"next_step"``, ``"same_step"`` or ``"disabled"``; enums pass.
 
     Raises:
@@ -17,7 +19,7 @@ def parse_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     """
     if isinstance(mode, AutoresetMode):
         return mode
-    for candidate in AutoresetMode:
-        if mode in (candidate.value, candidate.name, candidate.name.lower()):
-            return candidate
-    raise ConfigError(f"autoreset_mode must be one of {_NAMES}, got {mode!r}")
+    for each in AutoresetMode:
+        if isinstance(mode, str) and mode in (each.value, each.name, each.name.lower()):
+            return each
+    raise unfit("autoreset_mode", f"one of {_NAMES}", mode)

@@ -149,8 +149,7 @@ class WorkerCarrier:
         except (ChannelClosedError, TornError) as error:
             raise self._died(error) from error
         self.worker.has_built()
-        if isinstance(answer, Failure):
-            raise answer.error()
+        _raise_failure(answer)
         assert isinstance(answer, Description)
         return answer
 
@@ -262,7 +261,7 @@ class WorkerCarrier:
             if isinstance(content, News):
                 self.hear(content)
             else:
-                error = self._error_of(content)
+                error = content.error() if isinstance(content, Failure) else content
                 if isinstance(error, EnvFailed):
                     env_id = error.env_ids[0]
                     if self._policy.restarts:
@@ -282,11 +281,6 @@ class WorkerCarrier:
             return self.worker.channel.decode(payload)
         except Exception as error:  # what an env returns may refuse to be unpickled
             raise _unreadable(self._command, self.env_ids, error) from error
-
-    def _error_of(self, content: Any) -> RookeryError:
-        if isinstance(content, Failure):
-            return content.error()
-        return WorkerError(f"A worker said {content!r:.200}", command=self._command)
 
     # ---------------------------------------------------------------- requests
 
@@ -357,8 +351,7 @@ class WorkerCarrier:
         finally:
             self._deadline = None
         self._call = None
-        if isinstance(content, Failure):
-            raise content.error()
+        _raise_failure(content)
         return content
 
     def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
@@ -593,8 +586,7 @@ class WorkerCarrier:
         except (ChannelClosedError, TornError) as error:
             raise self._died(error) from error
         content = self._message(number)
-        if isinstance(content, Failure):
-            raise content.error()
+        _raise_failure(content)
 
     def _fault(self, cause: str) -> dict[str, Any]:
         return {"cause": cause, "env_ids": tuple(self.env_ids), "attempt": self._attempt}
@@ -662,6 +654,13 @@ class WorkerCarrier:
         if self._last_action is not None:
             return self._last_action(steps, env_id)
         return next(self._arrays.read_actions(range(env_id, env_id + 1)))
+
+
+def _raise_failure(content: Any) -> None:
+    if isinstance(content, Failure):
+        raise content.error()
+    if isinstance(content, RookeryError):
+        raise content
 
 
 def _unreadable(command: str, env_ids: range, error: Exception) -> WorkerError:

@@ -18,7 +18,9 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from rookery.env.travel import pickled, pickled_for_workers
+from rookery.errors import RookeryError
 from rookery.memory import SharedBlock
+from rookery.worker.failure import Failure
 
 _LOOK_S = 0.1
 _HEADER = struct.Struct("<qq")  # the number and how many bytes follow
@@ -41,6 +43,9 @@ class Channel(Protocol):
 
     def decode(self, payload: Any) -> Any:
         """The content that was sent; raises whatever the content raises when unpickled."""
+
+    def failure(self, error: BaseException) -> Any:
+        """The payload that says what went wrong: content is a Failure, or the error itself."""
 
     def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
         """Send a message; raises ChannelClosedError when nobody can receive it.
@@ -83,6 +88,9 @@ class PipeChannel:
         self.decode: Callable[[bytes], Any] = pickle.loads
         if check is not None and not _WINDOWS:
             os.set_blocking(pipe.fileno(), False)
+
+    def failure(self, error: BaseException) -> bytes:
+        return self.encode(Failure.of(error))
 
     @property
     def pipe(self) -> Connection:
@@ -219,6 +227,9 @@ class QueueChannel:
 
     def decode(self, payload: Any) -> Any:
         return payload
+
+    def failure(self, error: BaseException) -> Any:
+        return error if isinstance(error, RookeryError) else Failure.of(error)
 
     def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
         self._outgoing.put((number, payload))

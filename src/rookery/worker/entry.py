@@ -15,10 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rookery.env import registrations
-from rookery.env.randomness import fresh_entropy, seed_global_streams
+from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
 from rookery.worker.board import Board
 from rookery.worker.channel import ChannelClosedError, PipeChannel
-from rookery.worker.failure import Failure
 from rookery.worker.loop import Bells, OrderServer, serve
 from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, WorkerSpec
 from rookery.worker.requests import RequestHandler
@@ -65,7 +64,7 @@ def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Any:
         batch.passes_on = ()
         description = channel.encode(batch.describe())
     except BaseException as error:  # whatever an env does, the caller hears of it
-        channel.send(0, channel.encode(Failure.of(error)))
+        channel.send(0, channel.failure(error))
         return None
     channel.send(0, description)
     return batch
@@ -97,12 +96,12 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Any) -> None:
         handler.memory = channel.receive_block()
 
     handler.add({ADOPT_SLAB: partial(board.receive_slab, channel), LEND: receive_loan})
-    server = OrderServer(batch, part, handler, partial(_follow_seed, assignment.env_ids.start))
+    server = OrderServer(batch, part, handler, partial(_follow_seed, assignment.index))
     serve(channel, bells, server, batch, part, handler)
 
 
-def _follow_seed(first_id: int, seed: int) -> None:
-    seed_global_streams((seed, first_id))
+def _follow_seed(worker: int, seed: int) -> None:
+    seed_global_streams(seeded_entropy(seed, worker))
 
 
 def _leave_signals_to_the_caller() -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.env.failure import context_of, env_failed
+from rookery.env.failure import context_of, describe, env_failed, in_words, shortened
 from rookery.env.travel import by_value
 from rookery.errors import EnvFailed, RookeryError, UsageError, WorkerError
 
 _SIGKILL = 9
+_MOST_CHARACTERS_OF_A_TRACEBACK = 100_000
 
 
 class RemoteTraceback(Exception):
@@ -45,19 +46,22 @@ class Failure:
         if isinstance(error, EnvFailed) and error.__cause__ is not None:
             cause, context = error.__cause__, context_of(error)
             if not _travels(context["last_action"]):
-                context["last_action"] = repr(context["last_action"])
+                context["last_action"] = in_words(context["last_action"])
         return cls(
             exception=_pickled(cause),
             type_name=type(cause).__name__,
-            message=str(cause),
-            remote_traceback="".join(traceback.format_exception(cause)),
+            message=describe(cause),
+            remote_traceback=shortened(
+                "".join(traceback.format_exception(cause)), _MOST_CHARACTERS_OF_A_TRACEBACK
+            ),
             context=context,
         )
 
     def error(self) -> RookeryError:
         """The error to raise in the caller; its cause shows the remote traceback."""
         cause = self._cause()
-        cause.__cause__ = RemoteTraceback(f"\n\nIn the worker process:\n{self.remote_traceback}")
+        remote = RemoteTraceback(f"\n\nIn the worker process:\n{self.remote_traceback}")
+        BaseException.__setattr__(cause, "__cause__", remote)  # its type may be a frozen dataclass
         if self.context is not None:
             return env_failed(cause, **self.context)
         if isinstance(cause, UsageError):
@@ -70,20 +74,43 @@ class Failure:
         if self.exception is not None:
             try:
                 cause = pickle.loads(self.exception)
+                if isinstance(cause, _Parts):
+                    return cause.put_together()
                 if isinstance(cause, BaseException):
                     return cause
-            except Exception as error:  # its class may not exist here, or want other arguments
+            except Exception as error:  # its class may not exist here
                 return RuntimeError(
-                    f"{self.type_name}: {self.message} (cannot be rebuilt here: {error})"
+                    f"{self.type_name}: {self.message} (cannot be rebuilt here: {describe(error)})"
                 )
         return RuntimeError(f"{self.type_name}: {self.message}")
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """Of an exception that pickle cannot make again, because its type wants other arguments."""
+
+    cause_type: type[BaseException]
+    args: tuple[Any, ...]
+    attributes: dict[str, Any]
+
+    def put_together(self) -> BaseException:
+        error = self.cause_type.__new__(self.cause_type, *self.args)
+        vars(error).update(self.attributes)
+        return error
+
+
 def _pickled(error: BaseException) -> bytes | None:
-    try:
-        return by_value(error)
-    except Exception:  # an exception may hold anything; its type name and message go instead
-        return None
+    """The exception, its parts, or None: it may hold anything, and then its message goes alone."""
+    attributes = {name: value for name, value in vars(error).items() if _travels(value)}
+    for form in (error, _Parts(type(error), error.args, attributes)):
+        try:
+            data = by_value(form)
+            made_again = pickle.loads(data)
+        except Exception:  # noqa: S112 - the next form, or none, goes instead
+            continue
+        if type(made_again) is type(form):
+            return data
+    return None
 
 
 def _travels(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rookery.env.arguments import check_positive, whole_number
 from rookery.errors import ConfigError
 
 
@@ -36,18 +37,11 @@ class FaultPolicy:
     def __post_init__(self) -> None:
         if self.on_fault not in ("raise", "restart"):
             raise ConfigError(f"on_fault must be 'raise' or 'restart', got {self.on_fault!r}")
-        if self.max_restarts < 0:
-            raise ConfigError(f"max_restarts must not be negative, got {self.max_restarts}")
-        for name in (
-            "window_s",
-            "step_timeout_s",
-            "reset_timeout_s",
-            "make_timeout_s",
-            "max_worker_rss_mb",
-        ):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigError(f"{name} must be positive, got {value}")
+        whole_number("max_restarts", self.max_restarts, 0)
+        check_positive("window_s", self.window_s)
+        for name in ("step_timeout_s", "reset_timeout_s", "make_timeout_s", "max_worker_rss_mb"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
         if self.max_worker_rss_mb is not None and self.on_fault != "restart":
             raise ConfigError("max_worker_rss_mb replaces workers, which needs on_fault='restart'")
 

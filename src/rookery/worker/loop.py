@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 from rookery.env.slab import SEE_SLAB
 from rookery.worker.channel import Channel
-from rookery.worker.failure import Failure
 from rookery.worker.orders import (
     DONE,
     IN_MESSAGE,
@@ -133,8 +132,7 @@ def serve(
                     return
         group = part.next_group()
         if group is not None:
-            status, content = _outcome(lambda group=group: server.carry_out(group))  # type: ignore[misc]
-            payload = channel.encode(content) if status == IN_MESSAGE else None
+            status, payload = _outcome(server, group, channel)
             part.busy_s[0] = batch.busy_s
             part.answer(group, status, time.perf_counter())
             (bells.arrivals if group.singly else bells.done).ring()
@@ -155,19 +153,19 @@ def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
     except GivenUpError:
         raise
     except BaseException as error:  # whatever an env does, the caller hears of it
-        answer = channel.encode(Failure.of(error))
+        answer = channel.failure(error)
     channel.send(number, answer)
     return bool(method == "close")
 
 
-def _outcome(function: Callable[[], Any]) -> tuple[int, Any]:
-    """The status of an answer, and what goes with it as a message."""
+def _outcome(server: OrderServer, group: Group, channel: Channel) -> tuple[int, Any]:
+    """Carry out an order: the status of the answer, and what goes with it as a message."""
     try:
-        news = function()
+        news = server.carry_out(group)
+        if news is None:
+            return DONE, None
+        return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, channel.encode(news))
     except GivenUpError:
         raise
     except BaseException as error:  # whatever an env does, the caller hears of it
-        return IN_MESSAGE, Failure.of(error)
-    if news is None:
-        return DONE, None
-    return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, news)
+        return IN_MESSAGE, channel.failure(error)

@@ -19,7 +19,6 @@ from typing import Any
 from rookery.env.arrays import BatchArrays
 from rookery.memory import SharedBlock
 from rookery.worker.channel import ChannelClosedError, QueueChannel
-from rookery.worker.failure import Failure
 from rookery.worker.loop import Bells, GivenUpError, OrderServer, serve
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import Assignment, BatchMaker
@@ -120,7 +119,7 @@ class WorkerThread:
             batch.passes_on = (GivenUpError,)
             description = batch.describe()
         except BaseException as error:  # whatever an env does, the caller hears of it
-            self._theirs.send(0, Failure.of(error))
+            self._theirs.send(0, self._theirs.failure(error))
             return None
         self._theirs.send(0, description)
         return batch
