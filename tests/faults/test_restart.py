@@ -120,17 +120,21 @@ def test_a_worker_that_grows_is_replaced_when_an_episode_ends(monkeypatch: Any) 
         _, _, terminated, truncated, info = venv.step(np.array([0, Fault.END, 0, Fault.END]))
         assert venv.pids[0] != before[0] and venv.pids[1] == before[1]
         assert terminated.tolist() == [False, True, False, True]
-        assert truncated.tolist() == [True, False, False, False]
+        assert not truncated.any() and "fault" not in info
+        obs, _, _, truncated, info = venv.step(np.zeros(4, int))
+        assert truncated.tolist() == info["_fault"].tolist() == [True, False, False, False]
         assert "max_worker_rss_mb" in info["fault"]["cause"][0]
-        assert info["_fault"].tolist() == [True, False, False, False]
-        assert _counts(venv.step(np.zeros(4, int))[0]) == [0, 0, 6, 0]
+        assert _counts(obs) == [5, 0, 6, 0]
+        assert _counts(venv.step(np.zeros(4, int))[0]) == [0, 1, 7, 1]
 
 
 def test_a_worker_is_not_replaced_for_the_size_of_its_predecessor(monkeypatch: Any) -> None:
     complaints = iter(["too large"])  # the first worker's, after the first step
-    monkeypatch.setattr(
-        "rookery.worker.upkeep.MemoryWatch.complaint", lambda self, pid: next(complaints, "")
-    )
+
+    def look(watch: Any, pid: int) -> None:
+        watch.complaint = watch.complaint or next(complaints, "")
+
+    monkeypatch.setattr("rookery.worker.upkeep.MemoryWatch.look", look)
     with _make(FaultPolicy("restart", max_worker_rss_mb=250)) as venv:
         venv.reset()
         venv.step(np.zeros(4, int))

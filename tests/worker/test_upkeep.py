@@ -48,13 +48,19 @@ def test_restarts_are_forgotten_after_the_window(clock: _Clock) -> None:
 
 def test_a_large_process_is_noticed_but_not_at_every_step(clock: _Clock) -> None:
     watch = MemoryWatch(limit_mb=1.0)
-    assert watch.complaint(os.getpid()) == ""
+    watch.look(os.getpid())
+    assert watch.complaint == ""
     clock.now += 1.5
-    assert f"Worker process {os.getpid()} had " in watch.complaint(os.getpid())
-    assert watch.complaint(os.getpid()) == ""
+    watch.look(os.getpid())
+    assert f"Worker process {os.getpid()} had " in watch.complaint
+    watch.complaint = ""
+    watch.look(os.getpid())
+    assert watch.complaint == ""
 
 
 def test_a_small_process_is_left_alone(clock: _Clock) -> None:
     watch, unlimited = MemoryWatch(limit_mb=1e6), MemoryWatch(limit_mb=None)
     clock.now += 1.5
-    assert watch.complaint(os.getpid()) == unlimited.complaint(os.getpid()) == ""
+    for each in (watch, unlimited):
+        each.look(os.getpid())
+        assert each.complaint == ""

@@ -256,8 +256,6 @@ class WorkerCarrier:
             if number != part.asked[place] or self._told.get(env_id) == number:
                 continue
             content = self._message(number)
-            same = ((part.answered == number) & (part.status == IN_MESSAGE)).nonzero()[0].tolist()
-            self._told.update((first_id + i, number) for i in same)
             if isinstance(content, News):
                 self.hear(content)
             else:
@@ -265,8 +263,10 @@ class WorkerCarrier:
                 if isinstance(error, EnvFailed):
                     env_id = error.env_ids[0]
                     if self._policy.restarts:
-                        raise error
+                        raise error  # all envs that were asked with it are closed
                 self.failures[env_id] = error
+            same = ((part.answered == number) & (part.status == IN_MESSAGE)).nonzero()[0].tolist()
+            self._told.update((first_id + i, number) for i in same)
 
     def _message(self, number: int) -> Any:
         """The content of the message with this number, waited for."""
@@ -487,7 +487,7 @@ class WorkerCarrier:
     def _fail(self, error: WorkerError) -> None:
         """Take in that the worker failed: replace it if that is allowed, or say so to its envs."""
         part = self._part
-        failed = [i for i in error.env_ids if isinstance(error, EnvFailed)]
+        failed = [i for i in error.env_ids if isinstance(error, (EnvFailed, WorkerTimeout))]
         concerned = sorted({*part.busy_ids(), *self._untold(), *failed})
         try:
             if not self._policy.restarts:
@@ -549,6 +549,7 @@ class WorkerCarrier:
         """End the worker, and write in its place that it does nothing any more."""
         self.worker.kill()
         self._is_up = False
+        self._memory.complaint = ""
         self._messages.clear()
         self._busy_s_before += float(self._part.busy_s[0])
         self._part.busy_s[0] = 0.0
@@ -595,7 +596,7 @@ class WorkerCarrier:
         """Replace a worker that is too large, once an episode of its envs has ended."""
         self._memory.look(self.pid)
         if self._memory.complaint and self._recovery.any_ended():
-            cause, self._memory.complaint = self._memory.complaint, ""
+            cause = self._memory.complaint
             self._begin_restart()
             self._recovery.lose(self.env_ids, self._fault(cause))
 
@@ -630,6 +631,7 @@ class WorkerCarrier:
     def _timed_out(self, env_id: int, command: str, limit_s: float) -> WorkerTimeout:
         circumstances = self._circumstances(env_id)  # the signal may end what it hangs in
         stack = self.worker.python_stack()
+        self.worker.kill()  # it may have been woken, and must not answer after all
         return WorkerTimeout(
             f"Env {env_id} ({self._name}) did not finish its {command} within {limit_s} s; its "
             f"worker {self.worker.kind} {self.worker.pid} is given up. Where it hung:\n{stack}",
