@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -120,9 +119,7 @@ def test_frames_come_from_every_env(open_any: Open) -> None:
 
 
 def test_a_list_of_frames_is_given_back_by_the_wrapper_that_keeps_it(open_any: Open) -> None:
-    venv = open_any(
-        [lambda: gym.wrappers.RenderCollection(Scripted(render_mode="rgb_array"))] * 2
-    )
+    venv = open_any([lambda: gym.wrappers.RenderCollection(Scripted(render_mode="rgb_array"))] * 2)
     assert venv.render_mode == "rgb_array_list"
     venv.reset()
     venv.step(np.zeros(2, int))

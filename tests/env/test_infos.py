@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.row_reader import RowReader
 from rookery.env.infos import VectorInfos
+from rookery.env.row_reader import RowReader
 from rookery.env.row_writer import RowWriter
 from rookery.env.slab import SEE_SLAB
 

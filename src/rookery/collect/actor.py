@@ -111,9 +111,7 @@ class Actor:
         self._batch = parts.batch
         self._arrays = board.arrays_for(parts.arrays)
         self._finals = Finals()
-        self._batch.attach(
-            self._arrays, AutoresetMode.SAME_STEP, parts.progress, sink=self._finals
-        )
+        self._batch.attach(self._arrays, AutoresetMode.SAME_STEP, parts.progress, sink=self._finals)
         self._first_id, self._num_steps = part.first_id, part.shape.num_steps
         buffers = range(part.shape.num_buffers)
         envs = slice(part.first_id, part.last_id)

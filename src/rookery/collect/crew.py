@@ -133,11 +133,13 @@ class Crew:
         Raises:
             WorkerDied, WorkerTimeout: when one of them failed meanwhile.
         """
-        pipes = {self.workers[index].worker.channel.pipe: index for index in self._under_way}
+        pipes: dict[Any, int] = {
+            self.workers[index].message_pipe: index for index in self._under_way
+        }
         while True:
             ready = connection.wait(list(pipes), _LOOK_S)
             if ready:
-                return [pipes[pipe] for pipe in ready]  # type: ignore[index]
+                return [pipes[pipe] for pipe in ready]
             self._between_waits()
             for index in self._under_way:
                 self.workers[index].check()

@@ -102,17 +102,15 @@ class EnvBatch(EnvGroup):
         started = time.perf_counter()
         ids = self._counted(env_ids)
         first_id, ended = self.ids.start, self._ended
-        same_step = self._mode is AutoresetMode.SAME_STEP
-        resets_ended = self._mode is not AutoresetMode.DISABLED
         rewards, terminateds, truncateds = self._outcomes[buffer]
         env_steps, writers, progress = self._env_steps, self._write_obs[buffer], self._progress
-        sink, free, final = self._sinks[buffer], self._free, None
+        sink, free = self._sinks[buffer], self._free
         used = sink.used
         failure: EnvFailed | None = None
         for env_id, action in zip(ids, self._arrays.read_actions(ids), strict=False):
             i = env_id - first_id
             progress[0] = env_id + 1
-            result = final = None
+            result = None
             try:
                 if ended[i]:
                     self._start_episode(i, buffer)
@@ -126,11 +124,8 @@ class EnvBatch(EnvGroup):
                     rewards[env_id] = reward_as_float(reward)
                 terminateds[env_id] = terminated
                 truncateds[env_id] = truncated
-                if terminated or truncated:
-                    ended[i] = resets_ended
-                    if same_step:
-                        self._start_episode(i, buffer, sink.final(env_id, obs, info))
-                        continue
+                if (terminated or truncated) and self._end_episode(i, buffer, obs, info):
+                    continue
                 writers[i](obs)
                 if info or free:
                     sink.post(env_id, info)
@@ -220,6 +215,14 @@ class EnvBatch(EnvGroup):
         for env_id in env_ids:
             self._reset_at[env_id - self.ids.start] -= 1  # the others' counts stay as they are
         return env_ids
+
+    def _end_episode(self, i: int, buffer: int, obs: Any, info: Any) -> bool:
+        """Take in that env i's episode is over; whether its row shows the next one already."""
+        self._ended[i] = self._mode is not AutoresetMode.DISABLED
+        if self._mode is not AutoresetMode.SAME_STEP:
+            return False
+        self._start_episode(i, buffer, self._sinks[buffer].final(self.ids[i], obs, info))
+        return True
 
     def _start_episode(
         self,

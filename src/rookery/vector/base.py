@@ -1,8 +1,8 @@
 """VectorEnv: the public calls and the state machine behind them.
 
-A vector env is a row of carriers. A carrier runs a batch of consecutive envs, in this thread or in a
-worker; nothing here depends on where, and no carrier knows about another. A step is an order to all
-envs and a wait for all; ``send`` and ``recv`` are orders to some and a wait for a few.
+A vector env is a row of carriers. A carrier runs a batch of consecutive envs, in this thread or in
+a worker; nothing here depends on where, and no carrier knows about another. A step is an order to
+all envs and a wait for all; ``send`` and ``recv`` are orders to some and a wait for a few.
 """
 
 from __future__ import annotations
@@ -128,9 +128,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def infos_per_env(self) -> bool:
-        """Whether ``reset`` and ``step`` return infos as a list with one dict for each env, in
-        place of Gymnasium's vector form.
-        """
+        """Whether infos are a list with one dict for each env, not Gymnasium's vector form."""
         return self._results.infos_per_env
 
     @infos_per_env.setter
@@ -512,13 +510,17 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         orders = self._orders
         return any(
             carrier.steps_in_caller
-            and (orders.asked != orders.answered)[carrier.env_ids.start : carrier.env_ids.stop].any()
+            and (orders.asked != orders.answered)[
+                carrier.env_ids.start : carrier.env_ids.stop
+            ].any()
             for carrier in self._carriers
         )
 
     def _has_failed(self, ready: Ids) -> bool:
         return any(
-            env_id in carrier.failures for carrier in self._carriers if carrier.failures
+            env_id in carrier.failures
+            for carrier in self._carriers
+            if carrier.failures
             for env_id in ready.tolist()
         )
 
@@ -652,7 +654,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
             carriers=tuple(
-                CarrierStatistics(carrier.pid, carrier.env_ids, carrier.busy_s, carrier.steps_in_caller)
+                CarrierStatistics(
+                    carrier.pid, carrier.env_ids, carrier.busy_s, carrier.steps_in_caller
+                )
                 for carrier in self._carriers
             ),
         )

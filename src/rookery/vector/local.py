@@ -46,7 +46,9 @@ class LocalCarrier:
 
     def begin(self, order: Order) -> None:
         """Note an order; it is carried out when it is waited for."""
-        if order.kind & RESET and (order.env_ids is None or len(order.env_ids) == len(self.env_ids)):
+        if order.kind & RESET and (
+            order.env_ids is None or len(order.env_ids) == len(self.env_ids)
+        ):
             self._is_torn = False
         self._part.ask(order)
 

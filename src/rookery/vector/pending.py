@@ -163,9 +163,7 @@ class Pending:
             return 0
         return int(np.count_nonzero(self._orders.asked != self._orders.received))
 
-    def choose(
-        self, env_ids: Sequence[int] | npt.NDArray[np.integer] | None, call: str
-    ) -> Ids:
+    def choose(self, env_ids: Sequence[int] | npt.NDArray[np.integer] | None, call: str) -> Ids:
         """Check which envs are meant: int64 ``[k]``, each once, none of them busy.
 
         Raises:

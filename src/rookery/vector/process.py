@@ -226,9 +226,7 @@ def _make_specs(
     registered = registrations.collect()
     environment = {**os.environ, **thread_variables(threads)}
     makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in ranges]
-    specs = [
-        WorkerSpec(maker, registered, environment, _working_directory()) for maker in makers
-    ]
+    specs = [WorkerSpec(maker, registered, environment, _working_directory()) for maker in makers]
     return [spec if method == "fork" else _pickled(spec) for spec in specs]
 
 

@@ -37,7 +37,7 @@ class Results:
         self._nan_watch = NanWatch()
 
     def begin(self, buffer: int, env_ids: Any) -> None:
-        """Note that all envs, or some, are ordered to write into a buffer, and are read together."""
+        """Note that envs (None: all) are ordered to write into a buffer, to be read together."""
         self.buffer, self._are_single = buffer, False
         if self._num_buffers > 1:
             self._latest[... if env_ids is None else env_ids] = buffer

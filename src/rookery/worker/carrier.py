@@ -46,8 +46,11 @@ class Worker(Protocol):
 
     kind: str
     pid: int
-    channel: Channel
     bells: Bells
+
+    @property
+    def channel(self) -> Channel:
+        """To the worker."""
 
     def greet(self) -> None:
         """Tell it what to build, once it runs."""
@@ -97,7 +100,7 @@ class WorkerCarrier:
 
     def __init__(
         self,
-        start: Callable[[Callable[[], None]], Worker],
+        start: Callable[..., Worker],
         env_ids: range,
         env_name: str,
         policy: FaultPolicy,
@@ -229,7 +232,8 @@ class WorkerCarrier:
                 self._take_messages()
             except WorkerError as error:
                 self._fail(error)
-                return self.finish(deadline)  # if the policy has a new worker reset envs
+                self.finish(deadline)  # if the policy has a new worker reset envs
+                return
         self._recovery.finish_closing()
         if self._policy.max_worker_rss_mb is not None:
             self._recycle_if_large()
@@ -369,7 +373,7 @@ class WorkerCarrier:
             return
         try:
             self.begin_call(self.request(ADOPT_SLAB, shape))
-            self._board.send_slab(self.worker.channel, self.pid)  # type: ignore[arg-type]
+            self._board.send_slab(self.worker.channel, self.pid)
             self.finish_call()
         except (ChannelClosedError, TornError) as error:
             self._fail(self._died(error))
@@ -393,6 +397,11 @@ class WorkerCarrier:
             last_action: ``(steps of the batch, env id) -> action`` of the latest of these steps.
         """
         self._last_action = last_action
+
+    @property
+    def message_pipe(self) -> Any:
+        """Can be read once a message has come; for waiting, not for reading. Processes only."""
+        return self.worker.channel.pipe  # type: ignore[attr-defined]
 
     def call_between_waits(self, function: Callable[[], None]) -> None:
         """Have something called ten times a second while this worker is waited for.

@@ -1,8 +1,9 @@
 """Channels: messages between a caller and one worker, each with the number of what it belongs to.
 
-A worker may end, or be stopped, in the middle of a message, and processes that its envs have started
-may hold its end of the pipe open. So the caller never blocks in a system call: it waits a tenth of a
-second at most and asks its ``check`` in between, which raises what keeps the message from coming.
+A worker may end, or be stopped, in the middle of a message, and processes that its envs have
+started may hold its end of the pipe open. So the caller never blocks in a system call: it waits a
+tenth of a second at most and asks its ``check`` in between, which raises what keeps the message
+from coming.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ChannelClosedError(Exception):
 
 
 class TornError(Exception):
-    """A message was cut short by an interruption; nothing more can be said. Never reaches a user."""
+    """An interruption cut a message short; nothing more can be said. Never reaches a user."""
 
 
 class Channel(Protocol):
@@ -172,7 +173,7 @@ class PipeChannel:
         return _HEADER.unpack_from(message)[0], message[_HEADER.size :]
 
     def _read_until(self, size_bytes: int) -> None:
-        """Read until the message at hand has so many bytes; what has arrived is kept if we leave."""
+        """Read until the message at hand has so many bytes; what has come is kept if we leave."""
         while len(self._arrived) < size_bytes:
             if self._check is not None:
                 self._wait()

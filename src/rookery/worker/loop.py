@@ -1,4 +1,4 @@
-"""The side of the envs: carry out orders and requests until told to stop, in any thread or process."""
+"""The side of the envs, in a thread or a process: carry out orders and requests."""
 
 from __future__ import annotations
 
@@ -141,7 +141,9 @@ def serve(
             if group.env_ids is not None or group.singly:
                 continue  # there may be more
         # Whoever rings has written a word; only an interruption can leave a request without one.
-        looks_for_requests = not bells.go.wait(lambda: not part.is_busy() and not channel.has_message())
+        looks_for_requests = not bells.go.wait(
+            lambda: not part.is_busy() and not channel.has_message()
+        )
 
 
 def _answer_request(channel: Channel, handler: RequestHandler) -> bool:

@@ -12,7 +12,7 @@ The words below lie in memory that both sides see. Each is written by one side a
 | ``status`` | uint8 ``[n]`` | worker | before ``answered``: where the rest of the answer lies |
 | ``answered_at`` | float64 ``[n]`` | worker | before ``answered``: for the order of ``recv`` |
 | ``requests`` | int64, per worker | caller | how many requests it has sent through the channel |
-| ``progress`` | int64 ``[3]``, per worker | worker | which env is busy, see :mod:`rookery.env.batch` |
+| ``progress`` | int64 ``[3]``, per worker | worker | which env is busy, see ``EnvBatch.attach`` |
 | ``busy_s`` | float64, per worker | worker | seconds spent stepping |
 
 **An env is busy while** ``asked`` **and** ``answered`` **differ.** While it is busy its rows (of
@@ -33,6 +33,7 @@ fences, and then reads the rest. Numbers are aligned words of eight bytes and ar
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,8 +56,8 @@ DONE = 0  # statuses: all of the answer lies in columns
 IN_SLAB = 1  # something lies in the slab, too
 IN_MESSAGE = 2  # a message with the order's number has the rest: news, or a failure
 
-_WORD = np.dtype(np.int64)
-_ENV_WORDS = {
+_WORD: np.dtype[Any] = np.dtype(np.int64)
+_ENV_WORDS: dict[str, np.dtype[Any]] = {
     "kind": _WORD,
     "buffer": _WORD,
     "seed": _WORD,
@@ -65,7 +66,7 @@ _ENV_WORDS = {
     "status": np.dtype(np.uint8),
     "answered_at": np.dtype(np.float64),
 }
-_WORKER_WORDS = {
+_WORKER_WORDS: dict[str, Column] = {
     "requests": ((1,), _WORD),
     "progress": ((3,), _WORD),
     "busy_s": ((1,), np.dtype(np.float64)),
@@ -184,11 +185,12 @@ class OrderPart:
         self.asked, self.answered, self.status = part["asked"], part["answered"], part["status"]
         self.kind, self.buffer, self.seed = part["kind"], part["buffer"], part["seed"]
         self.answered_at = part["answered_at"]
-        self.requests, self.progress, self.busy_s = (
-            ([0], [0, 0, 0], [0.0])
+        words: list[Any] = (
+            [[0], [0, 0, 0], [0.0]]
             if index is None
             else [views[f"worker{index}.{name}"].data for name in _WORKER_WORDS]
         )
+        self.requests, self.progress, self.busy_s = words
         self.fence = make_fence()
         self._kinds, self._buffers = self.kind.data, self.buffer.data
         self._kind_of_all = self._buffer_of_all = -1  # as this side has written them last
@@ -255,7 +257,7 @@ class OrderPart:
         self.fence()
         first = asked[:8]
         if asked == first * len(self.env_ids):  # the usual case: all were asked together
-            return self._group(int.from_bytes(first, _BYTE_ORDER), 0, None)
+            return self._group(int.from_bytes(first, sys.byteorder), 0, None)
         numbers = np.frombuffer(asked, np.int64)
         waiting = np.flatnonzero(numbers != self.answered)
         number = int(numbers[waiting].min())
@@ -287,6 +289,3 @@ class OrderPart:
         self.answered_at[places] = now
         self.fence()
         self.answered[places] = group.number
-
-
-_BYTE_ORDER = "little" if np.little_endian else "big"

@@ -1,7 +1,8 @@
 """Recovery: what becomes of envs whose worker was lost, step by step and mode by mode.
 
 A fault closes the transition under way: reward 0, truncated, the last observation known, and
-``info["fault"]``. Envs that were doing nothing when their worker went are told with their next step.
+``info["fault"]``. Envs that were doing nothing when their worker went are told with their next
+step.
 """
 
 from __future__ import annotations
