@@ -184,7 +184,7 @@ def test_a_ctrl_c_closes_the_collector(monkeypatch):
             monkeypatch.undo()
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(collector._crew.workers[1], "finish", interrupt)
+        monkeypatch.setattr(collector._crew.workers[1], "finish_call", interrupt)
         with pytest.raises(KeyboardInterrupt):
             collector.collect()
         assert collector.closed
@@ -243,10 +243,8 @@ def test_a_ctrl_c_amid_a_beginning_is_not_hidden_by_what_workers_say_of_their_en
         crew.reset([0, 1, 2, 3])
         crew.begin(1, 0)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(crew.workers[0], "begin", interrupt)
+            patch.setattr(crew.workers[0], "begin_call", interrupt)
             crew.begin(0, 0)
-        # Worker 1 is asked to close, but its last word is still that it was stopped.
-        monkeypatch.setattr(crew.workers[1], "begin", lambda request: None)
         pids = collector.pids
         collector.close()
         assert not any(psutil.pid_exists(pid) for pid in pids)

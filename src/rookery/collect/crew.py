@@ -78,9 +78,10 @@ class Crew:
         for worker in self.workers:
             worker.lend(block)
             worker.find_actions(self._board.last_action)
-            worker.call_between_waits(self._between_waits)
         self._begin_all(requests)
         self._finish_all()
+        for worker in self.workers:  # from now on: there is nothing to leave in good order yet
+            worker.call_between_waits(self._between_waits)
         # Pickled once: every rollout repeats one of a few requests.
         self._requests = [
             [worker.request("collect", buffer) for buffer in range(self.shape.num_buffers)]

@@ -123,6 +123,8 @@ class Pending:
     def close(self) -> str | None:
         """From now on, no call is possible; the name of one whose result nobody has asked for."""
         self._barred = ClosedError("this vector env is closed")
+        self._begins, self._has_single = (), False
+        del self._orders  # shared memory goes with the last reference to it
         return None if self.was_cut_short else self.name
 
     def forbid_in_child(self) -> None:

@@ -45,6 +45,7 @@ class Worker(Protocol):
     """A thread or process that serves a batch of envs; see :mod:`rookery.worker.loop`."""
 
     kind: str
+    fate: str  # what became of it when it was killed, in words
     pid: int
     bells: Bells
 
@@ -643,7 +644,7 @@ class WorkerCarrier:
         self.worker.kill()  # it may have been woken, and must not answer after all
         return WorkerTimeout(
             f"Env {env_id} ({self._name}) did not finish its {command} within {limit_s} s; its "
-            f"worker {self.worker.kind} {self.worker.pid} is given up. Where it hung:\n{stack}",
+            f"worker {self.worker.kind} {self.worker.pid} {self.worker.fate}. Where it hung:\n{stack}",
             env_ids=(env_id,),
             command=command,
             **circumstances,

@@ -154,6 +154,7 @@ class PipeChannel:
 
     def close(self) -> None:
         self._pipe.close()
+        self._check = None  # whoever made it has this channel: a cycle, which would keep memory
 
     def _require_whole(self) -> None:
         if self._is_torn:
@@ -248,7 +249,7 @@ class QueueChannel:
                 self._check()  # type: ignore[misc]
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._check = None
 
 
 _WINDOWS = sys.platform == "win32"

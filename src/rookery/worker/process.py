@@ -40,13 +40,13 @@ class WorkerProcess:
         check: called ten times a second while a message is waited for; what it raises ends that.
 
     Attributes:
-        kind: what to call it in messages.
+        kind, fate: what to call it, and what became of it when it was killed, in messages.
         pid: of the process.
         channel: to it.
         bells: between it and the caller.
     """
 
-    kind = "process"
+    kind, fate = "process", "was killed"
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class WorkerThread:
         bells: between it and the caller.
     """
 
-    kind = "thread"
+    kind, fate = "thread", "was given up"
 
     def __init__(
         self, make_batch: BatchMaker, name: str, arrivals: ThreadBell, check: Callable[[], None]
@@ -97,6 +97,7 @@ class WorkerThread:
         """Wait for the thread to end by ``deadline``; after that it is given up."""
         self._thread.join(max(deadline - time.perf_counter(), 0.0))
         self.kill()
+        self.channel.close()
 
     # ---------------------------------------------------------------- the thread's side
 
