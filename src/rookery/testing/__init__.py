@@ -1,5 +1,8 @@
-"""Deliberately bad environments, to test what surrounds them."""
+"""What tests of envs and vector envs need: checks to hold them to, and envs that fail on request."""
 
+from rookery.testing.difference import CheckFailed
 from rookery.testing.faulty import Fault, Faulty, OddError
+from rookery.testing.scripted import Scripted
+from rookery.testing.vector_check import check_vector_env
 
-__all__ = ["Fault", "Faulty", "OddError"]
+__all__ = ["CheckFailed", "Fault", "Faulty", "OddError", "Scripted", "check_vector_env"]
