@@ -1,4 +1,4 @@
-"""What tests of envs and vector envs need: checks to hold them to, and envs that fail on request."""
+"""Checks to hold envs and vector envs to, and envs that fail on request."""
 
 from rookery.testing.difference import CheckFailed
 from rookery.testing.faulty import Fault, Faulty, OddError

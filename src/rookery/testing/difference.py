@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,22 +19,13 @@ class Difference:
         path: how to reach the place, such as ``info['final_obs'][2]``.
         expected: what should be there.
         came: what is there.
+        env: the index on the path that is a row of a batch; None if there is none.
     """
 
     path: str
     expected: Any
     came: Any
-
-    @property
-    def env(self) -> int | None:
-        """The first index on the path, which in a batch is an env's row; None if there is none."""
-        _, bracket, rest = self.path.partition("[")
-        while bracket:
-            index, _, rest = rest.partition("]")
-            if index.isdecimal():
-                return int(index)
-            _, bracket, rest = rest.partition("[")
-        return None
+    env: int | None = None
 
 
 class CheckFailed(AssertionError):
@@ -92,8 +83,7 @@ def find_difference(expected: Any, came: Any, path: str) -> Difference | None:
     if isinstance(expected, (tuple, list)):
         if len(expected) != len(came):
             return Difference(path, expected, came)
-        pairs = enumerate(zip(expected, came, strict=True))
-        return _first(find_difference(a, b, f"{path}[{i}]") for i, (a, b) in pairs)
+        return _between_sequences(expected, came, path)
     if isinstance(expected, np.random.Generator):
         states = expected.bit_generator.state, came.bit_generator.state
         return find_difference(*states, f"{path}.bit_generator.state")
@@ -106,9 +96,9 @@ def _first(differences: Any) -> Difference | None:
 
 def _same_leaf(expected: Any, came: Any) -> bool:
     if isinstance(expected, np.generic):
-        return expected.dtype == came.dtype and expected.tobytes() == came.tobytes()
+        return bool(expected.dtype == came.dtype) and expected.tobytes() == came.tobytes()
     if isinstance(expected, float):
-        return expected.hex() == came.hex()  # tells 0.0 from -0.0, and finds NaN equal to NaN
+        return bool(expected.hex() == came.hex())  # tells 0.0 from -0.0, and finds NaN equal to NaN
     return expected is came or bool(expected == came)
 
 
@@ -120,19 +110,25 @@ def _between_dicts(expected: Any, came: Any, path: str) -> Difference | None:
     return _first(find_difference(expected[k], came[k], f"{path}[{k!r}]") for k in expected)
 
 
+def _between_sequences(expected: Any, came: Any, path: str) -> Difference | None:
+    for i, (a, b) in enumerate(zip(expected, came, strict=True)):
+        found = find_difference(a, b, f"{path}[{i}]")
+        if found is not None:
+            return found if found.env is not None else replace(found, env=i)
+    return None
+
+
 def _between_arrays(expected: Any, came: Any, path: str) -> Difference | None:
     if expected.dtype != came.dtype or expected.shape != came.shape:
         return Difference(path, expected, came)
-    if expected.dtype == object:
-        places = np.ndindex(expected.shape)
-        return _first(
-            find_difference(expected[i], came[i], path + "".join(f"[{k}]" for k in i))
-            for i in places
-        )
-    if expected.tobytes() == came.tobytes():
+    if expected.tobytes() == came.tobytes() and expected.dtype != object:
         return None
     if expected.ndim == 0:
         return Difference(path, expected, came)
-    rows = zip(expected, came, strict=True)
-    row = next(i for i, (a, b) in enumerate(rows) if a.tobytes() != b.tobytes())
-    return Difference(f"{path}[{row}]", expected[row], came[row])
+    for row, (a, b) in enumerate(zip(expected, came, strict=True)):
+        found = find_difference(a, b, f"{path}[{row}]")
+        if found is not None and expected.dtype == object:
+            return replace(found, env=row)
+        if found is not None:
+            return Difference(f"{path}[{row}]", a, b, row)
+    return None

@@ -35,7 +35,7 @@ class Fault(enum.IntEnum):
     NOT_A_NUMBER = -13
     END = -14  # the episode terminates
     TRUNCATE = -15  # the episode is truncated
-    NO_TUPLE = -16  # what step returns is no tuple
+    NO_TUPLE = -16  # what step returns is no tuple of five
     NO_REWARD = -17  # the reward is no number
 
 
@@ -57,7 +57,7 @@ class Faulty(gym.Env[Any, Any]):
         render_mode: as for any env.
     """
 
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    observation_space: Any = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gym.spaces.Discrete(100, start=-50)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
 
@@ -93,7 +93,7 @@ class Faulty(gym.Env[Any, Any]):
         elif fault == Fault.NOT_A_NUMBER:
             obs = obs * np.float32(np.nan)
         elif fault == Fault.NO_TUPLE:
-            return obs
+            return [obs]
         elif fault == Fault.NO_REWARD:
             reward = "a lot"
         elif fault < 0 and fault not in (Fault.END, Fault.TRUNCATE):

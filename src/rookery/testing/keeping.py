@@ -17,8 +17,8 @@ _MOST_KEPT = 8
 @dataclass
 class _Kept:
     operation: str
-    came: Any
-    snapshot: Any
+    came: dict[str, Any]
+    snapshot: dict[str, Any]
     begun: npt.NDArray[np.int64]  # how often each env had begun anything by then
     is_view: bool
 
@@ -42,8 +42,8 @@ class KeptResults:
         """Note that envs begin a step or a reset."""
         self._begun[env_ids] += 1
 
-    def keep(self, operation: str, came: Any, is_view: bool) -> None:
-        """Remember a result as it is now."""
+    def keep(self, operation: str, came: dict[str, Any], is_view: bool) -> None:
+        """Remember the parts of a result as they are now, by name."""
         self._kept.append(_Kept(operation, came, deepcopy(came), self._begun.copy(), is_view))
         del self._kept[:-_MOST_KEPT]
 
@@ -51,9 +51,10 @@ class KeptResults:
         """The operation whose result has changed, and where; None if none has."""
         self._kept = [kept for kept in self._kept if not self._is_over(kept)]
         for kept in self._kept:
-            difference = find_difference(kept.snapshot, kept.came, "result")
-            if difference is not None:
-                return kept.operation, difference
+            for name, snapshot in kept.snapshot.items():
+                difference = find_difference(snapshot, kept.came[name], name)
+                if difference is not None:
+                    return kept.operation, difference
         return None
 
     def _is_over(self, kept: _Kept) -> bool:

@@ -45,7 +45,7 @@ class Scripted(Faulty):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
-        self.observation_space = _NESTED if nested else _SPACE
+        self.observation_space: Any = _NESTED if nested else _SPACE
         if num_actions is not None:
             self.action_space = gym.spaces.Discrete(num_actions)
         self.end_rate = end_rate
@@ -71,7 +71,7 @@ class Scripted(Faulty):
         self.draw = float(self.np_random.random())
         end = self.np_random.random()
         result = super().step(action)
-        if not isinstance(result, tuple):
+        if type(result) is not tuple:
             return result
         obs, reward, terminated, truncated, _ = result
         if not isinstance(reward, str):

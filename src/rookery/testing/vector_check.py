@@ -34,10 +34,10 @@ def check_vector_env(
 ) -> None:
     """Drive a vector env through random calls and compare every result with plain envs in a list.
 
-    Compared to the last bit: observations, rewards, flags, infos in Gymnasium's vector form, dtypes,
-    shapes, what calls return. Results that were returned earlier must not change afterwards. Where
-    the vector env has them, ``step_async`` and ``step_wait``, ``async_reset``, ``send`` and ``recv``,
-    ``statistics`` and ``pids`` are used too.
+    Compared to the last bit: observations, rewards, flags, infos in Gymnasium's vector form,
+    dtypes, shapes, what calls return. Results that were returned earlier must not change
+    afterwards. Where the vector env has them, ``step_async`` and ``step_wait``, ``async_reset``,
+    ``send`` and ``recv``, ``statistics`` and ``pids`` are used too.
 
     Args:
         make: called as ``make(env_fns, autoreset_mode=mode, copy=copy)``; returns a

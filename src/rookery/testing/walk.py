@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -12,15 +13,14 @@ import psutil
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 
-from rookery.testing.difference import CheckFailed, Difference, find_difference
-from rookery.testing.keeping import KeptResults
+from rookery.testing.comparison import RECV_NAMES, RESET_NAMES, STEP_NAMES, Comparison
+from rookery.testing.difference import Difference
 from rookery.testing.model import Row, VectorModel
 
-STEP_NAMES = ("obs", "reward", "terminated", "truncated", "info")
 _PATIENCE_S = 60.0  # more than any step of a test env can take
 
 
-class Walk:
+class Walk(Comparison):
     """Makes calls and compares.
 
     Args:
@@ -46,29 +46,26 @@ class Walk:
         attributes: Mapping[str, Sequence[Any]],
         rng: np.random.Generator,
     ) -> None:
-        self.history: list[str] = []
         self._rng = rng
         self._calls, self._attributes = calls, attributes
-        self._copy = copy
         self.model = VectorModel(env_fns, autoreset_mode)
         self.model.single_action_space.seed(int(rng.integers(2**31)))
-        self._note(f"make(autoreset_mode={autoreset_mode.name.lower()!r}, copy={copy})")
+        super().__init__(self.model.num_envs, copy, views_outlive)
+        self.note(f"make(autoreset_mode={autoreset_mode.name.lower()!r}, copy={copy})")
         self.venv = make(list(env_fns), autoreset_mode=autoreset_mode, copy=copy)
-        self._kept = KeptResults(self.model.num_envs, views_outlive)
         self._sent: dict[int, Row] = {}  # what envs that are busy will answer
         self._num_steps = self._num_env_steps = 0
         self._sent_steps: set[int] = set()
 
     def go(self, num_operations: int) -> None:
         """Make so many calls, the first of them a seeded reset, and close."""
-        try:
+        with closing(self.venv):
             self._spaces()
             self._seeded_reset()
             for _ in range(num_operations):
                 self._choose()()
-                self._look_back()
+                self.look_back()
             self._receive_all()
-        finally:
             self._close()
 
     # ---------------------------------------------------------------- choosing
@@ -119,42 +116,6 @@ class Walk:
         chosen = [i for i in candidates if self._rng.random() < 0.5]
         return chosen or [int(self._rng.choice(candidates))]
 
-    # ---------------------------------------------------------------- comparing
-
-    def _note(self, operation: str) -> None:
-        self.history.append(operation)
-
-    def _compare(self, expected: Any, came: Any, path: str) -> None:
-        difference = find_difference(expected, came, path)
-        if difference is not None:
-            self._fail(difference)
-
-    def _compare_parts(self, names: Sequence[str], expected: Any, came: Any) -> None:
-        if not isinstance(came, tuple) or len(came) != len(names):
-            self._fail(Difference("result", f"a tuple of {len(names)}", came))
-        for name, e, c in zip(names, expected, came, strict=True):
-            self._compare(e, c, name)
-
-    def _fail(self, difference: Difference, operation: str = "", why: str = "") -> None:
-        raise CheckFailed(operation or self.history[-1], difference, self.history, why)
-
-    def _keep(self, came: Any, is_view: bool | None = None) -> None:
-        is_view = not self._copy if is_view is None else is_view
-        self._kept.keep(self.history[-1], came, is_view)
-
-    def _look_back(self) -> None:
-        change = self._kept.find_change()
-        if change is not None:
-            operation, difference = change
-            self._fail(difference, operation, f"changed later, by {self.history[-1]}")
-
-    def _refuses(self, kind: type[BaseException], call: Callable[[], Any]) -> None:
-        try:
-            came = call()
-        except kind:
-            return
-        self._fail(Difference("result", f"a {kind.__name__}", came))
-
     # ---------------------------------------------------------------- operations
 
     def _spaces(self) -> None:
@@ -165,22 +126,18 @@ class Walk:
             "action_space",
             "num_envs",
         ):
-            self._compare(getattr(self.model, name), getattr(self.venv, name), name)
+            self.compare(getattr(self.model, name), getattr(self.venv, name), name)
         mode = self.venv.metadata.get("autoreset_mode")
-        self._compare(self._mode, mode, "metadata['autoreset_mode']")
-
-    def _begin(self, env_ids: Any = slice(None)) -> None:
-        self._kept.begin(env_ids)
+        self.compare(self._mode, mode, "metadata['autoreset_mode']")
 
     def _do_reset(self, seed: Any, seeds: Any, options: Any = None, mask: Any = None) -> None:
         expected = self.model.reset(seeds, options, mask)
-        self._begin()
+        self.begin()
         own = None if options is None else dict(options)
         if mask is not None:
             own = {**(own or {}), "reset_mask": mask}
         came = self.venv.reset(seed=seed, options=own)
-        self._compare_parts(("obs", "info"), expected, came)
-        self._keep(came)
+        self.take(RESET_NAMES, expected, came)
 
     def _seeded_reset(self) -> None:
         n = self.model.num_envs
@@ -189,16 +146,16 @@ class Walk:
             seeds = [seed + i for i in range(n)]
         else:
             seed = seeds = [int(s) for s in self._rng.integers(0, 10_000, n)]
-        self._note(f"reset(seed={seed})")
+        self.note(f"reset(seed={seed})")
         self._do_reset(seed, seeds)
 
     def _reset(self) -> None:
-        self._note("reset()")
+        self.note("reset()")
         self._do_reset(None, None)
 
     def _reset_with_options(self) -> None:
         options = {"word": f"w{self._rng.integers(100)}"}
-        self._note(f"reset(options={options})")
+        self.note(f"reset(options={options})")
         self._do_reset(None, None, options)
 
     def _reset_some(self) -> None:
@@ -207,57 +164,56 @@ class Walk:
         if not mask.any():
             mask[self._rng.integers(n)] = True
         seeds = [int(s) if s % 3 else None for s in self._rng.integers(0, 10_000, n)]
-        self._note(f"reset(seed={seeds}, options={{'reset_mask': {mask.tolist()}}})")
+        self.note(f"reset(seed={seeds}, options={{'reset_mask': {mask.tolist()}}})")
         self._do_reset(seeds, seeds, None, mask)
 
     def _step(self) -> None:
         actions = self._actions(self.model.num_envs)
-        self._note(f"step({actions!r})")
+        self.note(f"step({actions!r})")
         expected = self.model.step(actions)
-        self._begin()
+        self.begin()
         self._take_step(expected, self.venv.step(actions))
 
     def _take_step(self, expected: Any, came: Any) -> None:
         self._num_steps += 1
         self._num_env_steps += self.model.num_envs
-        self._compare_parts(STEP_NAMES, expected, came)
-        self._keep(came)
+        self.take(STEP_NAMES, expected, came)
 
     def _step_in_two(self) -> None:
         actions = self._actions(self.model.num_envs)
-        self._note(f"step_async({actions!r}); step_wait(timeout={_PATIENCE_S})")
+        self.note(f"step_async({actions!r}); step_wait(timeout={_PATIENCE_S})")
         expected = self.model.step(actions)
-        self._begin()
+        self.begin()
         self.venv.step_async(actions)
         if self._rng.random() < 0.3:
-            self._refuses(AlreadyPendingCallError, lambda: self.venv.step_async(actions))
-            self._refuses(AlreadyPendingCallError, lambda: self.venv.reset(seed=1))
+            self.refuses(AlreadyPendingCallError, lambda: self.venv.step_async(actions))
+            self.refuses(AlreadyPendingCallError, lambda: self.venv.reset(seed=1))
         self._take_step(expected, self.venv.step_wait(timeout=_PATIENCE_S))
 
     def _refused_calls(self) -> None:
-        self._note("step_wait(), though nothing was begun")
-        self._refuses(NoAsyncCallError, lambda: self.venv.step_wait(timeout=_PATIENCE_S))
+        self.note("step_wait(), though nothing was begun")
+        self.refuses(NoAsyncCallError, lambda: self.venv.step_wait(timeout=_PATIENCE_S))
         if _has(self.venv, "recv"):
-            self._note("recv(), though nothing was sent")
-            self._refuses(NoAsyncCallError, lambda: self.venv.recv(timeout=_PATIENCE_S))
+            self.note("recv(), though nothing was sent")
+            self.refuses(NoAsyncCallError, lambda: self.venv.recv(timeout=_PATIENCE_S))
 
     def _step_ended(self) -> None:
         from rookery.errors import UsageError
 
         actions = self._actions(self.model.num_envs)
-        self._note(f"step({actions!r}), though an episode has ended")
-        self._begin()
-        self._refuses(UsageError, lambda: self.venv.step(actions))
-        self._compare(self.model.call("np_random"), self.venv.call("np_random"), "np_random")
+        self.note(f"step({actions!r}), though an episode has ended")
+        self.begin()
+        self.refuses(UsageError, lambda: self.venv.step(actions))
+        self.compare(self.model.call("np_random"), self.venv.call("np_random"), "np_random")
 
     def _call(self) -> None:
-        name, *args = self._calls[self._rng.integers(len(self._calls))]
-        self._note(f"call({name!r}, *{args})")
+        name, *args = self._calls[int(self._rng.integers(len(self._calls)))]
+        self.note(f"call({name!r}, *{args})")
         expected = self.model.call(name, *args)
-        self._compare(expected, self.venv.call(name, *args), "result")
+        self.compare(expected, self.venv.call(name, *args), "result")
         if not args:
-            self._note(f"get_attr({name!r})")
-            self._compare(expected, self.venv.get_attr(name), "result")
+            self.note(f"get_attr({name!r})")
+            self.compare(expected, self.venv.get_attr(name), "result")
 
     def _set_attr(self) -> None:
         name = str(self._rng.choice(sorted(self._attributes)))
@@ -265,18 +221,18 @@ class Walk:
         values = [choices[i] for i in self._rng.integers(0, len(choices), self.model.num_envs)]
         if self._rng.random() < 0.3 and not isinstance(values[0], (list, tuple)):
             values = [values[0]] * len(values)
-            self._note(f"set_attr({name!r}, {values[0]!r})")
+            self.note(f"set_attr({name!r}, {values[0]!r})")
             self.venv.set_attr(name, values[0])
         else:
-            self._note(f"set_attr({name!r}, {values!r})")
+            self.note(f"set_attr({name!r}, {values!r})")
             self.venv.set_attr(name, values)
         self.model.set_attr(name, values)
-        self._compare(self.model.call(name), self.venv.get_attr(name), f"get_attr({name!r})")
+        self.compare(self.model.call(name), self.venv.get_attr(name), f"get_attr({name!r})")
 
     def _render(self) -> None:
-        self._note("render()")
+        self.note("render()")
         expected = tuple(env.render() for env in self.model.envs)
-        self._compare(expected, self.venv.render(), "frames")
+        self.compare(expected, self.venv.render(), "frames")
 
     # ---------------------------------------------------------------- partial batches
 
@@ -284,16 +240,17 @@ class Walk:
         over = self._ended() & (self._mode is AutoresetMode.DISABLED)
         idle = [i for i in range(self.model.num_envs) if i not in self._sent and not over[i]]
         if not idle:
-            return self._receive()
+            self._receive()
+            return
         ids = self._some(idle)
         self._rng.shuffle(ids)
         actions = self._actions(len(ids))
-        self._note(f"send({actions!r}, {ids})")
-        self._begin(ids)
+        self.note(f"send({actions!r}, {ids})")
+        self.begin(ids)
         for i, action in zip(ids, self._single(actions, len(ids)), strict=True):
             self._sent[i] = self.model.step_env(i, action)
         self._sent_steps.update(ids)
-        return self.venv.send(actions, ids)
+        self.venv.send(actions, ids)
 
     def _single(self, actions: Any, count: int) -> list[Any]:
         from gymnasium.vector.utils import batch_space, iterate
@@ -303,8 +260,8 @@ class Walk:
     def _send_resets(self) -> None:
         ids = self._some(range(self.model.num_envs))
         seeds = [int(s) for s in self._rng.integers(0, 10_000, self.model.num_envs)]
-        self._note(f"async_reset(seed={seeds}, env_ids={ids})")
-        self._begin(ids)
+        self.note(f"async_reset(seed={seeds}, env_ids={ids})")
+        self.begin(ids)
         for i in ids:
             self._sent[i] = self.model.reset_env(i, seeds[i])
         self.venv.async_reset(seed=seeds, env_ids=ids)
@@ -312,53 +269,43 @@ class Walk:
     def _refused_while_busy(self) -> None:
         busy = min(self._sent)
         actions = self._actions(1)
-        self._note(f"send({actions!r}, [{busy}]) and step_async(...), though env {busy} is busy")
-        self._refuses(AlreadyPendingCallError, lambda: self.venv.send(actions, [busy]))
+        self.note(f"send({actions!r}, [{busy}]) and step_async(...), though env {busy} is busy")
+        self.refuses(AlreadyPendingCallError, lambda: self.venv.send(actions, [busy]))
         batch = self._actions(self.model.num_envs)
-        self._refuses(AlreadyPendingCallError, lambda: self.venv.step_async(batch))
+        self.refuses(AlreadyPendingCallError, lambda: self.venv.step_async(batch))
 
     def _receive(self) -> None:
         min_envs = int(self._rng.integers(1, len(self._sent) + 1))
-        self._note(f"recv(min_envs={min_envs}, timeout={_PATIENCE_S})")
+        self.note(f"recv(min_envs={min_envs}, timeout={_PATIENCE_S})")
         came = self.venv.recv(min_envs=min_envs, timeout=_PATIENCE_S)
-        names = (*STEP_NAMES, "env_ids")
-        if not isinstance(came, tuple) or len(came) != len(names):
-            self._fail(Difference("result", f"a tuple of {len(names)}", came))
-        ids = came[-1]
-        if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
-            self._fail(Difference("env_ids", "an int64 array [k]", ids))
-        told = ids.tolist()
-        if len(told) < min_envs or len(set(told)) < len(told) or not set(told) <= set(self._sent):
-            expected = f"at least {min_envs} of {sorted(self._sent)}, each once"
-            self._fail(Difference("env_ids", expected, ids))
+        told = self.received_ids(came, min_envs, self._sent)
         self._num_env_steps += len(self._sent_steps & set(told))
         self._sent_steps -= set(told)
         expected_batch = self.model.batch([self._sent.pop(i) for i in told])
-        self._compare_parts(names, (*expected_batch, ids), came)
-        self._keep(came, is_view=False)
+        self.take(RECV_NAMES, (*expected_batch, came[-1]), came)
 
     def _receive_all(self) -> None:
         while self._sent:
             self._receive()
-            self._look_back()
+            self.look_back()
 
     # ---------------------------------------------------------------- watching and closing
 
     def _statistics(self) -> None:
-        self._note("statistics(), pids")
+        self.note("statistics(), pids")
         statistics = self.venv.statistics()
-        self._compare(self._num_steps, statistics.vector_steps, "statistics().vector_steps")
-        self._compare(self._num_env_steps, statistics.env_steps, "statistics().env_steps")
+        self.compare(self._num_steps, statistics.vector_steps, "statistics().vector_steps")
+        self.compare(self._num_env_steps, statistics.env_steps, "statistics().env_steps")
         pids = self.venv.pids
         strangers = [p for p in pids if p == os.getpid() or not psutil.pid_exists(p)]
         if strangers or len(set(pids)) != len(pids):
-            self._fail(Difference("pids", "living processes other than this one", pids))
+            self.fail(Difference("pids", "living processes other than this one", pids))
 
     def _close(self) -> None:
-        self._note("close(), twice")
+        self.note("close(), twice")
         self.venv.close()
         self.venv.close()
-        self._look_back()
+        self.look_back()
         self.model.close()
 
 
