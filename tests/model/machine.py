@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import hypothesis
 from carriers import CARRIERS, NUM_ENVS
 from driver import Driver
 from fault_model import DEADLY, HANGS, SOFT
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from rookery.testing import Fault
 
@@ -225,6 +233,27 @@ class Machine(RuleBasedStateMachine):
             self.driver.drop()
         else:
             self.driver.interrupt_close(line)
+
+
+def run_machine(
+    machine: type[Machine], max_examples: int, steps: int, seed: int | None = None
+) -> None:
+    """Run a machine; without a seed, always the same way."""
+    if seed is not None:
+        machine = hypothesis.seed(seed)(machine)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=max_examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            derandomize=seed is None,
+            # Explaining traces lines, which the interruptions do too.
+            phases=(Phase.explicit, Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
 
 
 def machine_on(carrier_name: str) -> type[Machine]:
