@@ -326,6 +326,106 @@ class Driver(Comparison):
         while self.sent:
             self.recv(len(self.sent))
 
+    def send_that_kills(self, actions: Sequence[int]) -> None:
+        """Send all envs something that takes a process with it; take what comes, and reset.
+
+        Who had answered by then is a matter of time: an env of the lost worker shows what its step
+        led to, or that it was cut short.
+        """
+        self.note(f"send({[_named(a) for a in actions]}), recv() of all, reset(seed=16)")
+        ids = range(NUM_ENVS)
+        lost = {self.model.worker_of(i) for i in ids if self.model.asks(i, actions[i], DEADLY)}
+        last = self.model.copy()
+        self.begin()
+        rows: dict[int, Row | None] = {}
+        for i, action in enumerate(actions):
+            rows[i] = None if action in DEADLY else self.model.step_one(i, action)
+        self.sent = dict(rows)
+        self._do(lambda: self.venv.send(np.array(actions), list(ids)))
+        while self.sent:
+            self._recv_of_lost(lost, last)
+        self._count("faults", len(lost))
+        candidates = [list(pair) for pair in zip(last.envs, self.model.envs, strict=True)]
+        if not self.model.restarts:
+            self.down = {w for w in lost if w is not None}
+        else:
+            self._count("restarts", len(lost))
+            for i in ids:
+                if self.model.worker_of(i) in lost:
+                    candidates[i] = self._replaced(i)
+        self._recover(candidates, 16)
+
+    def _replaced(self, i: int) -> list[Any]:
+        """The env in the place of a lost one: just built, or reset once, in the same-step mode."""
+        self.model.begin_anew(i)
+        begun = deepcopy(self.model.envs[i])
+        attempt = self.model.attempts[self.model.worker_of(i)]
+        begun.reset(seed=seeding.derived_seed(self.model.seeds[i], attempt))
+        return [self.model.envs[i], begun]
+
+    def _recv_of_lost(self, lost: set[int | None], last: FaultModel) -> None:
+        try:
+            came = self._do(lambda: self.venv.recv(min_envs=1, timeout=PATIENCE_S))
+        except rookery.WorkerDied as error:
+            concerned = {i for i in self.sent if self.model.worker_of(i) in lost}
+            if self.model.restarts or not concerned & set(error.env_ids):
+                self.fail(Difference("error", f"a result, or of {concerned}", repr(error)))
+            for i in concerned:
+                del self.sent[i]
+            return
+        told = self.received_ids(came, 1, list(self.sent))
+        fault = came[4].get("fault", {})
+        for k, i in enumerate(told):
+            row = self.sent.pop(i)
+            if not came[4].get("_fault", [False] * len(told))[k]:
+                self._compare_row(row, came, k, i)
+                continue
+            worker = self.model.worker_of(i)
+            same_step = self.mode is AutoresetMode.SAME_STEP
+            shown = came[4]["final_obs"][k] if same_step else came[0][k]
+            self.compare(last.obs[i], np.array(shown), f"last obs of env {i}")
+            flags = tuple(part[k].item() for part in came[1:4])
+            self.compare((0.0, False, True), flags, f"reward, terminated, truncated of env {i}")
+            if worker not in lost or tuple(fault["env_ids"][k]) != tuple(
+                self.model.workers[worker]
+            ):
+                self.fail(Difference("fault", f"of one of the workers {lost}", fault))
+            self.model.attempts[worker] = int(fault["attempt"][k])
+
+    def _compare_row(self, row: Row | None, came: Any, k: int, i: int) -> None:
+        if row is None:
+            self.fail(Difference("recv", f"no answer of env {i}, which died", came))
+        expected = self.model.batch([row])
+        for name, e, c in zip(STEP_NAMES[:4], expected[:4], came[:4], strict=True):
+            self.compare(e[0], c[k], f"{name} of env {i}")
+
+    def interrupt_recv(self, actions: Sequence[int], line: int) -> None:
+        """Ctrl-C at a line of recv; a reset follows, at once or once what is busy was received."""
+        self.note(f"send({list(actions)}), recv(), Ctrl-C before line {line}, reset(seed=17)")
+        before = self.model.copy()
+        self.begin()
+        self.sent = {i: self.model.step_env(i, action) for i, action in enumerate(actions)}
+        self._do(lambda: self.venv.send(np.array(actions), list(range(NUM_ENVS))))
+        recv = partial(self.venv.recv, min_envs=NUM_ENVS, timeout=PATIENCE_S)
+        try:
+            self._do(lambda: interrupted(recv, line))
+            self.sent = {}
+        except KeyboardInterrupt:
+            self._count("interruptions")
+            self._receive_leftovers()
+        pairs = zip(before.envs, self.model.envs, strict=True)
+        self._recover([list(pair) for pair in pairs], 17)
+
+    def _receive_leftovers(self) -> None:
+        """After an interruption: what can still be received is new."""
+        try:
+            while self.sent:
+                came = self._do(lambda: self.venv.recv(min_envs=1, timeout=PATIENCE_S))
+                for k, i in enumerate(self.received_ids(came, 1, list(self.sent))):
+                    self._compare_row(self.sent.pop(i), came, k, i)
+        except rookery.UsageError:
+            self.note("... nothing is left to receive, or a reset is asked for")
+
     def misuse(self) -> None:
         """Calls that cannot be made now are refused, and change nothing."""
         self.note(f"calls that are refused while {sorted(self.sent)} are busy")

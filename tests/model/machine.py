@@ -98,6 +98,10 @@ class Machine(RuleBasedStateMachine):
         """Whether a worker is dead that nobody will restart."""
         return self.is_open() and bool(self.driver.down) and not self.driver.model.restarts
 
+    def can_send_deadly(self) -> bool:
+        """Whether workers step envs, none of which is to be reset."""
+        return self.has_workers() and self.can_step() and not any(self.driver.model.ended)
+
     def can_wait_for_ever(self) -> bool:
         return self.has_workers() and self.can_step() and not self.driver.has_deadline
 
@@ -188,6 +192,14 @@ class Machine(RuleBasedStateMachine):
         actions[env] = data.draw(st.sampled_from([fault for kind in kinds for fault in kind]))
         self.driver.step(actions)
 
+    @precondition(can_send_deadly)
+    @rule(actions=ACTIONS, env=st.integers(0, NUM_ENVS - 1), fault=st.sampled_from(DEADLY))
+    def send_that_kills(self, actions: Any, env: int, fault: Fault) -> None:
+        actions = list(actions)
+        ids = self.driver.model.workers[-1]
+        actions[ids[env % len(ids)]] = fault
+        self.driver.send_that_kills(actions)
+
     # ---------------------------------------------------------------- what comes from outside
 
     @precondition(has_workers)
@@ -221,6 +233,11 @@ class Machine(RuleBasedStateMachine):
     @rule(line=LINES)
     def interrupt_reset(self, line: int) -> None:
         self.driver.interrupt_reset(line)
+
+    @precondition(can_step_idle)
+    @rule(actions=ACTIONS, line=LINES)
+    def interrupt_recv(self, actions: Any, line: int) -> None:
+        self.driver.interrupt_recv(actions, line)
 
     # ---------------------------------------------------------------- the end
 
