@@ -480,7 +480,7 @@ class Driver(Comparison):
         pid = self.venv.pids[worker]
         self.note(f"kill -9 of worker {worker}")
         os.kill(pid, signal.SIGKILL)
-        _await_gone(pid)
+        self._require_ended([pid])
         self.down.add(worker)
 
     def call_dead(self, name: str) -> None:
@@ -650,11 +650,14 @@ class Driver(Comparison):
         self._do(lambda: self.venv.close())
         self.is_closed, self.sent, self.down = True, {}, set()
         self.look_back()
-        for pid in pids:
-            _await_gone(pid)
+        self._require_ended(pids)
         zeros = np.zeros(NUM_ENVS, int)
         self.refuses(rookery.ClosedError, lambda: self.venv.step(zeros))
         self.refuses(rookery.ClosedError, lambda: self.venv.reset())
+
+    def _require_ended(self, pids: Sequence[int]) -> None:
+        alive = [pid for pid in pids if not _ends(pid)]
+        self.compare([], alive, "workers that are still there")
 
     def drop(self) -> None:
         """Let the garbage collector close it."""
@@ -663,22 +666,23 @@ class Driver(Comparison):
         del self.venv
         self.is_closed, self.sent, self.down = True, {}, set()
         gc.collect()
-        for pid in pids:
-            _await_gone(pid)
+        self._require_ended(pids)
 
 
-def _await_gone(pid: int) -> None:
-    """Wait until a process has ended, reaped or not."""
+def _ends(pid: int) -> bool:
+    """Wait until a process has ended, reaped or not; kill one that does not."""
     deadline = time.monotonic() + GONE_S
     while psutil.pid_exists(pid):
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return
+                return True
         except psutil.NoSuchProcess:
-            return
+            return True
         if time.monotonic() > deadline:
-            raise AssertionError(f"process {pid} has not ended")
+            os.kill(pid, signal.SIGKILL)
+            return False
         time.sleep(0.005)
+    return True
 
 
 def _named(action: int) -> str:

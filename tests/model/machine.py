@@ -39,7 +39,7 @@ class Machine(RuleBasedStateMachine):
     """
 
     carrier_name: ClassVar[str]
-    start_methods: ClassVar[tuple[str | None, ...]] = (None,)
+    start_methods: ClassVar[tuple[str | None, ...]] = (*[None] * 9, "spawn")
     totals: ClassVar[dict[str, int]] = {}
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
         copy=st.booleans(),
         restarts=st.booleans(),
         hangs=st.sampled_from([False] * 9 + [True]),
-        start_method=st.integers(0, 20),
+        start_method=st.integers(0, 99),
         seed=SEEDS,
     )
     def open(

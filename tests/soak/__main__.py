@@ -134,7 +134,7 @@ def main() -> int:
     parser.add_argument("--carrier", choices=list(CARRIERS), help="only this one")
     parser.add_argument("--record", action="store_true", help=f"write {RESULT.relative_to(ROOT)}")
     arguments = parser.parse_args()
-    seed = int.from_bytes(os.urandom(3)) if arguments.seed is None else arguments.seed
+    seed = int.from_bytes(os.urandom(3), "big") if arguments.seed is None else arguments.seed
     names = [arguments.carrier] if arguments.carrier else list(CARRIERS)
     done = soak(arguments.minutes, seed, names)
     _print(done, seed)

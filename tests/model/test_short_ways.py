@@ -114,6 +114,25 @@ def test_an_env_that_was_only_to_be_reset_does_not_end_twice() -> None:
             driver.step(ZEROS)
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_an_env_that_hangs_is_lost_and_all_begin_anew(restarts: bool) -> None:
+    with _driver("process-2", restarts=restarts, step_timeout_s=2.0) as driver:
+        driver.step(ZEROS)
+        driver.step((0, Fault.HANG, 0))
+        if not driver.is_closed:
+            driver.reset(seed=4)
+            driver.step(ZEROS)
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_whoever_answered_before_its_worker_died_is_received(mode: str, restarts: bool) -> None:
+    with _driver("process-2", mode, restarts=restarts) as driver:
+        driver.send_that_kills((0, 1, Fault.KILL))
+        if not driver.is_closed:
+            driver.step(ZEROS)
+
+
 # -------------------------------------------------------------------- envs that raise
 
 
@@ -222,6 +241,21 @@ def test_a_ctrl_c_inside_an_env_of_the_calling_thread_asks_for_a_reset(env: int)
         assert obs[:, 3].tolist() == [5, 6, 7] and not obs[:, 1].any()
         obs, *_ = venv.step(np.zeros(NUM_ENVS, int))
         assert obs[:, 1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_after_a_ctrl_c_in_recv_a_reset_begins_anew(name: str) -> None:
+    for line in (5, 20, 40, 60, 80, 110):
+        with _driver(name) as driver:
+            driver.interrupt_recv(ZEROS, line)
+            driver.step(ZEROS)
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_after_a_ctrl_c_in_close_a_second_close_ends_everything(name: str) -> None:
+    for line in (1, 5, 10, 20, 35, 60, 100):
+        with _driver(name) as driver:
+            driver.interrupt_close(line)
 
 
 # -------------------------------------------------------------------- forks
