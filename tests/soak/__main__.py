@@ -103,16 +103,16 @@ def soak(minutes: float, seed: int, names: list[str]) -> Soak:
     """Play until the time is over."""
     done, started = Soak(), time.monotonic()
     until = started + 60 * minutes
-    while time.monotonic() < until:
+    while True:
         for name in names:
             done.play(name, seed)
             if time.monotonic() > until:
                 break
         done.look(started)
-        if time.monotonic() < until:
-            done.kill_points(seed)
+        if time.monotonic() > until:
+            return done
+        done.kill_points(seed)
         seed += 1
-    return done
 
 
 def _print(done: Soak, first_seed: int) -> None:
