@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 from dataclasses import asdict
 
+import gymnasium as gym
+
 from rookery.cli.arguments import CommandParser, parse_json
 from rookery.diagnosis import examine
 from rookery.env.recipe import make_recipes
-from rookery.errors import UnknownEnvError
+from rookery.errors import ConfigError, UnknownEnvError
+from rookery.testing.env_check import DEADLINE_S
 
 
 def run(arguments: list[str]) -> int:
@@ -21,17 +25,45 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
     parser.add_argument("--env-kwargs", default="{}", help="arguments of the env, as JSON")
     parser.add_argument("--env-module", help="module to import first, which registers the env")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=DEADLINE_S,
+        help="seconds that the constructor, a reset or a step may take",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     command = parser.parse_args(arguments)
     kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     if command.env_module:
         _import(command.env_module)
+    if command.deadline <= 0:
+        raise ConfigError(f"--deadline must be positive, got {command.deadline}")
+    _require_attribute(command.env)
     (recipe,) = make_recipes(command.env, 1, kwargs, ())
     failed = False
-    for finding in examine(recipe):
+    for finding in examine(recipe, command.deadline):
         failed = failed or finding.verdict == "fail"
         print(json.dumps(asdict(finding)) if command.json else finding, flush=True)
     return int(failed)
+
+
+def _require_attribute(env: str) -> None:
+    """Say so if ``module:name`` names a module that has no such attribute, nor such an id."""
+    module, _, name = env.rpartition(":")
+    if not module or name in gym.registry:
+        return
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise UnknownEnvError(f"Cannot import the module that {env!r} names: {error}") from error
+    if hasattr(found, name) or name in gym.registry:  # importing it may have registered the id
+        return
+    known = [n for n in vars(found) if not n.startswith("_")] + list(gym.registry)
+    near = difflib.get_close_matches(name, known, 3, cutoff=0.5)
+    hint = f" Nearest: {', '.join(near)}." if near else ""
+    raise UnknownEnvError(
+        f"Module {module!r} has no attribute {name!r}, and no env is registered as that.{hint}"
+    )
 
 
 def _import(module: str) -> None:

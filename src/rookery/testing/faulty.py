@@ -34,6 +34,9 @@ class Fault(enum.IntEnum):
     WRONG_DTYPE = -12
     NOT_A_NUMBER = -13
     END = -14  # the episode terminates
+    TRUNCATE = -15  # the episode is truncated
+    NO_TUPLE = -16  # what step returns is no tuple of five
+    NO_REWARD = -17  # the reward is no number
 
 
 class OddError(Exception):
@@ -54,7 +57,7 @@ class Faulty(gym.Env[Any, Any]):
         render_mode: as for any env.
     """
 
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    observation_space: Any = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gym.spaces.Discrete(100, start=-50)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
 
@@ -77,20 +80,25 @@ class Faulty(gym.Env[Any, Any]):
         self.seed = self.seed if seed is None else float(seed)
         return self._obs(), {}
 
-    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         """Count, or fail as asked."""
         self.count += 1
         fault = int(action)
         obs = self._obs()
+        reward: Any = 1.0
         if fault == Fault.WRONG_SHAPE:
             obs = np.zeros(3, np.float32)
         elif fault == Fault.WRONG_DTYPE:
             obs = np.array(["a", "b"])
         elif fault == Fault.NOT_A_NUMBER:
             obs = obs * np.float32(np.nan)
-        elif fault < 0 and fault != Fault.END:
+        elif fault == Fault.NO_TUPLE:
+            return [obs]
+        elif fault == Fault.NO_REWARD:
+            reward = "a lot"
+        elif fault < 0 and fault not in (Fault.END, Fault.TRUNCATE):
             self._commit(fault)
-        return obs, 1.0, fault == Fault.END, False, {}
+        return obs, reward, fault == Fault.END, fault == Fault.TRUNCATE, {}
 
     def render(self) -> Any:
         """A small picture of the count."""

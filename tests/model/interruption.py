@@ -1,0 +1,69 @@
+"""A Ctrl-C at a chosen line, and an alarm for calls that never end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import rookery
+
+_SOURCES = str(Path(rookery.__file__).parent)
+_ENVS = str(Path(_SOURCES) / "testing")
+
+_LONG_S = 30  # no call of these tests takes a tenth of it on a slow machine
+
+
+class NeverEnds(BaseException):
+    """A call took too long; no handler for errors must catch this."""
+
+
+@contextmanager
+def alarm() -> Iterator[None]:
+    """Raise :class:`NeverEnds` in a call that does not end."""
+
+    def ring(signum: int, frame: Any) -> None:
+        raise NeverEnds(f"the call did not end within {_LONG_S} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(_LONG_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def interrupted(call: Callable[[], Any], line: int) -> Any:
+    """Call, and raise KeyboardInterrupt before the n-th line of the library that it executes.
+
+    Lines of the envs do not count.
+
+    Raises:
+        KeyboardInterrupt: unless the call was over by then.
+    """
+    left = line
+
+    def in_function(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == 0:
+                sys.settrace(before)
+                raise KeyboardInterrupt
+        return in_function
+
+    def on_call(frame: FrameType, event: str, arg: Any) -> Any:
+        name = frame.f_code.co_filename
+        return in_function if name.startswith(_SOURCES) and not name.startswith(_ENVS) else None
+
+    before = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)
