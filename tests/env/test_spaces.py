@@ -200,7 +200,9 @@ def test_a_space_without_array_form_is_a_free_leaf_beside_the_others() -> None:
     free: list[bytes] = []
     column = np.zeros((1, 2), np.float32)
     value = {"text": "héllo", "box": np.ones(2, np.float32)}
-    writer(space, iter([column]), free, 0, "observation")(value)
+    encode = FreeForm(spaces.Text(5)).encode
+    takes_text = iter([lambda text: free.append(encode(text))])
+    writer(space, iter([column]), takes_text, 0, "observation")(value)
     assert column.tolist() == [[1.0, 1.0]]
     assert [FreeForm(spaces.Text(5)).decode(memoryview(part)) for part in free] == ["héllo"]
 

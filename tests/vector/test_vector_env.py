@@ -157,7 +157,7 @@ def test_views_stay_valid_until_the_step_after_the_next(make: Make) -> None:
     second = venv.step(_actions(1, 1, 1))[0]
     assert (first[:, 0].tolist(), second[:, 0].tolist()) == ([1, 1, 1], [2, 2, 2])
     third = venv.step(_actions(1, 1, 1))[0]
-    assert np.shares_memory(first, third)
+    assert np.carriers_memory(first, third)
 
 
 def test_copies_never_change(make: Make) -> None:
@@ -307,8 +307,8 @@ def test_statistics_count_steps_and_busy_time(make: Make) -> None:
         venv.step(_actions(1, 1, 1))
     statistics = venv.statistics()
     assert statistics.vector_steps == 5 and statistics.env_steps == 15
-    assert [i for share in statistics.shares for i in share.env_ids] == [0, 1, 2]
-    assert all(share.busy_s > 0 for share in statistics.shares)
+    assert [i for share in statistics.carriers for i in share.env_ids] == [0, 1, 2]
+    assert all(share.busy_s > 0 for share in statistics.carriers)
 
 
 def test_unknown_settings_are_refused_before_anything_starts() -> None:

@@ -58,6 +58,9 @@ class SharedBlock:
         self._handle = None
         self.memory = None
 
+    def __del__(self) -> None:
+        self.close()
+
     @staticmethod
     def map(size_bytes: int, handle: Any) -> Any:
         """Map a block that another process has made; return its memory."""

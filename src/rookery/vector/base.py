@@ -691,8 +691,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Close the envs and end the workers; called once, by ``close``."""
         if not hasattr(self, "_finalizer"):
             return
-        if os.getpid() != self._owner_pid:
-            self._pending.require_open("close")
+        if os.getpid() != self._owner_pid:  # a forked copy of the owner has no say in this
+            return
         self._finalizer.detach()
         grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
         self._final_statistics = self.statistics()
@@ -712,6 +712,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if exc_info[0] is not None:  # whoever leaves so asks for no result
+            self._pending.was_cut_short = True
         self.close()
 
     def __reduce__(self) -> Any:

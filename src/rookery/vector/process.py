@@ -27,9 +27,9 @@ from rookery.vector.local import LocalCarrier
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.splitting import split
+from rookery.worker.arrivals import Arrivals
 from rookery.worker.board import Board
 from rookery.worker.carrier import WorkerCarrier
-from rookery.worker.doorbell import Doorbell
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.process import WorkerProcess
@@ -101,7 +101,7 @@ class ProcessVectorEnv(VectorEnv):
         specs = _make_specs(recipes, remote, method, threads_per_worker)
         carriers: list[WorkerCarrier] = []
         batch = None
-        self._arrivals_bell = arrivals = Doorbell()
+        self._worker_arrivals = arrivals = Arrivals(keeps_name=faults.restarts)
         self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
         try:
             for ids, spec in zip(remote, specs, strict=True):
@@ -119,6 +119,7 @@ class ProcessVectorEnv(VectorEnv):
             if local is not None:
                 batch = EnvBatch(recipes[local.start : local.stop], 0)
             self._assemble(batch, carriers, mode, observation_mode, copy, faults)
+            arrivals.have_started()
             if method != "fork":
                 self._arrays.pickle_main_by_value()
         except BaseException:
@@ -179,7 +180,7 @@ class ProcessVectorEnv(VectorEnv):
             board.release()
             raise
         self._adopt(carriers, descriptions, mode, observation_mode)
-        self._ready(board.arrays, board.orders, copy, self._arrivals_bell)
+        self._ready(board.arrays, board.orders, copy, self._worker_arrivals)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._board.enlarge_slab(shape)
@@ -193,7 +194,7 @@ class ProcessVectorEnv(VectorEnv):
         finally:
             if board is not None and self.closed:
                 board.release()
-                del self._board, self._arrivals_bell
+                del self._board, self._worker_arrivals
                 self._nameless()
 
 
@@ -261,9 +262,9 @@ def _culprit(maker: BatchMaker) -> tuple[int, EnvRecipe, str]:
     return maker.first_id, maker.recipes[0], "its recipe"
 
 
-def _forget_name(owner_pid: int, bell: Doorbell) -> None:
+def _forget_name(owner_pid: int, arrivals: Arrivals) -> None:
     if os.getpid() == owner_pid:  # a forked copy of the owner has no say in this
-        bell.forget_name()
+        arrivals.forget_name()
 
 
 def _working_directory() -> str | None:

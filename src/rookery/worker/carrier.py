@@ -577,8 +577,7 @@ class WorkerCarrier:
                 for args in list(self._attributes.values()):
                     self._have("set_attr", *args)
                 if self._prepared:
-                    options = {i: (None, own) for i, (_, own) in self._prepared.items()}
-                    self._have(PREPARE_RESET, options)
+                    self._have(PREPARE_RESET, self._prepared)
                 self._is_up = True
             except WorkerError as error:
                 if not self._policy.restarts:
@@ -644,7 +643,8 @@ class WorkerCarrier:
         self.worker.kill()  # it may have been woken, and must not answer after all
         return WorkerTimeout(
             f"Env {env_id} ({self._name}) did not finish its {command} within {limit_s} s; its "
-            f"worker {self.worker.kind} {self.worker.pid} {self.worker.fate}. Where it hung:\n{stack}",
+            f"worker {self.worker.kind} {self.worker.pid} {self.worker.fate}. "
+            f"Where it hung:\n{stack}",
             env_ids=(env_id,),
             command=command,
             **circumstances,

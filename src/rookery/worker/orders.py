@@ -222,8 +222,7 @@ class OrderPart:
         places = [i - self.env_ids.start for i in env_ids]
         self._kind_of_all = -1
         self.kind[places] = (self.kind[places] & SINGLY) | RESET
-        seeds = self.seed[places]
-        self.seed[places] = np.where(seeds == SEED_IN_MESSAGE, seeds, NO_SEED)
+        self.seed[places] = NO_SEED
         self.asked[places] = number
 
     def ask_again(self, env_ids: Sequence[int], number: int) -> None:

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from rookery.env.travel import by_value
 from rookery.memory import SharedBlock
 from rookery.worker import entry, launch
+from rookery.worker.arrivals import Arrivals
 from rookery.worker.board import Board
 from rookery.worker.channel import PipeChannel
 from rookery.worker.doorbell import Doorbell
@@ -34,7 +35,7 @@ class WorkerProcess:
         threads: cap on the threads of numerical libraries.
         spec: what to build. A forked process inherits it; for others it was pickled.
         name: of the process.
-        arrivals: the bell that all workers of a vector env share.
+        arrivals: has the bell that workers of a vector env share.
         shows_stack: whether it is to show where it hangs.
         preload: modules that a forkserver has imported before it forks.
         check: called ten times a second while a message is waited for; what it raises ends that.
@@ -54,15 +55,16 @@ class WorkerProcess:
         threads: int | None,
         spec: WorkerSpec | bytes,
         name: str,
-        arrivals: Doorbell,
+        arrivals: Arrivals,
         shows_stack: bool,
         preload: tuple[str, ...],
         check: Callable[[], None],
     ) -> None:
         inherited = None if isinstance(spec, bytes) else spec
         self._oom_kills_before = oom_kills()
-        self._own_bells = Doorbell(), Doorbell()
-        self.bells = Bells(*self._own_bells, arrivals)
+        go, done, (bell, is_own) = Doorbell(), Doorbell(), arrivals.bell_for_next()
+        self.bells = Bells(go, done, bell)
+        self._own_bells = (go, done, bell) if is_own else (go, done)
         self._stacks, their_stacks = _stack_pipe(shows_stack)
         pipe, theirs = connection.Pipe()
         # A forked worker has the script's own classes; copies by value would be others.
@@ -86,6 +88,7 @@ class WorkerProcess:
                 their_stacks.close()
         self.pid: int = self._process.pid or 0
         self._is_assigned = self._is_over = False
+        self._end = ""  # how it ended, in words
         self._unsent = spec if inherited is None else None
 
     def greet(self) -> None:
@@ -110,13 +113,17 @@ class WorkerProcess:
 
     def is_alive(self) -> bool:
         """Whether the process runs. The sentinel tells even where SIGCHLD is ignored."""
+        if self._is_over:
+            return False
         return not connection.wait([self._process.sentinel], 0) and self._process.exitcode is None
 
     def end_in_words(self) -> str:
         """How the process has ended; it may still be about to."""
-        self._process.join(_TERMINATE_GRACE_S)
-        out_of_memory = (oom_kills() or 0) > (self._oom_kills_before or 0)
-        return exit_in_words(self._process.exitcode, out_of_memory)
+        if not self._end:
+            self._process.join(_TERMINATE_GRACE_S)
+            out_of_memory = (oom_kills() or 0) > (self._oom_kills_before or 0)
+            self._end = exit_in_words(self._process.exitcode, out_of_memory)
+        return self._end
 
     def python_stack(self) -> str:
         """The stack of every Python thread of the process, even in native code; the main one first.
@@ -158,6 +165,7 @@ class WorkerProcess:
         self._close_pipes()
         if self._process.exitcode is None:  # somebody else, or an ignored SIGCHLD, has reaped it
             self._process._popen.returncode = _UNKNOWN_EXIT_CODE  # type: ignore[attr-defined]
+        self._end = self._end or exit_in_words(self._process.exitcode)
         self._process.close()
         self._is_over = True
 

@@ -104,9 +104,8 @@ class Recovery:
         """
         kinds = {i: int(self._part.kind[i - self._first_id]) for i in env_ids}
         resets = [i for i in env_ids if kinds[i] & RESET]
-        self._part.turn_into_resets(resets, number)
         steps = [i for i in env_ids if not kinds[i] & RESET]
-        again = [i for i in steps if self._is_reset_anyway(i)]
+        again = [*resets, *(i for i in steps if self._is_reset_anyway(i))]
         self._part.ask_again(again, number)
         return [i for i in steps if i not in again]
 
