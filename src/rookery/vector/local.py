@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import RookeryError, UsageError
 from rookery.worker.loop import OrderServer
@@ -26,7 +27,7 @@ class LocalCarrier:
     steps_in_caller = True
     needs_poll = False
 
-    def __init__(self, batch: Any, env_ids: range, orders: Orders) -> None:
+    def __init__(self, batch: Batch, env_ids: range, orders: Orders) -> None:
         self.env_ids = env_ids
         self.pid = os.getpid()
         self.failures: dict[int, RookeryError] = {}
