@@ -71,7 +71,7 @@ class LocalCarrier:
         except RookeryError as failure:
             error = failure
         if error is not None:
-            self.failures[_env_of(error, group, self.env_ids)] = error
+            self.failures.update(dict.fromkeys(_envs_of(error, group, self.env_ids), error))
         self._part.answer(group, status, time.perf_counter())
         self._under_way = None
 
@@ -131,8 +131,7 @@ class LocalCarrier:
         self._under_way = None
 
 
-def _env_of(error: RookeryError, group: Group, env_ids: range) -> int:
+def _envs_of(error: RookeryError, group: Group, env_ids: range) -> Sequence[int]:
+    """Who is concerned by what an order raised."""
     ids: Sequence[int] = getattr(error, "env_ids", ())
-    if ids:
-        return int(ids[0])
-    return env_ids[0] if group.env_ids is None else group.env_ids[0]
+    return ids or [env_ids[0] if group.env_ids is None else group.env_ids[0]]

@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
-from typing import Any
 
 from rookery.env import registrations
 from rookery.env.batches import Batch
