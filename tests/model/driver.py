@@ -74,7 +74,7 @@ class Driver(Comparison):
         self.note(f"make_vec({options}, autoreset_mode={mode!r}, copy={copy})")
         with alarm():
             self.venv = rookery.make_vec(env_fns, autoreset_mode=mode, copy=copy, **options)
-        parts = self.venv.statistics().shares
+        parts = self.venv.statistics().carriers
         workers = [part.env_ids for part in parts if part.pid != os.getpid()]
         self.model = FaultModel(env_fns, self.mode, workers, restarts)
         self.sent: dict[int, Row | None] = {}  # what busy envs will answer; None if they fail

@@ -96,7 +96,7 @@ def test_time_is_split_among_policy_envs_waiting_and_learning():
     clock = Clock(CallerMeter(collector, venv), seconds=100.0)
     venv.reset(seed=0)
     venv.step(np.zeros(2, np.int64))
-    busy = venv.statistics().shares[0].busy_s
+    busy = venv.statistics().carriers[0].busy_s
     collector.policy_s, collector.env_s = 0.25, busy + 2.0
     began = time.perf_counter()
     times = clock.lap(began, began + 0.5)

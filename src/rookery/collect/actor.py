@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -84,6 +84,11 @@ class Finals:
 
     def post(self, env_id: int, info: dict[str, Any], final: Any = None) -> None:
         return
+
+    def post_all(self, env_ids: Any, columns: Any, rest: Mapping[int, dict[str, Any]]) -> None:
+        for env_id, info in rest.items():
+            if "final_obs" in info:
+                self.final(env_id, info["final_obs"], info)
 
     def joined(self, first_id: int, like: Tree) -> tuple[npt.NDArray[np.int64], Tree] | None:
         """What is kept, as `Report` has it."""

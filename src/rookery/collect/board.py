@@ -147,6 +147,9 @@ class ActingArrays(BatchArrays):
     def read_actions(self, env_ids: Sequence[int]) -> Iterator[Any]:
         return iter(self.actions_now)
 
+    def read_action_batch(self, env_ids: Sequence[int]) -> Any:
+        return self.actions_now
+
 
 def _array_leaves(space: Space[Any]) -> list[Leaf]:
     found = []

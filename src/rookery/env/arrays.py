@@ -346,10 +346,14 @@ class BatchArrays:
         """The actions of some envs, one by one, as a plain loop would see them."""
         if self._only_action is not None:
             return iter(self._only_action.read(env_ids))
+        return rows(self.spaces.action_space, self.read_action_batch(env_ids))
+
+    def read_action_batch(self, env_ids: Sequence[int]) -> Any:
+        """The actions of some envs in the batched form of the action space; a copy."""
         space = self.spaces.action_space
         fixed = [column.read(env_ids) for column in self.actions]
         free = self._free_actions.read(env_ids) if self._free_actions is not None else []
-        return rows(space, batched(space, _interleaved(space, fixed, free)))
+        return batched(space, _interleaved(space, fixed, free))
 
     def copy_rows(self, env_ids: Any, source: int, target: int) -> None:
         """Copy the array part of the observations of some envs from one buffer to another."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,16 @@ class Description:
         metadata: of the first env.
         render_mode: of the first env.
         spec: of the first env.
+        autoreset_modes: those that the batch can run in; None means all.
+        steps_together: whether all envs of the batch are stepped by one call, and never some.
     """
 
     spaces: list[tuple[Space[Any], Space[Any]]]
     metadata: dict[str, Any]
     render_mode: str | None
     spec: EnvSpec | None
+    autoreset_modes: tuple[AutoresetMode, ...] | None = None
+    steps_together: bool = False
 
     @classmethod
     def of(cls, envs: Sequence[Any]) -> Description:

@@ -7,7 +7,7 @@ or that end a process where nobody catches them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
@@ -32,6 +32,7 @@ def env_failed(
     seed: int | None = None,
     steps_since_reset: int | None = None,
     last_action: Any = None,
+    env_ids: tuple[int, ...] | None = None,
 ) -> EnvFailed:
     """An EnvFailed that is an instance of the cause's type too; the cause is its ``__cause__``.
 
@@ -44,6 +45,8 @@ def env_failed(
         seed: of its last seeded reset.
         steps_since_reset: how many it made; None if it was never reset.
         last_action: of the failing step.
+        env_ids: of all envs that failed as one; seed and steps are of the first. None means that
+            ``env_id`` was the only one.
     """
     for each in _chain(cause):
         _cut_texts(each)
@@ -56,12 +59,12 @@ def env_failed(
             context.append("never reset")
         context.append(f"action {in_words(last_action, 100)}")
     message = (
-        f"Env {env_id} ({env_name}) raised {type(cause).__name__} in {command} "
+        f"{which_envs(env_ids or (env_id,))} ({env_name}) raised {type(cause).__name__} in {command} "
         f"({', '.join(context)}): {describe(cause)}"
     )
     details = {
         "env_name": env_name,
-        "env_ids": (env_id,),
+        "env_ids": env_ids or (env_id,),
         "command": command,
         "seed": seed,
         "steps_since_reset": steps_since_reset,
@@ -77,6 +80,7 @@ def context_of(error: EnvFailed) -> dict[str, Any]:
     return {
         "env_name": error.env_name,
         "env_id": error.env_ids[0],
+        "env_ids": error.env_ids,
         "command": error.command,
         "seed": error.seed,
         "steps_since_reset": error.steps_since_reset,
@@ -85,6 +89,13 @@ def context_of(error: EnvFailed) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- words
+
+
+def which_envs(env_ids: Sequence[int]) -> str:
+    """The beginning of a message about consecutive envs."""
+    if len(env_ids) == 1:
+        return f"Env {env_ids[0]}"
+    return f"Envs {env_ids[0]}-{env_ids[-1]}"
 
 
 def describe(exception: BaseException, most: int = _MOST_CHARACTERS) -> str:

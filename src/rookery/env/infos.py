@@ -223,6 +223,13 @@ def merge_columns(
     return merged
 
 
+def element(value: Any) -> Any:
+    """A value of a column as a single env would return it, safe from what becomes of the column."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return bool(value) if isinstance(value, np.bool_) else value
+
+
 def _column_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     """Dtype and shape of the column that Gymnasium makes of a value; None if it is no number."""
     kind = type(value)

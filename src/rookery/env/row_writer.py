@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Protocol
 
-from rookery.env.infos import Info, InfoForm
+import numpy.typing as npt
+
+from rookery.env.infos import Info, InfoForm, element
 from rookery.env.slab import IN_MESSAGE, LENGTH, SEE_SLAB, News, Slab
 from rookery.env.travel import pickled
 
@@ -24,6 +26,14 @@ class RowSink(Protocol):
 
     def post(self, env_id: int, info: Info, final: Any = None) -> None:
         """Write an env's info, and what :meth:`final` made."""
+
+    def post_all(
+        self,
+        env_ids: Sequence[int],
+        columns: Mapping[str, npt.NDArray[Any]],
+        rest: Mapping[int, Info],
+    ) -> None:
+        """Write the infos of some envs at once: what all of them have, and what single ones have."""
 
     def clear(self, env_id: int) -> None:
         """Empty the row of an env of ``used``."""
@@ -56,6 +66,7 @@ class RowWriter:
         self._buffer = buffer
         self._free = free
         self._known: dict[Any, InfoForm] = {}
+        self._columns: dict[int, dict[str, npt.NDArray[Any]]] = {}  # of a form, by its id
         self._new_forms: list[InfoForm] = []
         self._tails: list[tuple[int, bytes]] = []
         self._bind()
@@ -68,6 +79,7 @@ class RowWriter:
         self._forms, self._loose = slab.forms[b].data, slab.loose[b].data
         self._tail_used, self._tail_rows = slab.tail_used[b].data, slab.tails[b]
         self._fixed = slab.fixed[b].reshape(-1).data
+        self._columns.clear()
 
     def final(self, env_id: int, obs: Any, info: Info) -> Any:
         """The last observation and info of an episode, safe from the reset that follows."""
@@ -98,6 +110,66 @@ class RowWriter:
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
         self.has_posted = True
         self.used.add(env_id)
+
+    def post_all(
+        self,
+        env_ids: Sequence[int],
+        columns: Mapping[str, npt.NDArray[Any]],
+        rest: Mapping[int, Info],
+    ) -> None:
+        """Write the infos of some envs at once; what they had before is replaced.
+
+        Args:
+            env_ids: whose.
+            columns: what every one of them has: arrays ``[k, *shape]`` of numbers, one copy each.
+            rest: by env id, what single ones have beside that.
+        """
+        if not columns and not rest and not self.used:
+            return
+        if self._shape is not self._slab.shape:
+            self._bind()
+        slab, b = self._slab, self._buffer
+        rows = slice(env_ids.start, env_ids.stop) if type(env_ids) is range else list(env_ids)
+        form_id, left = self._fix_all(rows, columns)
+        slab.forms[b][rows] = form_id
+        slab.loose[b][rows] = slab.tail_used[b][rows] = 0
+        for place, env_id in enumerate(env_ids):
+            own = {key: element(left[key][place]) for key in left} | dict(rest.get(env_id, ()))
+            if own:
+                self._post_loose(env_id, own)
+        if columns or rest:
+            self.has_posted = True
+            self.used.update(env_ids)
+        else:
+            self.used.difference_update(env_ids)
+
+    def _post_loose(self, env_id: int, info: Info) -> None:
+        """Add what has no form to a row."""
+        if not self._travels:
+            self._slab.added[self._buffer][env_id] = [info]
+            return
+        loose = pickled(info)
+        self._loose[env_id] = len(loose)
+        self._tail_used[env_id] = self._write_tail(env_id, loose)
+
+    def _fix_all(
+        self, rows: Any, columns: Mapping[str, npt.NDArray[Any]]
+    ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
+        """Write columns into the fixed parts of rows; the form's id, and the columns that are left."""
+        if not columns:
+            return 0, {}
+        key = tuple((name, column.dtype, column.shape[1:]) for name, column in columns.items())
+        form = self._known.get(key)
+        if form is None:
+            form = self._learn(key, {name: element(column[0]) for name, column in columns.items()})
+        if not form.entries or form.size_bytes > self._shape.fixed_bytes:
+            return 0, dict(columns)
+        views = self._columns.get(form.id)
+        if views is None:
+            views = self._columns[form.id] = form.columns(self._slab.fixed[self._buffer])
+        for name, view in views.items():
+            view[rows] = columns[name]
+        return form.id, {name: columns[name] for name in columns if name not in views}
 
     def clear(self, env_id: int) -> None:
         """Empty a row that was used before."""

@@ -89,6 +89,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": autoreset_mode}
         self.render_mode = descriptions[0].render_mode
         self.spec = descriptions[0].spec
+        self._steps_together = any(description.steps_together for description in descriptions)
         spaces = agree([carrier.env_ids for carrier in carriers], descriptions, observation_mode)
         self.single_observation_space = spaces.single_observation_space
         self.single_action_space = spaces.single_action_space
@@ -390,6 +391,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             PendingCallError: when an answer of one of them is still under way.
         """
         ids = self._pending.choose(env_ids, "async_reset")
+        self._require_whole_batches("async_reset", ids)
         seeds = consecutive_seeds(seed, self.num_envs)
         for value in (seeds[i] for i in ids.tolist()):
             if value is not None and not 0 <= value < _MOST_SEED:
@@ -416,6 +418,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             PendingCallError: when an answer of one of them is still under way.
         """
         ids = self._pending.choose(env_ids, "send")
+        self._require_whole_batches("send", ids)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._require_episodes("send", ids)
         if self._results.reader.wanted is not None and not self._pending.num_busy():
@@ -428,8 +431,33 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _ask_singly(self, ids: Ids, kind: int, seeds: Any = NO_SEED) -> None:
         """Give some envs an order each."""
         buffer = self._results.begin_singly(ids)
-        order = Order(kind | SINGLY, buffer, self._orders.numbers(len(ids)), ids, seeds)
+        order = Order(kind | SINGLY, buffer, self._numbers_for(ids), ids, seeds)
         self._begin("recv", order)
+
+    def _numbers_for(self, ids: Ids) -> Ids:
+        """Numbers for orders to single envs: those that step together share one."""
+        if not self._steps_together:
+            return self._orders.numbers(len(ids))
+        batches, places = np.unique(self._carrier_of[ids], return_inverse=True)
+        return self._orders.numbers(len(batches))[places]
+
+    def _require_whole_batches(self, call: str, ids: Ids) -> None:
+        """Refuse to ask some envs of a batch that steps all its envs at once.
+
+        Raises:
+            UsageError: naming the envs that belong together.
+        """
+        if not self._steps_together:
+            return
+        for carrier in self._carriers:
+            own = [i for i in ids.tolist() if i in carrier.env_ids]
+            if own and len(own) != len(carrier.env_ids):
+                first, last = carrier.env_ids[0], carrier.env_ids[-1]
+                raise UsageError(
+                    f"{call}: native batches step all their envs at once, and envs {first}-{last} "
+                    f"are one batch; of these, only {own} are named. Name all of them or none. No "
+                    "env was asked anything"
+                )
 
     def recv(
         self, min_envs: int = 1, timeout: float | None = None
@@ -478,7 +506,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._arrivals.forget_rings()
         while True:
             self._poll()
-            ready = self._orders.ready()
+            ready = self._ready_ids()
             if len(ready) >= min_envs or (len(ready) and self._has_failed(ready)):
                 self._orders.fence()
                 return ready
@@ -503,8 +531,17 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._pending.begin_again()
         for carrier in self._carriers:
             carrier.poll()
-        ready = self._orders.ready()
+        ready = self._ready_ids()
         return len(ready) < min_envs and not self._has_failed(ready)
+
+    def _ready_ids(self) -> Ids:
+        """Ids of the envs whose answer has come and was not handed out; whole batches, if so."""
+        orders = self._orders
+        if not self._steps_together:
+            return orders.ready()
+        late = self._carrier_of[orders.asked != orders.answered]  # words are written one by one
+        ready = orders.ready()
+        return ready[~np.isin(self._carrier_of[ready], late)]
 
     def _caller_has_work(self) -> bool:
         orders = self._orders

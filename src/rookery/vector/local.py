@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import RookeryError, UsageError
 from rookery.worker.loop import OrderServer
@@ -26,7 +27,7 @@ class LocalCarrier:
     steps_in_caller = True
     needs_poll = False
 
-    def __init__(self, batch: Any, env_ids: range, orders: Orders) -> None:
+    def __init__(self, batch: Batch, env_ids: range, orders: Orders) -> None:
         self.env_ids = env_ids
         self.pid = os.getpid()
         self.failures: dict[int, RookeryError] = {}
@@ -72,7 +73,7 @@ class LocalCarrier:
         except RookeryError as failure:
             error = failure
         if error is not None:
-            self.failures[_env_of(error, group, self.env_ids)] = error
+            self.failures.update(dict.fromkeys(_envs_of(error, group, self.env_ids), error))
         self._part.answer(group, status, time.perf_counter())
         self._under_way = None
 
@@ -132,8 +133,7 @@ class LocalCarrier:
         self._under_way = None
 
 
-def _env_of(error: RookeryError, group: Group, env_ids: range) -> int:
+def _envs_of(error: RookeryError, group: Group, env_ids: range) -> Sequence[int]:
+    """Who is concerned by what an order raised."""
     ids: Sequence[int] = getattr(error, "env_ids", ())
-    if ids:
-        return int(ids[0])
-    return env_ids[0] if group.env_ids is None else group.env_ids[0]
+    return ids or [env_ids[0] if group.env_ids is None else group.env_ids[0]]

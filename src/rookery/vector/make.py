@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
     from rookery.vector.base import VectorEnv
 
-BACKENDS = ("auto", "serial", "thread", "process")
+BACKENDS = ("auto", "serial", "thread", "process", "native")
 
 
 def make_vec(
@@ -39,16 +39,21 @@ def make_vec(
     faults: FaultPolicy | None = None,
     crash_dir: str | Path | None = None,
     observation_mode: ObservationMode = "same",
+    envs_per_batch: int | None = None,
 ) -> VectorEnv:
     """Make many environments behind one ``gymnasium.vector.VectorEnv``.
 
     Args:
         env: a Gymnasium id, ``"package.module:Id"``, an EnvSpec, a callable that returns an env, or
-            a list with one callable per env.
+            a list with one callable per env. For ``"native"`` a callable
+            ``(num_envs) -> gymnasium.vector.VectorEnv``, or an id with a ``vector_entry_point``.
         num_envs: how many; the length of the list, or 1, by default.
-        backend: ``"serial"`` steps them in this process, ``"process"`` in worker processes,
-            ``"auto"`` measures for at most about 0.2 s and chooses what is fastest here.
-        num_workers: worker processes; None means one per usable CPU, or what ``"auto"`` finds best.
+        backend: ``"serial"`` steps them in this process, ``"thread"`` in threads of it,
+            ``"process"`` in worker processes, ``"native"`` by the batched form that the env itself
+            has; ``"auto"`` measures for at most about 0.2 s and chooses what is fastest here.
+        num_workers: workers; None means one process per usable CPU, one thread per env, or what
+            ``"auto"`` finds best. For ``"native"`` the worker processes, with one batch each; None
+            or 0 means one batch, in this process.
         env_kwargs: given to every env; values may be :class:`rookery.Deferred`.
         wrappers: callables ``Env -> Env``, the first one innermost, applied where the env lives.
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
@@ -62,6 +67,8 @@ def make_vec(
         crash_dir: folder for crash reports; a failure then writes a small file that ``rookery
             replay`` runs again. Keeping what the envs are told costs about a microsecond per step.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
+        envs_per_batch: for ``"native"``, which it implies: how many envs a batch steps. Each batch
+            lives in a worker process; the last is smaller if the envs do not come out even.
 
     Returns:
         A vector env. What ``"auto"`` chose and why is in its ``choice``.
@@ -75,7 +82,27 @@ def make_vec(
     mode = parse_autoreset_mode(autoreset_mode)
     faults = _checked_policy(faults)
     _check_flags(isolate=isolate, copy=copy, caller_steps=caller_steps)
+    if envs_per_batch is not None and backend in ("auto", "native"):
+        backend = "native"
+        envs_per_batch = whole_number("envs_per_batch", envs_per_batch, 1)
+    elif envs_per_batch is not None:
+        raise ConfigError(f"envs_per_batch is for backend='native', not for {backend!r}")
+    if backend == "native" and num_workers == 0:
+        num_workers = None
     _check_counts(num_workers=num_workers, threads_per_worker=threads_per_worker)
+    if backend == "native":
+        _refuse_for_native(
+            isolate=isolate,
+            caller_steps=caller_steps,
+            crash_dir=crash_dir,
+            observation_mode=observation_mode != "same",
+        )
+        from rookery.vector.native import NativePlan, make_native
+
+        where = NativePlan(
+            num_workers, envs_per_batch, start_method, threads_per_worker, faults, copy
+        )
+        return make_native(env, num_envs, env_kwargs, wrappers, mode, where)
     recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
     if crash_dir is not None:
         crash_dir = checked_folder(crash_dir)
@@ -90,9 +117,11 @@ def make_vec(
     if faults.restarts or faults.has_deadline:
         _require_workers(backend)
         plan["faults"] = faults
-        backend = "process"
-    if isolate and backend == "serial":
-        raise ConfigError("isolate=True needs worker processes; backend='serial' has none")
+        backend = backend if backend == "thread" else "process"
+    if isolate and backend in ("serial", "thread"):
+        raise ConfigError(f"isolate=True needs worker processes; backend={backend!r} has none")
+    if caller_steps and backend == "thread":
+        raise ConfigError("caller_steps=True is for worker processes; backend='thread' has none")
     if backend == "auto" and not isolate:
         from rookery.vector.auto import choose
 
@@ -144,6 +173,15 @@ def _require_workers(backend: str) -> None:
         )
 
 
+def _refuse_for_native(**given: Any) -> None:
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"{name} is for envs that are stepped one by one; backend='native' has batches that "
+                "step all their envs at once"
+            )
+
+
 def _carrier(
     backend: str, recipes: list[EnvRecipe], plan: dict[str, Any], **options: Any
 ) -> VectorEnv:
@@ -151,6 +189,11 @@ def _carrier(
         from rookery.vector.serial import SerialVectorEnv
 
         return SerialVectorEnv(recipes, **options)
+    if backend == "thread":
+        from rookery.vector.thread import ThreadVectorEnv
+
+        workers, faults = plan["num_workers"], plan.get("faults")
+        return ThreadVectorEnv(recipes, num_workers=workers, faults=faults, **options)
     from rookery.vector.process import ProcessVectorEnv
 
     return ProcessVectorEnv(recipes, **plan, **options)

@@ -7,13 +7,14 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium.vector import AutoresetMode
 
 from rookery.env import registrations
 from rookery.env.arrays import BatchSpaces
 from rookery.env.batch import EnvBatch
+from rookery.env.batches import Batch
 from rookery.env.culprit import find_culprit
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
@@ -24,7 +25,7 @@ from rookery.vector.base import VectorEnv
 from rookery.vector.carrier import Carrier
 from rookery.vector.cpus import usable_cpus
 from rookery.vector.local import LocalCarrier
-from rookery.vector.modes import parse_autoreset_mode
+from rookery.vector.modes import check_mode, parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.splitting import split
 from rookery.worker.arrivals import Arrivals
@@ -98,29 +99,79 @@ class ProcessVectorEnv(VectorEnv):
         num_workers = _count_workers(len(recipes), num_workers, isolate, caller_steps)
         ranges = split(len(recipes), num_workers + caller_steps)
         local, remote = (ranges[0], ranges[1:]) if caller_steps else (None, ranges)
-        specs = _make_specs(recipes, remote, method, threads_per_worker)
+        makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in remote]
+        local_maker = None
+        if local is not None:
+            local_maker = BatchMaker(EnvBatch, recipes[local.start : local.stop], 0)
+        workers = _Workers(method, threads_per_worker, faults, tuple(preload))
+        self._open(remote, makers, local_maker, workers, mode, observation_mode, copy)
+
+    @classmethod
+    def of_batches(
+        cls,
+        ranges: Sequence[range],
+        makers: Sequence[BatchMaker],
+        mode: AutoresetMode,
+        *,
+        copy: bool,
+        start_method: str | None,
+        threads_per_worker: int | None,
+        faults: FaultPolicy,
+    ) -> ProcessVectorEnv:
+        """A vector env of batches of another kind, each in a worker of its own.
+
+        Args:
+            ranges: the ids of each batch's envs.
+            makers: what builds each batch; of one recipe each.
+            mode: what happens when an episode ends.
+            copy: see the class, as for all that follows.
+            start_method: see the class.
+            threads_per_worker: see the class.
+            faults: see the class.
+        """
+        method = resolve_start_method(start_method)
+        if method == "fork":
+            check_fork()
+        venv = cls.__new__(cls)
+        workers = _Workers(method, threads_per_worker, faults, ())
+        venv._open(ranges, makers, None, workers, mode, "same", copy)
+        return venv
+
+    def _open(
+        self,
+        ranges: Sequence[range],
+        makers: Sequence[BatchMaker],
+        local: BatchMaker | None,
+        workers: _Workers,
+        mode: AutoresetMode,
+        observation_mode: ObservationMode,
+        copy: bool,
+    ) -> None:
+        """Start workers, build what lives here, and put all of it together."""
+        specs = _make_specs(makers, workers)
         carriers: list[WorkerCarrier] = []
-        batch = None
-        self._worker_arrivals = arrivals = Arrivals(keeps_name=faults.restarts)
+        batch: Batch | None = None
+        self._worker_arrivals = arrivals = Arrivals(workers.faults.restarts)
         self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
         try:
-            for ids, spec in zip(remote, specs, strict=True):
+            for ids, maker, spec in zip(ranges, makers, specs, strict=True):
                 start = partial(
                     WorkerProcess,
-                    method,
-                    threads_per_worker,
+                    workers.method,
+                    workers.threads,
                     spec,
                     f"rookery-{ids.start}",
                     arrivals,
-                    faults.has_deadline,
-                    tuple(preload),
+                    workers.faults.has_deadline,
+                    workers.preload,
                 )
-                carriers.append(WorkerCarrier(start, ids, recipes[ids.start].name, faults))
+                name = maker.recipes[0].name
+                carriers.append(WorkerCarrier(start, ids, name, workers.faults))
             if local is not None:
-                batch = EnvBatch(recipes[local.start : local.stop], 0)
-            self._assemble(batch, carriers, mode, observation_mode, copy, faults)
+                batch = local()
+            self._assemble(batch, carriers, mode, observation_mode, copy, workers.faults)
             arrivals.have_started()
-            if method != "fork":
+            if workers.method != "fork":
                 self._arrays.pickle_main_by_value()
         except BaseException:
             self._nameless()
@@ -144,7 +195,7 @@ class ProcessVectorEnv(VectorEnv):
 
     def _assemble(
         self,
-        batch: EnvBatch | None,
+        batch: Batch | None,
         workers: Sequence[WorkerCarrier],
         mode: AutoresetMode,
         observation_mode: ObservationMode,
@@ -157,6 +208,7 @@ class ProcessVectorEnv(VectorEnv):
         if batch is not None:
             descriptions.insert(0, batch.describe())
             parts.insert(0, batch.ids)
+        check_mode(mode, descriptions)
         spaces = agree(parts, descriptions, observation_mode)
         batch_spaces = BatchSpaces(
             spaces.single_observation_space,
@@ -220,15 +272,21 @@ def _count_workers(
     return min(num_workers, num_envs - caller_steps)
 
 
-def _make_specs(
-    recipes: list[EnvRecipe], ranges: list[range], method: str, threads: int | None
-) -> list[WorkerSpec | bytes]:
+class _Workers(NamedTuple):
+    """How workers are started; see :class:`ProcessVectorEnv`."""
+
+    method: str
+    threads: int | None
+    faults: FaultPolicy
+    preload: tuple[str, ...]
+
+
+def _make_specs(makers: Sequence[BatchMaker], workers: _Workers) -> list[WorkerSpec | bytes]:
     """What each worker is told; pickled now, so that nothing has started if that fails."""
     registered = registrations.collect()
-    environment = {**os.environ, **thread_variables(threads)}
-    makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in ranges]
+    environment = {**os.environ, **thread_variables(workers.threads)}
     specs = [WorkerSpec(maker, registered, environment, _working_directory()) for maker in makers]
-    return [spec if method == "fork" else _pickled(spec) for spec in specs]
+    return [spec if workers.method == "fork" else _pickled(spec) for spec in specs]
 
 
 def _pickled(spec: WorkerSpec) -> bytes:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
+from rookery.env.batches import Batch
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalCarrier
-from rookery.vector.modes import parse_autoreset_mode
+from rookery.vector.modes import check_mode, parse_autoreset_mode
 from rookery.worker.orders import Orders
 
 
@@ -43,11 +43,25 @@ class SerialVectorEnv(VectorEnv):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         mode = parse_autoreset_mode(autoreset_mode)
-        self._batch = batch = EnvBatch(as_recipes(env_fns), first_id=0)
+        self._open(EnvBatch(as_recipes(env_fns), first_id=0), mode, observation_mode, copy)
+
+    @classmethod
+    def of_batch(cls, batch: Batch, mode: AutoresetMode, copy: bool) -> SerialVectorEnv:
+        """A vector env of a batch of another kind, which it closes."""
+        venv = cls.__new__(cls)
+        venv._open(batch, mode, "same", copy)
+        return venv
+
+    def _open(
+        self, batch: Batch, mode: AutoresetMode, observation_mode: ObservationMode, copy: bool
+    ) -> None:
+        self._batch = batch
         try:
-            orders = Orders.in_memory(len(batch.envs), num_workers=0)
+            orders = Orders.in_memory(len(batch.ids), num_workers=0)
             carrier = LocalCarrier(batch, batch.ids, orders)
-            self._adopt([carrier], [batch.describe()], mode, observation_mode)
+            description = batch.describe()
+            check_mode(mode, [description])
+            self._adopt([carrier], [description], mode, observation_mode)
             spaces = BatchSpaces(
                 self.single_observation_space,
                 self.single_action_space,
@@ -62,7 +76,7 @@ class SerialVectorEnv(VectorEnv):
             raise
 
     @property
-    def envs(self) -> list[gym.Env[Any, Any]]:
+    def envs(self) -> Sequence[Any]:
         """The envs themselves."""
         return self._batch.envs
 

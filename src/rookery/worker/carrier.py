@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
 from rookery.env.description import Description
+from rookery.env.failure import which_envs
 from rookery.env.seeding import remember_seeds
 from rookery.env.slab import News, SlabShape
 from rookery.errors import (
@@ -123,6 +124,7 @@ class WorkerCarrier:
         self._looked = 0.0
         self._busy_s_before = 0.0
         self._began = time.perf_counter()
+        self._steps_together = False  # whether a fault of one env is a fault of all
         self._has_memory = False  # whether there are arrays yet
         self.worker = start(self._check)
         self._greet()
@@ -155,6 +157,7 @@ class WorkerCarrier:
         self.worker.has_built()
         _raise_failure(answer)
         assert isinstance(answer, Description)
+        self._steps_together = answer.steps_together
         return answer
 
     def assign(
@@ -165,7 +168,9 @@ class WorkerCarrier:
         self._orders = orders
         self._part = orders.part(self.env_ids, assignment.index)
         self._has_memory = True
-        self._recovery = Recovery(arrays, self._part, assignment.autoreset_mode)
+        self._recovery = Recovery(
+            arrays, self._part, assignment.autoreset_mode, self._steps_together
+        )
         self._budget = RestartBudget(self._policy)
         self._memory = MemoryWatch(self._policy.max_worker_rss_mb)
         self._attempt = 0
@@ -265,11 +270,12 @@ class WorkerCarrier:
                 self.hear(content)
             else:
                 error = content.error() if isinstance(content, Failure) else content
+                failed: Sequence[int] = (env_id,)
                 if isinstance(error, EnvFailed):
-                    env_id = error.env_ids[0]
+                    failed = error.env_ids
                     if self._policy.restarts:
                         raise error  # all envs that were asked with it are closed
-                self.failures[env_id] = error
+                self.failures.update(dict.fromkeys(failed, error))
             same = ((part.answered == number) & (part.status == IN_MESSAGE)).nonzero()[0].tolist()
             self._told.update((first_id + i, number) for i in same)
 
@@ -627,7 +633,8 @@ class WorkerCarrier:
         ids = self.env_ids
         which = f"env {ids[0]}" if len(ids) == 1 else f"envs {ids[0]}-{ids[-1]}"
         busy = abs(self._part.progress[0]) - 1 if self._has_memory else -1
-        doing = f"{self._command} of env {busy}" if busy >= 0 else self._command
+        is_one = busy >= 0 and not self._steps_together
+        doing = f"{self._command} of env {busy}" if is_one else self._command
         return WorkerDied(
             f"The worker {self.worker.kind} {self.worker.pid} of {which} ({self._name}) "
             f"{end or self.worker.end_in_words()} during {doing}. "
@@ -638,14 +645,18 @@ class WorkerCarrier:
         )
 
     def _timed_out(self, env_id: int, command: str, limit_s: float) -> WorkerTimeout:
-        circumstances = self._circumstances(env_id)  # the signal may end what it hangs in
+        ids, circumstances = (
+            self.env_ids,
+            self._circumstances(env_id),
+        )  # the signal may end what it hangs in
         stack = self.worker.python_stack()
         self.worker.kill()  # it may have been woken, and must not answer after all
+        late = tuple(ids) if self._steps_together else (env_id,)
         return WorkerTimeout(
-            f"Env {env_id} ({self._name}) did not finish its {command} within {limit_s} s; its "
-            f"worker {self.worker.kind} {self.worker.pid} {self.worker.fate}. "
+            f"{which_envs(late)} ({self._name}) did not finish its {command} within {limit_s} s; "
+            f"its worker {self.worker.kind} {self.worker.pid} {self.worker.fate}. "
             f"Where it hung:\n{stack}",
-            env_ids=(env_id,),
+            env_ids=late,
             command=command,
             **circumstances,
         )

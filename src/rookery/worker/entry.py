@@ -12,9 +12,9 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
-from typing import Any
 
 from rookery.env import registrations
+from rookery.env.batches import Batch
 from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
 from rookery.worker.board import Board
 from rookery.worker.channel import ChannelClosedError, PipeChannel
@@ -54,7 +54,7 @@ def run(
     _leave_threads_behind()
 
 
-def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Any:
+def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Batch | None:
     received = channel.receive()[1] if inherited is None else b""
     try:
         seed_global_streams(fresh_entropy())
@@ -79,7 +79,7 @@ def _become_like_the_caller(spec: WorkerSpec) -> None:
     registrations.install(spec.registrations)
 
 
-def _serve(channel: PipeChannel, bells: Bells, batch: Any) -> None:
+def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
     try:
         assignment: Assignment = channel.decode(channel.receive()[1])
         board = Board.receive(assignment.spaces, assignment.num_workers, channel)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB
 from rookery.worker.channel import Channel
 from rookery.worker.orders import (
@@ -38,7 +39,7 @@ class OrderServer:
 
     def __init__(
         self,
-        batch: Any,
+        batch: Batch,
         part: OrderPart,
         handler: RequestHandler,
         on_first_seed: Callable[[int], None] | None = None,
@@ -109,7 +110,7 @@ def serve(
     channel: Channel,
     bells: Bells,
     server: OrderServer,
-    batch: Any,
+    batch: Batch,
     part: OrderPart,
     handler: RequestHandler,
 ) -> None:

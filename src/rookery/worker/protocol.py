@@ -10,6 +10,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchSpaces
+from rookery.env.batches import Batch
 from rookery.env.registrations import Registrations
 
 # Requests that are no methods of the batch.
@@ -48,11 +49,11 @@ class BatchMaker:
         first_id: index of its first env in the vector env.
     """
 
-    batch_type: Callable[..., Any]
+    batch_type: Callable[[Any, int], Batch]
     recipes: Sequence[Any]
     first_id: int
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Batch:
         """Build the batch."""
         return self.batch_type(self.recipes, self.first_id)
 

@@ -30,15 +30,23 @@ class Recovery:
         arrays: of all envs of the vector env.
         part: the orders of the envs concerned.
         autoreset_mode: of the vector env.
+        steps_together: whether no env can be stepped, or closed, without the others.
 
     Attributes:
         lost: envs that were lost and have not been told, and why: a fault, or an error.
     """
 
-    def __init__(self, arrays: BatchArrays, part: OrderPart, autoreset_mode: AutoresetMode) -> None:
+    def __init__(
+        self,
+        arrays: BatchArrays,
+        part: OrderPart,
+        autoreset_mode: AutoresetMode,
+        steps_together: bool = False,
+    ) -> None:
         count = len(part.env_ids)
         self.lost: dict[int, Any] = {}
         self._arrays, self._part, self._mode = arrays, part, autoreset_mode
+        self._steps_together = steps_together
         self._first_id = part.env_ids.start
         self._buffers = [_NEVER] * count  # into which each env was ordered to write
         self._last = [_NEVER] * count  # the buffer with its last observation before that
@@ -95,6 +103,8 @@ class Recovery:
                 del self.lost[env_id]
             if not resets and not (is_fault and self._is_reset_anyway(env_id)):
                 told[env_id] = why
+        if told and self._steps_together:
+            told = {env_id: told.get(env_id, next(iter(told.values()))) for env_id in env_ids}
         return told
 
     def cut_short(self, env_ids: Sequence[int], number: int) -> list[int]:
@@ -172,7 +182,7 @@ class Recovery:
 
     def _is_reset_anyway(self, env_id: int) -> bool:
         """Whether the env's step is but the reset after an episode; then nothing is cut short."""
-        is_next_step = self._mode is AutoresetMode.NEXT_STEP
+        is_next_step = self._mode is AutoresetMode.NEXT_STEP and not self._steps_together
         return is_next_step and self._had_ended[env_id - self._first_id]
 
     def _restore_last(self, env_id: int, buffer: int) -> None:

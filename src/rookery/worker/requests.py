@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rookery.env.arrays import BatchArrays
+from rookery.env.batches import Batch
 from rookery.worker.protocol import INSTALL, PREPARE_RESET
 
 Methods = Mapping[str, Callable[..., Any]]
@@ -28,7 +29,7 @@ class WorkerParts:
         memory: of the block that was lent.
     """
 
-    batch: Any
+    batch: Batch
     arrays: BatchArrays
     progress: Any
     memory: Any
@@ -47,7 +48,7 @@ class RequestHandler:
         memory: of a block that was lent.
     """
 
-    def __init__(self, batch: Any, arrays: BatchArrays, progress: Any) -> None:
+    def __init__(self, batch: Batch, arrays: BatchArrays, progress: Any) -> None:
         self.prepared: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self.memory: Any = None
         self._batch = batch

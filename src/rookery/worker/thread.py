@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rookery.env.arrays import BatchArrays
+from rookery.env.batches import Batch
 from rookery.memory import SharedBlock
 from rookery.worker.channel import ChannelClosedError, QueueChannel
 from rookery.worker.loop import Bells, GivenUpError, OrderServer, serve
@@ -114,7 +115,7 @@ class WorkerThread:
             if batch is not None:
                 _close_quietly(batch)
 
-    def _build(self) -> Any:
+    def _build(self) -> Batch | None:
         try:
             batch = self._make_batch()
             batch.passes_on = (GivenUpError,)
@@ -125,7 +126,7 @@ class WorkerThread:
         self._theirs.send(0, description)
         return batch
 
-    def _serve(self, batch: Any) -> None:
+    def _serve(self, batch: Batch) -> None:
         assignment, arrays, orders = self._theirs.receive()[1]
         part = orders.part(assignment.env_ids, assignment.index)
         batch.attach(arrays, assignment.autoreset_mode, part.progress)
@@ -141,7 +142,7 @@ class WorkerThread:
             raise GivenUpError
 
 
-def _close_quietly(batch: Any) -> None:
+def _close_quietly(batch: Batch) -> None:
     try:
         batch.close()
     except Exception:  # noqa: S110  an env of a worker that was given up; nobody is left to tell

@@ -1,0 +1,396 @@
+"""NativeBatch: one ``gymnasium.vector.VectorEnv`` that steps all its envs by itself, as a batch.
+
+What ALE, EnvPool or an array program steps with one call is copied into rows of arrays with one
+copy per leaf of the spaces. A native env can be stepped as a whole only. It resets its envs in a
+mode of its own; of the others one alone can be made of it: who resets no env by himself, and knows
+``options["reset_mask"]``, can be made to reset within the step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arrays import BatchArrays
+from rookery.env.batch import IDLE
+from rookery.env.deferred import Workshop
+from rookery.env.description import Description
+from rookery.env.failure import env_failed
+from rookery.env.infos import Info
+from rookery.env.native_calls import call_native, set_native_attr
+from rookery.env.native_infos import NativeInfos
+from rookery.env.native_recipe import NativeEnv, NativeRecipe, autoreset_mode_of
+from rookery.env.native_results import (
+    NativeResults,
+    check_spared,
+    common_options,
+    require_final,
+)
+from rookery.env.native_seeds import NativeSeeds
+from rookery.env.row_writer import RowSink, RowWriter
+from rookery.env.slab import News
+from rookery.errors import EnvFailed, UsageError
+
+Array = npt.NDArray[Any]
+
+
+class NativeBatch:
+    """Envs ``first_id``, ``first_id + 1``, ... of a vector env, which one native env steps.
+
+    Args:
+        recipes: one, of the native env; it is built here and now.
+        first_id: the index of its first env in the vector env.
+
+    Attributes:
+        ids: indices of its envs.
+        envs: the native env, in a list.
+        busy_s: seconds spent stepping and resetting so far.
+        passes_on: exceptions that come from outside while it is busy, and end the call.
+
+    Raises:
+        EnvFailed: when it cannot be built, or is none.
+    """
+
+    passes_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
+
+    def __init__(self, recipes: Sequence[NativeRecipe], first_id: int) -> None:
+        (self._recipe,) = recipes
+        count = self._recipe.num_envs
+        self.ids = range(first_id, first_id + count)
+        self.busy_s = 0.0
+        self.envs: list[NativeEnv] = []
+        self._seeds: list[int | None] = [None] * count
+        self._planned: Sequence[int | None] = [None] * count  # for the next reset, if unseeded
+        self._has_begun = self._starts_anew = False
+        self._ended = np.zeros(count, np.bool_)  # by the step before
+        self._steps, self._reset_at = 0, np.zeros(count, np.int64)
+        self._actions: Any = None
+        self._reset_form = NativeSeeds()
+        self._workshop = Workshop()
+        try:
+            self.envs.append(self._recipe.build(self._workshop))
+        except (Exception, SystemExit, GeneratorExit) as error:
+            self._workshop.close()
+            raise self._failure(error, "make") from error
+        except BaseException:
+            self._workshop.close()
+            raise
+        self._mode = autoreset_mode_of(self.envs[0])
+
+    def describe(self) -> Description:
+        """Say what was built."""
+        env, mode = self.envs[0], self._mode
+        assert mode is not None
+        modes = (mode, AutoresetMode.SAME_STEP) if mode is AutoresetMode.DISABLED else (mode,)
+        return Description(
+            [(env.single_observation_space, env.single_action_space)],
+            dict(env.metadata),
+            getattr(env, "render_mode", None),
+            self._recipe.spec,
+            modes,
+            steps_together=True,
+        )
+
+    def attach(
+        self,
+        arrays: BatchArrays,
+        autoreset_mode: AutoresetMode,
+        progress: Any = None,
+        *,
+        travels: bool = False,
+        sink: RowSink | None = None,
+    ) -> None:
+        """Say where results go and what happens when an episode ends; see :class:`Batch`."""
+        env, space = self.envs[0], arrays.spaces.observation_space
+        self._arrays = arrays
+        self._progress = [IDLE, 0, 0] if progress is None else progress
+        self._rows = slice(self.ids.start, self.ids.stop)
+        self._reset_at = arrays.reset_at[self._rows]
+        self._asked_mode = autoreset_mode
+        self._resets_ended = autoreset_mode is not self._mode  # then it is same-step, by us
+        self._env_step: Callable[[Any], Any] = env.step
+        self._env_reset: Callable[..., Any] = env.reset
+        self._results = NativeResults(space, len(self.ids))
+        self._infos = NativeInfos(space, len(self.ids))
+        self._sinks: list[RowSink] = [
+            sink or RowWriter(arrays.slab, b, [], travels, self.ids) for b in range(len(arrays.obs))
+        ]
+
+    def replace(self, seeds: Sequence[int | None]) -> None:
+        """Stand in for a batch that was lost: all episodes are over, and no env was reset."""
+        self._planned = seeds
+        self._starts_anew = self._asked_mode is not AutoresetMode.DISABLED
+
+    def check_after_env(self, check: Callable[[], None]) -> None:
+        """Have something called whenever the native env returns."""
+
+        def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    check()
+
+            return call
+
+        self._env_step, self._env_reset = checked(self._env_step), checked(self._env_reset)
+
+    # ---------------------------------------------------------------- steps and resets
+
+    def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
+        """Step all envs with the actions noted for them; results go into buffer ``buffer``.
+
+        Raises:
+            EnvFailed: when the native env raises, for all its envs.
+            UsageError: when only some of them are meant.
+        """
+        if env_ids is not None and len(env_ids) != len(self.ids):
+            raise UsageError(
+                f"step of envs {list(env_ids)}: native batches step all their envs at once"
+            )
+        self._steps = self._progress[1] = self._steps + 1
+        if self._starts_anew:  # its envs were lost; this is the reset after the end of an episode
+            everyone = range(len(self.ids))
+            return self._timed("reset", lambda: self._reset(buffer, everyone, self._planned, None))
+        self._actions = self._arrays.read_action_batch(self.ids)
+        return self._timed("step", lambda: self._step(buffer))
+
+    def reset(
+        self,
+        buffer: int,
+        env_ids: Iterable[int],
+        seeds: Iterable[int | None],
+        options: Iterable[dict[str, Any] | None],
+    ) -> News | None:
+        """Reset envs; some of them by ``options["reset_mask"]``; see :class:`Batch`.
+
+        Raises:
+            EnvFailed: when the native env raises, or resets more envs than it was told to.
+            UsageError: when envs are given options of their own.
+        """
+        places = [env_id - self.ids.start for env_id in env_ids]
+        one = common_options(list(options), self.ids)
+        every: list[int | None] = [None] * len(self.ids)
+        for place, seed in zip(places, seeds, strict=True):
+            every[place] = self._planned[place] if seed is None else seed
+        self._progress[2] += 1
+        return self._timed("reset", lambda: self._reset(buffer, places, every, one))
+
+    def _step(self, buffer: int) -> News | None:
+        if not self._has_begun:
+            raise gym.error.ResetNeeded("a native env must be reset, all its envs, before a step")
+        result = self._env_step(self._actions)
+        results, arrays, rows = self._results, self._arrays, self._rows
+        obs, reward, terminated, truncated, info = results.of_step(result)
+        self._write_obs(buffer, obs)
+        terminated = results.flags(terminated, "terminated")
+        truncated = results.flags(truncated, "truncated")
+        arrays.reward[buffer][rows] = results.rewards(reward)
+        arrays.terminated[buffer][rows], arrays.truncated[buffer][rows] = terminated, truncated
+        ended = terminated | truncated
+        self._note_ends(ended)
+        if self._resets_ended and ended.any():
+            return self._reset_ended(buffer, obs, info, ended)
+        return self._post(buffer, info, range(len(self.ids)), ended)
+
+    def _reset(
+        self,
+        buffer: int,
+        places: Sequence[int],
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+    ) -> News | None:
+        mask = np.zeros(len(self.ids), np.bool_)
+        mask[list(places)] = True
+        if not self._has_begun:  # there is no state yet that a mask could spare
+            mask[:] = True
+            seeds = [p if s is None else s for s, p in zip(seeds, self._planned, strict=True)]
+        self._planned = [None] * len(self.ids)
+        self._seeds = [old if s is None else s for old, s in zip(self._seeds, seeds, strict=True)]
+        info = self._native_reset(buffer, mask, seeds, options, places)
+        if len(places) == len(self.ids):
+            self._starts_anew = False
+        self._has_begun = True
+        for columns in (self._arrays.reward, self._arrays.terminated, self._arrays.truncated):
+            columns[buffer][self._rows][list(places)] = 0
+        self._ended[mask], self._reset_at[mask] = False, self._steps
+        return self._post(buffer, info, places, np.zeros(len(self.ids), np.bool_))
+
+    def _native_reset(
+        self,
+        buffer: int,
+        mask: Array,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        places: Sequence[int],
+    ) -> Any:
+        """Reset envs of a mask and write the observations of some; return the infos."""
+        if not mask.all():
+            options = {**(options or {}), "reset_mask": mask.copy()}
+        self._has_begun = False  # until it is known that all went well
+        result = self._reset_form.reset(self._env_reset, seeds, mask, options)
+        obs, info = self._results.of_reset(result)
+        self._write_obs(buffer, obs, list(places), None if mask.all() else mask)
+        self._has_begun = True
+        return info
+
+    def _reset_ended(self, buffer: int, obs: Any, info: Any, ended: Array) -> News | None:
+        """Reset, in the place of a native env that resets none, the envs whose episodes ended."""
+        sink, infos = self._sinks[buffer], self._infos
+        places = np.flatnonzero(ended).tolist()
+        own = [self._row(info, place, ended) for place in range(len(self.ids))]
+        finals = {
+            place: sink.final(self.ids[place], infos.observation(obs, place), own[place])
+            for place in places
+        }
+        nobody: list[int | None] = [None] * len(self.ids)
+        fresh = self._native_reset(buffer, ended, nobody, None, places)
+        for place, env_id in enumerate(self.ids):
+            new = self._row(fresh, place, ended) if ended[place] else own[place]
+            if new or place in finals:
+                sink.post(env_id, new, finals.get(place))
+            elif env_id in sink.used:
+                sink.clear(env_id)
+        return sink.news() if sink.has_posted else None
+
+    def _note_ends(self, ended: Array) -> None:
+        """Keep count of the steps since each env's reset."""
+        began = self._ended if self._asked_mode is AutoresetMode.NEXT_STEP else ended
+        if self._asked_mode is not AutoresetMode.DISABLED and began.any():
+            self._reset_at[began] = self._steps
+        self._ended = ended
+
+    # ---------------------------------------------------------------- what the native env returned
+
+    def _write_obs(
+        self, buffer: int, obs: Any, places: Any = ..., spared: Array | None = None
+    ) -> None:
+        """Copy observations into the rows of a buffer.
+
+        Args:
+            buffer: which.
+            obs: of all envs.
+            places: which of them to write.
+            spared: the mask of a reset; the observations of the others must be those in the rows.
+        """
+        columns = self._arrays.obs[buffer]
+        parts = self._results.observation_leaves(obs, columns)
+        for column, part in zip(columns, parts, strict=True):
+            own = column[self._rows]
+            if spared is not None:
+                check_spared(spared, own, part, self.ids)
+            own[places] = part[places]
+
+    def _post(self, buffer: int, info: Any, places: Sequence[int], ended: Array) -> News | None:
+        """Leave the infos of some envs where the caller finds them."""
+        sink, first_id = self._sinks[buffer], self.ids.start
+        columns, left = self._infos.columns(info)
+        if self._asked_mode is AutoresetMode.SAME_STEP and ended.any():
+            require_final(left)
+        rest: dict[int, Info] = {}
+        if left:
+            rows = {first_id + place: self._infos.row(left, place, ended) for place in places}
+            rest = {env_id: own for env_id, own in rows.items() if own}
+        if len(places) == len(self.ids):
+            sink.post_all(self.ids, columns, rest)
+        else:
+            chosen = list(places)
+            columns = {key: column[chosen] for key, column in columns.items()}
+            sink.post_all([first_id + place for place in chosen], columns, rest)
+        return sink.news() if sink.has_posted else None
+
+    def _row(self, info: Any, place: int, ended: Array) -> Info:
+        if not isinstance(info, dict):
+            raise TypeError(f"info must be a dict, but is a {type(info).__name__}")
+        return self._infos.row(info, place, ended)
+
+    # ---------------------------------------------------------------- calls
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """Per env, what its method ``name`` returns, or its attribute ``name``.
+
+        The native env's own ``call`` answers, if it has one; else the native env itself: a list or
+        tuple with one entry for each env is taken as such, all else is everybody's.
+        """
+        values: Sequence[Any] = self._tried(
+            f"call of {name!r}",
+            lambda: call_native(self.envs[0], len(self.ids), name, args, kwargs),
+        )
+        return values
+
+    def apply(
+        self, function: Callable[[Any], Any], env_ids: Sequence[int]
+    ) -> list[tuple[int, Any]]:
+        """Refuse: there are no single envs.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            "apply: a native env has no single envs that a function could be given; call() and "
+            "get_attr() reach the native env itself"
+        )
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute: by the native env's own ``set_attr``, or of the native env itself."""
+        self._tried(
+            f"setting of {name!r}", lambda: set_native_attr(self.envs[0], name, list(values))
+        )
+
+    def close(self) -> None:
+        """Close the native env, then the deferred arguments; the error is raised at the end."""
+        envs, self.envs = self.envs, []
+        failure: EnvFailed | None = None
+        for env in envs:
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:
+                failure = self._failure(error, "close")
+        self._workshop.close()
+        if failure is not None:
+            raise failure
+
+    # ---------------------------------------------------------------- failures
+
+    def _timed(self, command: str, function: Callable[[], News | None]) -> News | None:
+        """Do something with the native env for which somebody waits."""
+        started = time.perf_counter()
+        word = self.ids.start + 1
+        self._progress[0] = word if command == "step" else -word
+        try:
+            return function()
+        except self.passes_on:
+            raise
+        except BaseException as error:
+            raise self._failure(error, command) from error
+        finally:
+            self._progress[0] = IDLE
+            self.busy_s += time.perf_counter() - started
+
+    def _tried(self, command: str, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except UsageError:
+            raise
+        except (Exception, SystemExit, GeneratorExit) as error:
+            raise self._failure(error, command) from error
+
+    def _failure(self, error: BaseException, command: str) -> EnvFailed:
+        """What to raise, for all envs, because the native env raised ``error``."""
+        is_stepping = command in ("step", "reset")
+        return env_failed(
+            error,
+            env_name=self._recipe.name,
+            env_id=self.ids[0],
+            env_ids=tuple(self.ids),
+            command=command,
+            seed=self._seeds[0],
+            steps_since_reset=int(self._steps - self._reset_at[0]) if is_stepping else None,
+            last_action=self._actions if command == "step" else None,
+        )

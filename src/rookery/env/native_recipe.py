@@ -1,0 +1,164 @@
+"""NativeRecipe: how to build a vector env that steps all its envs by itself, and what it must be."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from rookery.env.deferred import Workshop
+from rookery.env.failure import in_words
+from rookery.env.recipe import EnvRecipe, Wrapper
+from rookery.env.spaces import FreeLeaf, leaves
+
+NativeEnv = gym.vector.VectorEnv[Any, Any, Any]
+_SPACES = ("single_observation_space", "single_action_space")
+
+
+@dataclass(frozen=True)
+class NativeRecipe:
+    """How to build one native vector env.
+
+    Attributes:
+        source: a Gymnasium id or an EnvSpec with a ``vector_entry_point``, or a callable
+            ``(num_envs, **kwargs) -> gymnasium.vector.VectorEnv``.
+        num_envs: how many envs it steps.
+        autoreset_mode: given to what makes it, if that has an argument of this name.
+        kwargs: further arguments; values may be :class:`rookery.Deferred`.
+        wrappers: callables ``VectorEnv -> VectorEnv``, the first one innermost.
+    """
+
+    source: str | EnvSpec | Callable[..., Any]
+    num_envs: int
+    autoreset_mode: AutoresetMode
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[Wrapper, ...] = ()
+
+    def build(self, workshop: Workshop) -> NativeEnv:
+        """Build it in this process, with deferred arguments from ``workshop``.
+
+        Raises:
+            TypeError: when what was made is no vector env that can be used; says why.
+        """
+        env: Any = self._made(workshop.resolve(self.kwargs))
+        for wrapper in self.wrappers:
+            env = wrapper(env)
+        problem = _problem(env, self.num_envs)
+        if problem is not None:
+            if isinstance(env, (gym.Env, gym.vector.VectorEnv)):
+                env.close()
+            raise TypeError(problem)
+        return cast("NativeEnv", env)
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return EnvRecipe(self.source).name
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The registered spec, if the source is an id or a spec."""
+        return EnvRecipe(self.source).spec()
+
+    def _made(self, kwargs: dict[str, Any]) -> Any:
+        if "autoreset_mode" in kwargs or not self._takes_mode():
+            return self._call(kwargs)
+        try:
+            return self._call({**kwargs, "autoreset_mode": self.autoreset_mode})
+        except Exception as refusal:
+            try:  # in a mode of its own; whoever reads its description decides
+                return self._call(kwargs)
+            except Exception:
+                raise refusal from None
+
+    def _takes_mode(self) -> bool:
+        spec = self.spec
+        creator: Any = self.source if spec is None else spec.vector_entry_point
+        if isinstance(creator, str):
+            creator = load_env_creator(creator)
+        try:
+            return "autoreset_mode" in inspect.signature(creator).parameters
+        except (TypeError, ValueError):  # written in C, and silent about its arguments
+            return False
+
+    def _call(self, kwargs: dict[str, Any]) -> Any:
+        if isinstance(self.source, (str, EnvSpec)):
+            return gym.make_vec(
+                self.source, self.num_envs, vectorization_mode="vector_entry_point", **kwargs
+            )
+        return self.source(self.num_envs, **kwargs)
+
+
+def autoreset_mode_of(env: NativeEnv) -> AutoresetMode | None:
+    """What a native env does when an episode ends; None if it does not say so."""
+    said = env.metadata.get("autoreset_mode")
+    for mode in AutoresetMode:
+        if said is mode or (isinstance(said, str) and said in (mode.value, mode.name.lower())):
+            return mode
+    return None
+
+
+def _problem(env: Any, num_envs: int) -> str | None:
+    """Why something cannot be stepped as a native batch; None if it can."""
+    if not isinstance(env, gym.vector.VectorEnv):
+        return _no_vector_env(env)
+    name = type(env).__name__
+    came = getattr(env, "num_envs", None)
+    if came != num_envs:
+        return f"{name} was asked for {num_envs} envs, but its num_envs is {in_words(came)}"
+    for attribute in _SPACES:
+        problem = _space_problem(env, name, attribute)
+        if problem is not None:
+            return problem
+    if autoreset_mode_of(env) is None:
+        said = in_words(env.metadata.get("autoreset_mode"))
+        return (
+            f"metadata['autoreset_mode'] of {name} must be a gymnasium.vector.AutoresetMode, which "
+            f"says what it does when an episode ends, but is {said}"
+        )
+    return None
+
+
+def _space_problem(env: Any, name: str, attribute: str) -> str | None:
+    space = getattr(env, attribute, None)
+    if not isinstance(space, gym.Space):
+        return f"{attribute} of {name} must be a gymnasium.spaces.Space, but is {in_words(space)}"
+    kind = attribute.removeprefix("single_")
+    free = [leaf for leaf in leaves(space, kind) if isinstance(leaf, FreeLeaf)]
+    if free:
+        return (
+            f"{free[0].path} of {name} is a {type(free[0].space).__name__}, which has no fixed "
+            "array form; batches of native envs are arrays. Wrap it so that it becomes one, or run "
+            "single envs: backend='process'"
+        )
+    batch, expected = getattr(env, kind, None), batch_space(space, env.num_envs)
+    if not isinstance(batch, gym.Space) or not is_space_dtype_shape_equiv(batch, expected):
+        return (
+            f"{kind} of {name} must be {attribute}, batched for its {env.num_envs} envs: "
+            f"{in_words(expected)}, but is {in_words(batch)}"
+        )
+    return None
+
+
+def _no_vector_env(env: Any) -> str:
+    wanted = "a native batch must be a gymnasium.vector.VectorEnv"
+    if env is None:
+        return f"{wanted}, but None came; the callable must return the vector env that it makes"
+    if isinstance(env, gym.Env):
+        return (
+            f"{wanted}, but {type(env).__name__} came, which is a single env; "
+            "backend='process' runs many of those"
+        )
+    if isinstance(env, type):
+        return (
+            f"{wanted}, but the class {env.__qualname__} itself came; the callable must call it, "
+            "and return what it makes"
+        )
+    return f"{wanted}, but a {type(env).__name__} came: {in_words(env)}"

@@ -1,0 +1,135 @@
+"""Vector envs of native batches: envs that a ``gymnasium.vector.VectorEnv`` steps by itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arguments import whole_number
+from rookery.env.native import NativeBatch
+from rookery.env.native_recipe import NativeRecipe
+from rookery.env.recipe import EnvRecipe, make_recipes
+from rookery.errors import ConfigError
+from rookery.vector.base import VectorEnv
+from rookery.vector.process import ProcessVectorEnv
+from rookery.vector.serial import SerialVectorEnv
+from rookery.vector.splitting import split
+from rookery.worker.faults import FaultPolicy
+from rookery.worker.protocol import BatchMaker
+
+
+@dataclass(frozen=True)
+class NativePlan:
+    """Where native batches live; the names are those of :func:`rookery.make_vec`."""
+
+    num_workers: int | None
+    envs_per_batch: int | None
+    start_method: str | None
+    threads_per_worker: int | None
+    faults: FaultPolicy
+    copy: bool
+
+
+def make_native(
+    env: Any,
+    num_envs: int | None,
+    env_kwargs: Mapping[str, Any] | None,
+    wrappers: Sequence[Callable[[Any], Any]],
+    mode: AutoresetMode,
+    plan: NativePlan,
+) -> VectorEnv:
+    """Make a vector env of one native batch in this process, or of one in each worker process.
+
+    Args:
+        env: a Gymnasium id or an EnvSpec with a ``vector_entry_point``, or a callable
+            ``(num_envs) -> gymnasium.vector.VectorEnv``.
+        num_envs: of all batches together; 1 by default.
+        env_kwargs: given to what makes a batch.
+        wrappers: callables ``VectorEnv -> VectorEnv``.
+        mode: what happens when an episode ends.
+        plan: where the batches live.
+
+    Raises:
+        ConfigError: when the arguments cannot work.
+        EnvFailed: when a batch cannot be built, or is no vector env.
+    """
+    if isinstance(env, (list, tuple)):
+        raise ConfigError(
+            "backend='native' takes one callable (num_envs) -> gymnasium.vector.VectorEnv, or an id; "
+            f"a {type(env).__name__} of callables makes single envs, for backend='process'"
+        )
+    recipe = make_recipes(env, 1, env_kwargs, wrappers)[0]
+    _check_source(recipe)
+    num_envs = 1 if num_envs is None else whole_number("num_envs", num_envs, 1)
+    ranges = _ranges(num_envs, plan)
+
+    def native_recipe(count: int) -> NativeRecipe:
+        return NativeRecipe(recipe.source, count, mode, recipe.kwargs, recipe.wrappers)
+
+    venv: VectorEnv
+    if ranges is None:
+        _require_no_worker(plan)
+        batch = NativeBatch([native_recipe(num_envs)], 0)
+        venv = SerialVectorEnv.of_batch(batch, mode, plan.copy)
+    else:
+        venv = ProcessVectorEnv.of_batches(
+            ranges,
+            [BatchMaker(NativeBatch, [native_recipe(len(ids))], ids.start) for ids in ranges],
+            mode,
+            copy=plan.copy,
+            start_method=plan.start_method,
+            threads_per_worker=plan.threads_per_worker,
+            faults=plan.faults,
+        )
+    venv.backend = "native"
+    return venv
+
+
+def _ranges(num_envs: int, plan: NativePlan) -> list[range] | None:
+    """The envs of each worker's batch; None if there is one batch, in this process."""
+    workers, size = plan.num_workers, plan.envs_per_batch
+    if size is None:
+        return split(num_envs, min(workers, num_envs)) if workers else None
+    ranges = [range(first, min(first + size, num_envs)) for first in range(0, num_envs, size)]
+    if workers is not None and workers != len(ranges):
+        raise ConfigError(
+            f"envs_per_batch={size} makes {len(ranges)} batches of {num_envs} envs, each in a "
+            f"worker, but num_workers={workers} was given; leave one of the two out"
+        )
+    return ranges
+
+
+def _check_source(recipe: EnvRecipe) -> None:
+    spec = recipe.spec()
+    if spec is not None:
+        if spec.vector_entry_point is None:
+            raise ConfigError(
+                f"{spec.id} has no vector_entry_point, so it has no batched form of its own for "
+                "backend='native'; give a callable (num_envs) -> gymnasium.vector.VectorEnv, or run "
+                "single envs: backend='process'"
+            )
+        return
+    try:
+        signature = inspect.signature(recipe.source)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # written in C, and silent about its arguments
+        return
+    try:
+        signature.bind(1, **recipe.kwargs)
+    except TypeError as error:
+        raise ConfigError(
+            f"backend='native' calls {recipe.name}{signature} with the number of envs, "
+            f"{recipe.name}(num_envs), and it cannot be called like that: {error}. It must return "
+            "a gymnasium.vector.VectorEnv; single envs are for backend='process'"
+        ) from error
+
+
+def _require_no_worker(plan: NativePlan) -> None:
+    if plan.faults.restarts or plan.faults.has_deadline or plan.faults.max_worker_rss_mb:
+        raise ConfigError(
+            "a native batch in this process can neither be ended by a deadline nor be replaced; "
+            "this FaultPolicy needs worker processes: num_workers=1 or more, or envs_per_batch="
+        )
