@@ -188,10 +188,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
         with self._pending.finishing("reset"):
-            self._wait_for_all("reset", timeout)
+            has_infos = self._wait_for_all("reset", timeout)
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 self._ended[self._pending.env_ids] = False
-            results = self._results.reset(self._has_infos())
+            results = self._results.reset(has_infos)
             self._pending.is_over()
         return results
 
@@ -237,7 +237,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step_async(self, actions: Any) -> None:
         """Begin a step; :meth:`step_wait` returns its result."""
-        with self._pending.beginning("step"):
+        pending = self._pending
+        if not pending.is_clear:
+            pending.require_idle("step")
+        with pending.guard:
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 self._require_episodes("step", ...)
             if self._results.reader.wanted is not None:
@@ -255,8 +258,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 on: this method may be called again.
         """
         with self._pending.finishing("step"):
-            self._wait_for_all("step", timeout)
-            results = self._results.step(self._has_infos())
+            results = self._results.step(self._wait_for_all("step", timeout))
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 self._ended = results[2] | results[3]
             self._vector_steps += 1
@@ -281,11 +283,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _begin(self, name: str, order: Order, requests: Sequence[Any] = ()) -> None:
         """Begin an order to envs of several carriers; after an interruption, begin it again."""
-        begins = []
-        for carrier in self._carriers:
-            own = self._part_of(order, carrier)
-            if own is not None:
-                begins.append((carrier, own))
+        if order.env_ids is None and type(order.seeds) is int:
+            begins = [(carrier, order) for carrier in self._carriers]
+        else:
+            parts = [(carrier, self._part_of(order, carrier)) for carrier in self._carriers]
+            begins = [(carrier, own) for carrier, own in parts if own is not None]
         for carrier, request in zip(self._carriers, requests, strict=False):
             if request is not None:
                 carrier.begin_call(request)
@@ -308,16 +310,23 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         numbers = order.numbers if type(order.numbers) is int else order.numbers[inside]
         return order._replace(env_ids=ids, seeds=seeds, numbers=numbers)
 
-    def _wait_for_all(self, call: str, timeout: float | None) -> None:
-        """Wait until what was begun is done; raise the first failure, in the order of the envs."""
+    def _wait_for_all(self, call: str, timeout: float | None) -> bool:
+        """Wait until what was begun is done; raise the first failure, in the order of the envs.
+
+        Returns:
+            Whether an env has told anything beside its columns.
+        """
         deadline = None if timeout is None else time.perf_counter() + timeout
+        has_failed = has_told = False
         try:
             for carrier in self._finish_order:
-                carrier.finish(deadline)
+                has_failed = carrier.finish(deadline) or has_failed
+                has_told = has_told or carrier.has_told
         except NotFinishedError:
             raise self._late(call, timeout) from None
-        if any(carrier.failures for carrier in self._carriers):
+        if has_failed:
             raise self._first_failure()
+        return has_told or bool(self._arrays.slab.added[self._results.buffer])
 
     def _first_failure(self) -> RookeryError:
         """The first failure, in the order of the envs; the call is over then."""
@@ -339,10 +348,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             env_ids=late,
             command=call,
         )
-
-    def _has_infos(self) -> bool:
-        """Whether an env has told anything beside its columns."""
-        return self._orders.status.any() or bool(self._arrays.slab.added[self._results.buffer])
 
     def _require_episodes(self, call: str, ids: Any) -> None:
         """Refuse to step envs whose episodes are over, before any env is stepped."""

@@ -22,12 +22,14 @@ class Carrier(Protocol):
         busy_s: seconds spent stepping.
         steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
         needs_poll: whether answers are not complete before ``poll`` was called.
+        has_told: whether what was finished last has told anything beside its columns.
         failures: what went wrong in answers that have come, by env id.
         hear: is told what answers tell beside the arrays.
     """
 
     env_ids: range
     steps_in_caller: bool
+    has_told: bool
     failures: dict[int, RookeryError]
     hear: Callable[[News], None]
 
@@ -46,8 +48,12 @@ class Carrier(Protocol):
     def poll(self) -> None:
         """Take in what has come, and notice what keeps envs from answering. Raises nothing."""
 
-    def finish(self, deadline: float | None = None) -> None:
-        """Wait until all envs have answered; raises NotFinishedError when the deadline passed."""
+    def finish(self, deadline: float | None = None) -> bool:
+        """Wait until all envs have answered; whether anything lies in ``failures``.
+
+        Raises:
+            NotFinishedError: when the deadline passed.
+        """
 
     def forget(self) -> None:
         """Drop all that has come and was not asked for."""

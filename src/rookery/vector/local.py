@@ -11,7 +11,7 @@ from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import RookeryError, UsageError
 from rookery.worker.loop import OrderServer
-from rookery.worker.orders import DONE, IN_SLAB, RESET, Group, Order, Orders
+from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
 from rookery.worker.requests import RequestHandler
 
 
@@ -39,6 +39,9 @@ class LocalCarrier:
         self._under_way: Group | None = None  # still there if it was cut short
         self._is_torn = False  # something was cut short since the last reset of all envs
         self._request: tuple[str, tuple[Any, ...]] | None = None
+        self._step: Order | None = None  # of all envs
+        self._has_asked = False
+        self.has_told = False
 
     @property
     def busy_s(self) -> float:
@@ -47,6 +50,10 @@ class LocalCarrier:
 
     def begin(self, order: Order) -> None:
         """Note an order; it is carried out when it is waited for."""
+        if order.env_ids is None and order.kind == STEP:
+            self._step = order  # nobody else steps these envs: nothing need be written down
+            return
+        self._has_asked = True
         if order.kind & RESET and (
             order.env_ids is None or len(order.env_ids) == len(self.env_ids)
         ):
@@ -77,15 +84,39 @@ class LocalCarrier:
         self._part.answer(group, status, time.perf_counter())
         self._under_way = None
 
-    def finish(self, deadline: float | None = None) -> None:
+    def finish(self, deadline: float | None = None) -> bool:
         """Carry out all orders; a deadline cannot interrupt them."""
-        while self._part.is_busy():
-            self.poll()
+        if self._step is not None:
+            self._carry_out_step(self._step)
+        if self._has_asked:
+            while self._part.is_busy():
+                self.poll()
+            self._has_asked = False
+            self.has_told = True
+        return bool(self.failures)
+
+    def _carry_out_step(self, order: Order) -> None:
+        """Step all envs."""
+        if self._under_way is not None or self._is_torn:
+            self._is_torn = True
+            self._under_way = self._step = None
+            self.failures[self.env_ids[0]] = _cut_short()
+            return
+        self._under_way = _WHOLE
+        news = None
+        try:
+            news = self._batch.step(order.buffer)
+        except RookeryError as error:
+            self.failures.update(dict.fromkeys(_envs_of(error, _WHOLE, self.env_ids), error))
+        self.has_told = news is not None
+        if news is not None and news is not SEE_SLAB:
+            self.hear(news)
+        self._under_way = self._step = None
 
     def forget(self) -> None:
         """Drop what went wrong, and what was cut short."""
         self.failures.clear()
-        self._request = None
+        self._request = self._step = None
 
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
         """The batch remembers them itself."""
@@ -125,12 +156,19 @@ class LocalCarrier:
     def _refuse(self, group: Group) -> None:
         """Answer in place of envs of which an interruption has stepped some, and some not."""
         ids = self.env_ids if group.env_ids is None else group.env_ids
-        self.failures[ids[0]] = UsageError(
-            "A call was cut short by an interruption after some of its envs had been stepped; "
-            "reset() all envs, and go on from there"
-        )
+        self.failures[ids[0]] = _cut_short()
         self._part.answer(group, DONE, time.perf_counter())
         self._under_way = None
+
+
+_WHOLE = Group(0, STEP, False, 0, None)
+
+
+def _cut_short() -> UsageError:
+    return UsageError(
+        "A call was cut short by an interruption after some of its envs had been stepped; "
+        "reset() all envs, and go on from there"
+    )
 
 
 def _envs_of(error: RookeryError, group: Group, env_ids: range) -> Sequence[int]:

@@ -54,7 +54,8 @@ class Pending:
         self._has_single = False  # whether orders to single envs may be under way
         self._begun_calls: set[int] = set()
         self._answers: dict[int, Any] = {}
-        self._guard = _Guard(self)
+        self.guard = _Guard(self)
+        self.is_clear = True  # nothing is under way, and nothing keeps calls from being made
         self._barred: RookeryError | None = None  # what every call meets
 
     def watch_forks(self) -> None:
@@ -72,13 +73,13 @@ class Pending:
             or self.was_cut_short
         ) and not (call == "reset" and self.was_cut_short and self._barred is None):
             self.require_idle(call)
-        return self._guard
+        return self.guard
 
     def finishing(self, call: str) -> _Guard:
         """A context in which the call of all envs that is under way is waited for."""
         self.require_call(call)
         self.begin_again()
-        return self._guard
+        return self.guard
 
     def require_idle(self, call: str) -> None:
         """Complain if anything is under way.
@@ -96,6 +97,7 @@ class Pending:
                 )
             self._has_single = False
         self.was_cut_short = False
+        self.is_clear = True
 
     def require_no_call(self, call: str) -> None:
         """Complain if a call of all envs is under way."""
@@ -123,12 +125,14 @@ class Pending:
     def close(self) -> str | None:
         """From now on, no call is possible; the name of one whose result nobody has asked for."""
         self._barred = ClosedError("this vector env is closed")
+        self.is_clear = False
         self._begins, self._has_single = (), False
         del self._orders  # shared memory goes with the last reference to it
         return None if self.was_cut_short else self.name
 
     def forbid_in_child(self) -> None:
         """From now on, in this forked copy of the process, no call is possible."""
+        self.is_clear = False
         self._barred = UsageError(
             f"this vector env belongs to process {os.getppid()}, of which this process is a forked "
             "copy; its workers serve one caller. Make another vector env here"
@@ -138,7 +142,7 @@ class Pending:
 
     def begin(self, name: str, env_ids: Any, begins: Sequence[tuple[Carrier, Order]]) -> None:
         """Give orders to some carriers; ``"recv"`` names orders to single envs."""
-        self._is_begun, self._begins = False, begins
+        self._is_begun, self._begins, self.is_clear = False, begins, False
         if name == "recv":
             self._has_single = True
             self.steps[env_ids] = not begins[0][1].kind & RESET
@@ -158,6 +162,7 @@ class Pending:
     def is_over(self) -> None:
         """Take in that the call of all envs is done, and its results are handed out."""
         self.name, self.was_cut_short, self._has_single = None, False, False
+        self.is_clear = self._barred is None
 
     def num_busy(self) -> int:
         """How many envs have an answer of their own that was not handed out."""
@@ -201,9 +206,10 @@ class Pending:
 
     def begin_call(self, name: str, requests: Sequence[tuple[Carrier, Any]]) -> None:
         """Give a request to every carrier; those that cannot take it have failed."""
-        with self._guard:
+        with self.guard:
             self._begun_calls.clear()
             self._answers = {}
+            self.is_clear = False
             self.name, self.env_ids = name, ...
             for carrier, request in requests:
                 first_id = carrier.env_ids.start
@@ -219,7 +225,7 @@ class Pending:
         Raises:
             NotFinishedError: when the deadline passed; the call goes on.
         """
-        with self._guard:
+        with self.guard:
             for carrier in carriers:
                 first_id = carrier.env_ids.start
                 if first_id not in self._answers and self._begun_calls:
@@ -227,6 +233,7 @@ class Pending:
             answers, self._answers = self._answers, {}
             self._begun_calls.clear()
             self.name = None
+            self.is_clear = self._barred is None and not self._has_single
         return answers
 
     def _answer_of(self, carrier: Carrier, deadline: float | None) -> Any:
@@ -256,6 +263,7 @@ class _Guard:
         if error is not None and not isinstance(error, RookeryError):
             pending = self._pending
             pending.was_cut_short = pending.name is not None or pending.num_busy() > 0
+            pending.is_clear = pending.is_clear and not pending.was_cut_short
 
 
 def _forbid_in_child() -> None:

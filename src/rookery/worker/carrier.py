@@ -125,6 +125,8 @@ class WorkerCarrier:
         self._busy_s_before = 0.0
         self._began = time.perf_counter()
         self._steps_together = False  # whether a fault of one env is a fault of all
+        self.has_told = False
+        self._all_done = bytes(len(env_ids))
         self._has_memory = False  # whether there are arrays yet
         self.worker = start(self._check)
         self._greet()
@@ -214,8 +216,8 @@ class WorkerCarrier:
         """Whether answers are not complete before ``poll`` was called."""
         return self._recovery.has_work
 
-    def finish(self, deadline: float | None = None) -> None:
-        """Wait until all of its envs have answered; what went wrong lies in ``failures``.
+    def finish(self, deadline: float | None = None) -> bool:
+        """Wait until all of its envs have answered; whether anything lies in ``failures``.
 
         Args:
             deadline: a ``time.perf_counter()`` time.
@@ -233,16 +235,18 @@ class WorkerCarrier:
             except WorkerError as error:
                 self._fail(error)
         part.fence()
-        if _IN_MESSAGE in part.status.tobytes():
+        statuses = part.status.tobytes()
+        self.has_told = statuses != self._all_done
+        if _IN_MESSAGE in statuses:
             try:
                 self._take_messages()
             except WorkerError as error:
                 self._fail(error)
-                self.finish(deadline)  # if the policy has a new worker reset envs
-                return
+                return self.finish(deadline)  # the policy may have a new worker reset envs
         self._recovery.finish_closing()
         if self._policy.max_worker_rss_mb is not None:
             self._recycle_if_large()
+        return bool(self.failures)
 
     def forget(self) -> None:
         """Drop everything that has come, and that was not asked for: nobody is going to."""
