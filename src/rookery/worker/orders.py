@@ -258,9 +258,9 @@ class OrderPart:
         if asked == first * len(self.env_ids):  # the usual case: all were asked together
             return self._group(int.from_bytes(first, sys.byteorder), 0, None)
         numbers = np.frombuffer(asked, np.int64)
-        waiting = np.flatnonzero(numbers != self.answered)
-        number = int(numbers[waiting].min())
-        places = np.flatnonzero(numbers == number).tolist()
+        waits = numbers != self.answered
+        number = int(numbers[waits].min())
+        places = np.flatnonzero(waits & (numbers == number)).tolist()
         start = self.env_ids.start
         return self._group(number, places[0], [start + i for i in places])
 
