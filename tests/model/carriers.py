@@ -38,6 +38,8 @@ def _process(num_workers: int, **options: Any) -> Carrier:
 
 CARRIERS = {
     "serial": Carrier({"backend": "serial"}, steps_itself=True),
+    "thread-1": Carrier({"backend": "thread", "num_workers": 1}),
+    "thread-2": Carrier({"backend": "thread", "num_workers": 2}),
     "process-1": _process(1),
     "process-2": _process(2),
     "caller-steps": _process(1, caller_steps=True),

@@ -435,9 +435,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _ask_singly(self, ids: Ids, kind: int, seeds: Any = NO_SEED) -> None:
         """Give some envs an order each."""
-        buffer = self._results.begin_singly(ids)
-        order = Order(kind | SINGLY, buffer, self._numbers_for(ids), ids, seeds)
-        self._begin("recv", order)
+        with self._pending.guard:
+            buffer = self._results.begin_singly(ids)
+            order = Order(kind | SINGLY, buffer, self._numbers_for(ids), ids, seeds)
+            self._begin("recv", order)
 
     def _numbers_for(self, ids: Ids) -> Ids:
         """Numbers for orders to single envs: those that step together share one."""
@@ -485,6 +486,13 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             WorkerError: when an env or a worker fails; other envs can still be received.
         """
         self._pending.require_no_call("recv")
+        with self._pending.guard:
+            return self._receive(min_envs, timeout)
+
+    def _receive(
+        self, min_envs: int, timeout: float | None
+    ) -> tuple[Any, Any, Any, Any, Any, npt.NDArray[np.int64]]:
+        """What ``recv`` returns."""
         self._pending.begin_again()
         num_busy = self._pending.num_busy()
         if not num_busy:
