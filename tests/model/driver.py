@@ -278,7 +278,7 @@ class Driver(Comparison):
             self.begin()
             self.venv.step_async(np.array(actions))
             wait = partial(self.venv.step_wait, timeout=0.05)
-            if interrupt_at is not None:
+            if interrupt_at is not None and not self.carrier.steps_itself:
                 wait = partial(interrupted, wait, interrupt_at)
             # An interruption after the last line of the wait is a timeout.
             self._error(wait, (rookery.WorkerTimeout, KeyboardInterrupt), "a WorkerTimeout")
@@ -468,7 +468,7 @@ class Driver(Comparison):
     def statistics(self) -> None:
         """Look at numbers and processes."""
         self.note("statistics(), pids")
-        parts = self._do(lambda: self.venv.statistics()).shares
+        parts = self._do(lambda: self.venv.statistics()).carriers
         workers = [part.env_ids for part in parts if part.pid != os.getpid()]
         self.compare(list(self.model.workers), workers, "env_ids of the workers")
         self.compare(len(self.model.workers), len(set(self.venv.pids)), "number of pids")
