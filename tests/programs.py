@@ -33,12 +33,11 @@ def started_program(arguments: Sequence[str], temporary: Path) -> Iterator[subpr
         text=True,
         env={**os.environ, "TMPDIR": str(temporary)},
     )
-    try:
-        with program:
+    with program:  # waits for its end
+        try:
             yield program
-    finally:
-        program.kill()
-        program.wait()
+        finally:
+            program.kill()
 
 
 def output_of(script: str, arguments: Sequence[str] = (), **options: Any) -> str:
