@@ -30,4 +30,6 @@ def assert_same_run(one: Path, other: Path) -> None:
     for state in states:
         for name in ("seconds", "saves", "companions"):
             del state[name]
+        if not state["collector"]["row"]:
+            del state["collector"]["final"]  # of a rollout that is over, if it is still there
     assert_equal(*states)
