@@ -1,21 +1,85 @@
-"""Every test must leave the process as it found it: no child, no shared mapping, no descriptor."""
+"""What holds for every test: which ones run, and that nothing may be left behind.
+
+A test must leave the process as it found it: no child, no thread, no shared mapping, no descriptor,
+no named semaphore, no folder of multiprocessing's.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import re
+import shutil
+import signal
+import tempfile
+import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.process import current_process
+from multiprocessing.util import Finalize
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
+from pairs import every_pair
 
-_GRACE_S = 5.0  # a worker that was told to leave may still be on its way out
+# A slow machine makes no example wrong. In CI everybody gets the same examples.
+hypothesis.settings.register_profile("free", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.load_profile("ci" if "CI" in os.environ else "free")
+
+# A shell starts background jobs with Ctrl-C ignored, and all children would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# ---------------------------------------------------------------- which tests run
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --whole."""
+    parser.addoption(
+        "--whole",
+        action="store_true",
+        help="run every combination of parameters, not only so many that every two values meet, "
+        "and what exercises another library's classes only",
+    )
+
+
+@pytest.hookimpl(trylast=True)  # after -k and -m have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only --whole runs."""
+    if config.getoption("whole"):
+        return
+    named = tuple(argument for argument in config.args if "::" in argument)
+    candidates = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("peer") is None or item.nodeid.endswith(named):
+            candidates[item.nodeid.partition("[")[0]].append(item)
+    kept = {item.nodeid for test in candidates.values() for item in _where_every_pair_meets(test)}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
+
+
+def _where_every_pair_meets(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Choose from the items of one test function.
+
+    A list of parameters that one ``parametrize`` or fixture gives counts as one parameter.
+    """
+    if not hasattr(items[0], "callspec"):
+        return items
+    return [items[i] for i in every_pair([item.callspec._idlist for item in items])]
+
+
+# ---------------------------------------------------------------- what is left behind
+
+_GRACE_S = 30.0  # a worker that was told to leave may still be on its way out
 _POLL_S = 0.01
+
+_MULTIPROCESSINGS_FOLDER = "pymp-"  # where it keeps its sockets
+_SEMAPHORES = Path("/dev/shm")
 
 # Processes that serve later tests too. A worker that a fork server forked has the same command line
 # as the server, so only direct children count as servers.
@@ -33,14 +97,18 @@ class Holdings:
         children: Description of every living or unreaped descendant that is no server, by identity.
         servers: How the caller is connected to the fork servers and the resource tracker, by
             their identities.
+        threads: Description of every living thread, by identity.
         mappings: Shared mappings: anonymous ones, files, and named memory.
         descriptors: Open descriptors by what they point at, numbers of pipes and sockets left out.
+        files: Folders of multiprocessing's, except this process's own, and our named semaphores.
     """
 
     children: dict[tuple[int, float], str]
     servers: dict[tuple[int, float], str]
+    threads: dict[int, str]
     mappings: Counter[str]
     descriptors: Counter[str]
+    files: frozenset[str]
 
     @classmethod
     def now(cls) -> Holdings:
@@ -57,7 +125,15 @@ class Holdings:
                 servers[identity] = "socket" if ours else "pipe"
             else:
                 children[identity] = description
-        return cls(children, servers, _shared_mappings(), _open_descriptors())
+        threads = {id(thread): repr(thread) for thread in threading.enumerate()}
+        return cls(
+            children,
+            servers,
+            threads,
+            _shared_mappings(),
+            _open_descriptors(),
+            _files(),
+        )
 
     def gained_since(self, before: Holdings) -> list[str]:
         """Describe everything held now that was not held before."""
@@ -72,8 +148,10 @@ class Holdings:
                 for key, text in self.children.items()
                 if key not in before.children
             ),
+            *(f"thread: {text}" for key, text in self.threads.items() if key not in before.threads),
             *(f"shared mapping: {name}" for name in (self.mappings - before.mappings).elements()),
             *(f"descriptor: {target}" for target in (+descriptors).elements()),
+            *(f"file: {path}" for path in sorted(self.files - before.files)),
         ]
 
 
@@ -124,6 +202,33 @@ def _open_descriptors() -> Counter[str]:
     return targets
 
 
+def _files() -> frozenset[str]:
+    """List folders of multiprocessing's and semaphores that have our name."""
+    own = current_process()._config.get("tempdir")  # removed when this process ends
+    folders = Path(tempfile.gettempdir()).glob(f"{_MULTIPROCESSINGS_FOLDER}*")
+    semaphores = [path for path in _SEMAPHORES.glob("sem.*rookery*") if not _is_anothers(path.name)]
+    return frozenset(map(str, [*folders, *semaphores])) - {str(own)}
+
+
+def _is_anothers(name: str) -> bool:
+    """Whether a living process that is not this one gave the name, which has a pid in it."""
+    pid = re.search(r"rookery-(\d+)", name)
+    return pid is not None and int(pid[1]) != os.getpid() and psutil.pid_exists(int(pid[1]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folder_for_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give this run a temporary folder of its own, so that nobody else's files are blamed on it."""
+    tmp_path_factory.getbasetemp()  # stays where it is, for its files are kept for some time
+    folder = tempfile.mkdtemp(prefix="rk-")  # short, for sockets in it have names of bounded length
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
+    # After multiprocessing has removed what it keeps in there.
+    Finalize(None, shutil.rmtree, (folder, True), exitpriority=-1000)
+
+
 def _gained_for_good(before: Holdings) -> list[str]:
     """Describe what is still held after garbage collection and a moment of patience."""
     deadline = time.monotonic() + _GRACE_S
@@ -138,7 +243,7 @@ def _gained_for_good(before: Holdings) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Fail a test that leaves a process, a shared mapping or a descriptor behind."""
+    """Fail a test that leaves anything behind."""
     before = Holdings.now()
     yield
     gained = _gained_for_good(before)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from _multiprocessing import sem_unlink
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,11 @@ linux_only = pytest.mark.skipif(
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     """Run a test file under this suite's conftest, in a process of its own."""
-    text = Path(__file__).with_name("conftest.py").read_text()
-    pytester.makeconftest(text.replace("_GRACE_S = 5.0", "_GRACE_S = 0.5"))
+    folder = Path(__file__).parent
+    text = (folder / "conftest.py").read_text()
+    assert "_GRACE_S = 30.0" in text
+    pytester.makeconftest(text.replace("_GRACE_S = 30.0", "_GRACE_S = 0.5"))
+    pytester.makepyfile(pairs=(folder / "pairs.py").read_text())
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     monkeypatch.delenv("CI", raising=False)  # there pytest repeats failures in its summary
 
@@ -97,6 +102,72 @@ def test_a_leaked_shared_mapping_is_named(run):
     result = run("import mmap\nkept = []\ndef test_leak(): kept.append(mmap.mmap(-1, 4096))")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*shared mapping: /dev/zero (deleted)"])
+
+
+def test_a_thread_that_goes_on_is_named(run):
+    result = run(
+        """
+        import threading
+        is_over = threading.Event()
+        def test_leak():
+            threading.Thread(target=is_over.wait, name="straggler").start()
+        def test_clean():
+            is_over.set()
+        """
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*thread: <Thread(straggler*"])
+
+
+def test_a_folder_of_a_killed_programs_fork_server_is_named(run):
+    result = run(
+        """
+        import os, signal, subprocess, sys
+        def test_leak():
+            code = (
+                "import os, signal\\n"
+                "from multiprocessing import forkserver\\n"
+                "forkserver.ensure_running()\\n"
+                "os.kill(os.getpid(), signal.SIGKILL)"
+            )
+            assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+        def test_clean():
+            from multiprocessing import forkserver
+            forkserver.ensure_running()
+        """
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*file: */pymp-*"])
+
+
+@linux_only
+def test_a_named_semaphore_of_ours_is_named(run):
+    result = run(
+        """
+        import os
+        from _multiprocessing import SemLock, sem_unlink
+        name = f"/rookery-{os.getpid()}-leaked"
+        def test_leak(): SemLock(1, 0, 1, name, False)
+        def test_clean(): sem_unlink(name)
+        """
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*file: /dev/shm/sem.rookery-*-leaked"])
+
+
+@linux_only
+def test_a_named_semaphore_of_another_program_is_no_leak(run):
+    name = f"/rookery-{os.getpid()}-anothers"  # this process is not the one whose tests run
+    try:
+        result = run(
+            f"""
+            from _multiprocessing import SemLock
+            def test_clean(): SemLock(1, 0, 1, {name!r}, False)
+            """
+        )
+    finally:
+        sem_unlink(name)
+    result.assert_outcomes(passed=1)
 
 
 @linux_only

@@ -14,6 +14,8 @@ from pathlib import Path
 import gymnasium as gym
 import psutil
 import pytest
+from patience import PATIENCE_S
+from programs import started_program
 
 from rookery.cli import main
 
@@ -213,6 +215,13 @@ def test_help_names_every_setting(capsys, algorithm):
         assert "--" + field.name.replace("_", "-") in text
 
 
+def _await_content(file: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (file.exists() and file.stat().st_size):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
@@ -221,25 +230,21 @@ def test_help_names_every_setting(capsys, algorithm):
 def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
     tmp_path: Path, number, code, word, capsys
 ):
-    command = [sys.executable, "-m", "rookery", "train", "ppo", "CartPole-v1"]
-    options = ["--total-steps", "1000000000", "--run-dir", str(tmp_path), "--backend", "process"]
-    process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    metrics = tmp_path / "metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    run_dir = tmp_path / "run"
+    command = ["-m", "rookery", "train", "ppo", "CartPole-v1"]
+    options = ["--total-steps", "1000000000", "--run-dir", str(run_dir), "--backend", "process"]
+    metrics = run_dir / "metrics.jsonl"
+    with started_program([*command, *options], tmp_path) as process:
+        _await_content(metrics, process)
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, err
     assert "Traceback" not in err
     assert f"rookery: {word} after" in err
-    assert (tmp_path / "checkpoint.pt").exists()
+    assert (run_dir / "checkpoint.pt").exists()
     assert out == ""
     steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
-    assert main(["train", "--resume", str(tmp_path), "--total-steps", str(steps + 1)]) == 0
+    assert main(["train", "--resume", str(run_dir), "--total-steps", str(steps + 1)]) == 0
     assert _last_json(capsys.readouterr().out)["steps"] == steps + 1024
 
 
@@ -247,28 +252,22 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
 )
 def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsys):
-    options = ["--total-steps", "1000000000", "--run-dir", str(tmp_path), "--num-workers", "2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rookery", "train", "impala", "CartPole-v1", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    metrics = tmp_path / "metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) >= 2
-    os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    run_dir = tmp_path / "run"
+    options = ["--total-steps", "1000000000", "--run-dir", str(run_dir), "--num-workers", "2"]
+    command = ["-m", "rookery", "train", "impala", "CartPole-v1"]
+    metrics = run_dir / "metrics.jsonl"
+    with started_program([*command, *options], tmp_path) as process:
+        _await_content(metrics, process)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) >= 2
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, err
     assert "Traceback" not in err and out == ""
-    _, alive = psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
     assert alive == []
     steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
-    assert main(["train", "--resume", str(tmp_path), "--total-steps", str(steps + 1)]) == 0
+    assert main(["train", "--resume", str(run_dir), "--total-steps", str(steps + 1)]) == 0
     captured = capsys.readouterr()
     assert _last_json(captured.out)["steps"] > steps
     assert "they start new episodes" in captured.err

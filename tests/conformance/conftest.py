@@ -10,11 +10,11 @@ import gymnasium as gym
 import pytest
 from contract_carriers import (
     CARRIERS,
-    GYMNASIUM,
     OURS,
     WITH_ASYNC_CALLS,
     WITH_WORKERS,
     Open,
+    params,
     scripted,
 )
 
@@ -40,19 +40,19 @@ def _opener(name: str) -> Iterator[Open]:
         opened.pop().close()
 
 
-@pytest.fixture(params=list(CARRIERS))
+@pytest.fixture(params=params(CARRIERS))
 def open_any(request: pytest.FixtureRequest, gymnasiums_arena: None) -> Iterator[Open]:
     """Opens Gymnasium's and rookery's vector envs."""
     yield from _opener(request.param)
 
 
-@pytest.fixture(params=WITH_ASYNC_CALLS)
+@pytest.fixture(params=params(WITH_ASYNC_CALLS))
 def open_async(request: pytest.FixtureRequest, gymnasiums_arena: None) -> Iterator[Open]:
     """Opens the vector envs that have ``step_async`` and ``step_wait``."""
     yield from _opener(request.param)
 
 
-@pytest.fixture(params=WITH_WORKERS)
+@pytest.fixture(params=params(WITH_WORKERS))
 def open_workers(request: pytest.FixtureRequest, gymnasiums_arena: None) -> Iterator[Open]:
     """Opens the vector envs that have worker processes."""
     yield from _opener(request.param)
@@ -61,10 +61,4 @@ def open_workers(request: pytest.FixtureRequest, gymnasiums_arena: None) -> Iter
 @pytest.fixture(params=list(OURS))
 def open_ours(request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens rookery's vector envs."""
-    yield from _opener(request.param)
-
-
-@pytest.fixture(params=list(GYMNASIUM))
-def open_gymnasiums(request: pytest.FixtureRequest, gymnasiums_arena: None) -> Iterator[Open]:
-    """Opens Gymnasium's vector envs."""
     yield from _opener(request.param)

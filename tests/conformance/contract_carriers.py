@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import carriers
 import gymnasium as gym
 import numpy as np
+import pytest
 from contract_envs import Scripted
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -31,16 +33,24 @@ def _open_async(env_fns: Any, **options: Any) -> AsyncVectorEnv[Any, Any]:
 
 GYMNASIUM: dict[str, Carrier] = {"SyncVectorEnv": SyncVectorEnv, "AsyncVectorEnv": _open_async}
 OURS: dict[str, Carrier] = {
-    "serial": rookery.SerialVectorEnv,
-    "process": partial(rookery.ProcessVectorEnv, num_workers=2),
-    "caller-steps": partial(rookery.ProcessVectorEnv, num_workers=1, caller_steps=True),
+    name: partial(rookery.make_vec, **carrier.options)
+    for name, carrier in carriers.CARRIERS.items()
 }
 CARRIERS = {**GYMNASIUM, **OURS}
 WITH_ASYNC_CALLS = [name for name in CARRIERS if name != "SyncVectorEnv"]
-WITH_WORKERS = ["AsyncVectorEnv", "process", "caller-steps"]
+WITH_WORKERS = [
+    "AsyncVectorEnv",
+    *(name for name, carrier in carriers.CARRIERS.items() if carrier.has_workers),
+]
 MODES = {mode.name.lower(): mode for mode in AutoresetMode}
 
 NUM_ENVS = 3
+
+
+def params(names: Iterable[str]) -> list[Any]:
+    """Parameters of a test; Gymnasium's own classes are tried with --whole only."""
+    peer = pytest.mark.peer
+    return [pytest.param(name, marks=peer) if name in GYMNASIUM else name for name in names]
 
 
 def scripted(num_envs: int = NUM_ENVS, **options: Any) -> list[Callable[[], Any]]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from contract_carriers import NUM_ENVS, Open, cues, scripted
 from contract_envs import Cue
+from patience import PATIENCE_S
 
 import rookery
 
@@ -136,7 +137,7 @@ def test_a_time_out_that_is_long_enough_changes_nothing(open_async: Open, call: 
     venv = open_async()
     venv.reset()
     BEGIN[call](venv)
-    assert WAIT[call](venv, timeout=60.0) is not None
+    assert WAIT[call](venv, timeout=PATIENCE_S) is not None
 
 
 # ---------------------------------------------------------------- closing
@@ -172,12 +173,16 @@ def test_a_closed_env_refuses_both_parts_of_every_call(open_async: Open, call: s
 
 @CLOSES_BUSY
 @pytest.mark.parametrize("call", list(BEGIN))
-def test_closing_while_a_call_is_under_way_waits_for_it(open_async: Open, call: str) -> None:
-    venv = open_async()
+def test_closing_while_a_call_is_under_way_waits_for_it(
+    open_async: Open, call: str, tmp_path: Path
+) -> None:
+    venv = open_async([partial(Leaving, tmp_path / str(i)) for i in range(NUM_ENVS)])
     venv.reset()
     BEGIN[call](venv)
     venv.close()
     assert venv.closed
+    assert {path.read_text() for path in tmp_path.iterdir()} == {call}
+    assert len(list(tmp_path.iterdir())) == NUM_ENVS
 
 
 @CLOSES_BUSY
@@ -207,20 +212,28 @@ def test_every_env_is_closed(open_any: Open, tmp_path: Path) -> None:
 
 
 class Leaving(gym.Env[Any, Any]):
-    """Leaves a file behind when it is closed after its reset."""
+    """Notes in a file, when it is closed after its first reset, what it was asked for last."""
 
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._was_reset = False
+        self._last = ""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._was_reset = True
+        self._last = "first reset" if not self._last else "reset"
         return np.zeros(1, np.float32), {}
 
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._last = "step"
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def add(self, a: int, b: int = 0) -> int:
+        self._last = "call"
+        return a + b
+
     def close(self) -> None:
-        if self._was_reset:
-            self._path.touch()
+        if self._last:
+            self._path.write_text(self._last)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 import pytest
+from carriers import VARIANTS
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from trajectories import NUM_ENVS, SOURCES, assert_same, env_fn, run
 
@@ -15,23 +17,6 @@ import rookery
 
 NUM_STEPS = 200
 NUM_STEPS_OF = {"Free": 50}  # its spaces take long to sample from
-
-CARRIERS: dict[str, dict[str, Any]] = {
-    "serial": {"backend": "serial"},
-    **{
-        f"{method}-{workers}": {
-            "backend": "process",
-            "num_workers": workers,
-            "start_method": method,
-        }
-        for method in ("forkserver", "spawn", "fork")
-        for workers in (1, 2, 3)
-    },
-    "caller-steps": {"backend": "process", "num_workers": 1, "caller_steps": True},
-    "caller-steps-2": {"backend": "process", "num_workers": 2, "caller_steps": True},
-    "isolated": {"isolate": True},
-    "auto": {"backend": "auto"},
-}
 
 
 class Copies(gym.Wrapper[Any, Any, Any, Any]):
@@ -57,15 +42,36 @@ def reference(name: str, mode: AutoresetMode) -> list[Any]:
         venv.close()
 
 
+def assert_ran_as_asked(venv: rookery.VectorEnv, carrier: str) -> None:
+    """Check that the envs live where the carrier's options, or what "auto" chose, say."""
+    asked = VARIANTS[carrier].options
+    if venv.choice is None:
+        assert asked.get("backend") != "auto"
+        num_workers = NUM_ENVS if "isolate" in asked else asked.get("num_workers", 0)
+        caller_steps = asked.get("caller_steps", not num_workers)
+    else:
+        assert asked == {"backend": "auto"}
+        num_workers, caller_steps = venv.choice.num_workers, venv.choice.caller_steps
+        assert (venv.choice.backend == "serial") == (num_workers == 0)
+    homes = set(venv.apply(_process_id))
+    assert (os.getpid() in homes) == (caller_steps or not num_workers)
+    assert homes - {os.getpid()} == set(venv.pids) and len(venv.pids) == num_workers
+
+
+def _process_id(env: gym.Env[Any, Any]) -> int:
+    return os.getpid()
+
+
 @pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize("carrier", list(VARIANTS))
 @pytest.mark.parametrize("name", list(SOURCES))
 def test_a_carrier_equals_gymnasiums_sync_vector_env(
     name: str, carrier: str, mode: AutoresetMode, copy: bool
 ) -> None:
     with rookery.make_vec(
-        SOURCES[name], NUM_ENVS, autoreset_mode=mode, copy=copy, **CARRIERS[carrier]
+        SOURCES[name], NUM_ENVS, autoreset_mode=mode, copy=copy, **VARIANTS[carrier].options
     ) as venv:
         actual = run(venv, NUM_STEPS_OF.get(name, NUM_STEPS))
+        assert_ran_as_asked(venv, carrier)
     assert_same(actual, reference(name, mode))

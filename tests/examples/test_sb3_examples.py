@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S
+from programs import started_program
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would fight over a busy machine
@@ -32,18 +34,13 @@ def test_an_example_trains_and_says_how_well(script: str, options: list[str]) ->
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_ctrl_c_while_it_learns_leaves_no_process(start_method: str) -> None:
+def test_ctrl_c_while_it_learns_leaves_no_process(start_method: str, tmp_path: Path) -> None:
     options = ["--backend", "process", "--start-method", start_method, "--num-envs", "2"]
-    with subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "sb3_ppo.py"), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as script:
-        assert script.stdout is not None
+    command = [str(EXAMPLES / "sb3_ppo.py"), *options]
+    with started_program(command, tmp_path) as script:
         assert "process" in script.stdout.readline()
         children = psutil.Process(script.pid).children(recursive=True)
         script.send_signal(signal.SIGINT)
-        assert script.wait(timeout=60) != 0
+        assert script.wait(timeout=PATIENCE_S) != 0
     assert len(children) >= 2
-    assert psutil.wait_procs(children, timeout=30)[1] == []
+    assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == []

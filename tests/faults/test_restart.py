@@ -6,26 +6,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import DEADLINE_S
+from stuck import Stuck
 
 import rookery
 from rookery import FaultPolicy, seeding
-from rookery.testing import Fault, Faulty
+from rookery.testing import Fault
 
 FAULTS = [Fault.RAISE, Fault.KILL, Fault.EXIT, Fault.SEGFAULT, Fault.HANG, Fault.WRONG_SHAPE]
-POLICY = FaultPolicy("restart", step_timeout_s=0.4, reset_timeout_s=0.4)
+POLICY = FaultPolicy("restart", step_timeout_s=DEADLINE_S)
 
 
 def _make(policy: FaultPolicy = POLICY, **options: Any) -> rookery.VectorEnv:
     options = {"num_workers": 2, **options}
-    return rookery.make_vec(Faulty, 4, backend="process", faults=policy, **options)
+    return rookery.make_vec(Stuck, 4, backend="process", faults=policy, **options)
 
 
 def _counts(obs: Any) -> list[float]:
     return [float(count) for count in obs[:, 0]]
 
 
-@pytest.mark.parametrize("copy", [True, False])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "copy"),
+    [*((fault, True) for fault in FAULTS), (Fault.RAISE, False), (Fault.KILL, False)],
+)
 def test_next_step_returns_the_last_observation_now_and_the_reset_next(
     fault: Fault, copy: bool
 ) -> None:
@@ -40,7 +44,7 @@ def test_next_step_returns_the_last_observation_now_and_the_reset_next(
         assert info["_fault"].tolist() == [False, False, True, True]
         assert info["fault"]["env_ids"][2] == (2, 3)
         assert info["fault"]["attempt"].tolist() == [0, 0, 1, 1]
-        assert "Faulty" in info["fault"]["cause"][3]
+        assert "Stuck" in info["fault"]["cause"][3]
         obs, reward, terminated, truncated, info = venv.step(np.zeros(4, int))
         assert _counts(obs) == [3, 3, 0, 0]
         assert reward.tolist() == [1, 1, 0, 0]

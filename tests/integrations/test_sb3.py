@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from carriers import CARRIERS
 from sb3_envs import (
     Compiled,
     DictWalk,
@@ -30,11 +31,6 @@ import rookery
 from rookery.integrations.sb3 import RookeryVecEnv
 from rookery.testing import Fault, Faulty
 
-CARRIERS: dict[str, dict[str, Any]] = {
-    "serial": {"backend": "serial"},
-    "process": {"backend": "process", "num_workers": 2},
-    "caller-steps": {"backend": "process", "num_workers": 1, "caller_steps": True},
-}
 NUM_ENVS = 3
 STEPS = 12
 
@@ -46,7 +42,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[RookeryVecEnv] = []
 
     def make_one(*env_fns: Callable[[], Any], **options: Any) -> RookeryVecEnv:
-        carrier = CARRIERS[request.param]
+        carrier = CARRIERS[request.param].options
         made.append(RookeryVecEnv(env_fns or [Walk] * NUM_ENVS, **carrier, **options))
         return made[-1]
 
@@ -103,7 +99,7 @@ def test_trajectories_equal_those_of_dummy_vec_env(make: Make, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["cart-pole", "truncated", "dict"])
 def test_trajectories_equal_those_of_subproc_vec_env(name: str) -> None:
-    ours = _trajectory(RookeryVecEnv(ENV_FNS[name], **CARRIERS["process"]))
+    ours = _trajectory(RookeryVecEnv(ENV_FNS[name], **CARRIERS["process"].options))
     theirs = _trajectory(SubprocVecEnv(ENV_FNS[name]))
     for i, (obs, rewards, *rest) in enumerate(theirs[1:], 1):
         theirs[i] = (obs, rewards.astype(np.float32), *rest)

@@ -103,8 +103,21 @@ def test_vec_wrappers_give_what_they_give_on_dummy_vec_env(
     ours.close()
 
 
+@pytest.fixture
+def tame_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have tqdm start no thread; it would go on for ever, and forking beside it is warned of."""
+    tqdm = pytest.importorskip("tqdm").tqdm
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lock_of_progress_bars() -> None:
+    """Have tqdm make the lock that it keeps, before a test counts mappings."""
+    pytest.importorskip("tqdm").tqdm.get_lock()
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("moviepy"), reason="needs moviepy")
-def test_videos_are_recorded(make: Make, tmp_path: Path) -> None:
+def test_videos_are_recorded(make: Make, tmp_path: Path, tame_progress_bars: None) -> None:
     vec_env = VecVideoRecorder(make(), str(tmp_path), lambda step: step == 0, video_length=3)
     vec_env.reset()
     for _ in range(4):

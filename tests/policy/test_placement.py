@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from programs import output_of
 
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig
 from rookery.policy import make_policy, placement
@@ -155,10 +154,8 @@ def test_a_compiled_network_has_the_gradients_of_numpy():
         pytest.skip(str(error))
     # In a process of its own: the compiler keeps threads and caches of its own.
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    command = [sys.executable, "-c", _COMPARE]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=110)
-    assert done.returncode == 0, done.stderr
-    difference, name = json.loads(done.stdout.splitlines()[-1])
+    out = output_of(_COMPARE, env=environment)
+    difference, name = json.loads(out.splitlines()[-1])
     assert name == "TorchNetwork"
     assert difference < 1e-4
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from patience import PATIENCE_S
+from programs import started
 
 import rookery
 from rookery.testing import Fault, Faulty
@@ -21,7 +23,7 @@ class Launcher(Faulty):
 
     def __init__(self) -> None:
         super().__init__()
-        code = "import time; time.sleep(600)"
+        code = "import time; time.sleep(3600)"
         self.game = subprocess.Popen([sys.executable, "-c", code])
 
     @property
@@ -31,7 +33,7 @@ class Launcher(Faulty):
 
 def _gone(pids: tuple[int, ...]) -> bool:
     games = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    return not psutil.wait_procs(games, timeout=20)[1]
+    return not psutil.wait_procs(games, timeout=PATIENCE_S)[1]
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
@@ -53,19 +55,16 @@ def test_they_end_when_their_worker_is_killed() -> None:
 
 def test_they_end_when_the_caller_is_killed(tmp_path: Any) -> None:
     script = """
-import sys; sys.path.insert(0, FOLDER)
+import os, sys; sys.path[:0] = FOLDER, os.path.dirname(FOLDER)
 import rookery, time
 from test_grandchildren import Launcher
 venv = rookery.make_vec(Launcher, 2, backend="process", num_workers=2)
 print(*venv.get_attr("game_pid"), flush=True)
-time.sleep(600)
+time.sleep(3600)
 """
     script = script.replace("FOLDER", repr(os.path.dirname(__file__)))
-    caller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert caller.stdout is not None
-    pids = tuple(int(pid) for pid in caller.stdout.readline().split())
-    assert len(pids) == 2
-    caller.send_signal(signal.SIGKILL)
-    caller.wait()
-    caller.stdout.close()
+    with started(script, tmp_path) as caller:
+        pids = tuple(int(pid) for pid in caller.stdout.readline().split())
+        assert len(pids) == 2
+        caller.send_signal(signal.SIGKILL)
     assert _gone(pids)

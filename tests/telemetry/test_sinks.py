@@ -13,7 +13,7 @@ import pytest
 from rookery.telemetry.curve import draw_curve, running_mean
 from rookery.telemetry.jsonl import JSONLSink, read_jsonl
 from rookery.telemetry.tensorboard import TensorBoardSink
-from rookery.telemetry.terminal import PlainLines, terminal_sink
+from rookery.telemetry.terminal import PlainLines, ProgressBar, terminal_sink
 
 
 def test_jsonl_holds_one_object_per_update(tmp_path: Path):
@@ -56,12 +56,13 @@ def test_plain_lines_where_there_is_no_terminal():
     assert stream.getvalue() == "50/100 steps  return 7.0  1,234 steps/s\n"
 
 
-def test_a_progress_bar_where_there_is_one():
-    from rookery.telemetry.terminal import ProgressBar
-
+def test_a_progress_bar_where_there_is_one(monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "dumb")
     bar = ProgressBar(100)
-    bar.write(50, {"steps_per_second": 1.0})
+    bar.write(50, {"steps_per_second": 1234.0, "episode_return_mean": 7.0})
     bar.close()
+    shown = capsys.readouterr().err
+    assert "50%" in shown and "return 7.0" in shown and "1,234 steps/s" in shown
 
 
 def test_the_running_mean_starts_with_what_there_is():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from run_files import assert_same_run
 
 import rookery
 from rookery import PPOConfig
@@ -130,40 +131,28 @@ def test_every_algorithm_reports_where_its_time_goes(tmp_path: Path):
         assert row["env_s"] > 0.0 and row["learn_s"] > 0.0
 
 
-def test_videos_ask_for_what_they_need(tmp_path: Path):
-    try:
-        import moviepy  # noqa: F401
-    except ImportError:
-        with pytest.raises(rookery.MissingExtra, match="pip install moviepy"):
-            rookery.train("CartPole-v1", run_dir=tmp_path / "run", video_every=100)
-        assert not (tmp_path / "run").exists()
-    else:
-        pytest.skip("moviepy is installed")
+def test_videos_ask_for_what_they_need(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "moviepy", None)  # as if it was not installed
+    with pytest.raises(rookery.MissingExtra, match="pip install moviepy"):
+        rookery.train("CartPole-v1", run_dir=tmp_path / "run", video_every=100)
+    assert not (tmp_path / "run").exists()
 
 
-def test_an_episode_is_recorded_every_so_many_steps(tmp_path: Path, monkeypatch):
-    from rookery.policy import make_policy
-    from rookery.training import video
-    from rookery.training.source import EnvSource
-
-    recorded: list[tuple[str, str]] = []
-
-    class Recorder(gym.Wrapper):
-        """Stands in for Gymnasium's, which needs moviepy."""
-
-        def __init__(self, env, video_folder, episode_trigger, name_prefix, disable_logger):
-            super().__init__(env)
-            assert env.render_mode == "rgb_array" and episode_trigger(0) and disable_logger
-            recorded.append((name_prefix, video_folder))
-
-    monkeypatch.setattr(video.gym.wrappers, "RecordVideo", Recorder)
-    monkeypatch.setitem(__import__("sys").modules, "moviepy", object())
-    recorder = video.VideoRecorder(EnvSource("CartPole-v1"), 100, tmp_path / "videos", seed=0)
-    env = gym.make("CartPole-v1")
-    policy = make_policy(env.observation_space, env.action_space)
-    before = policy.rng.bit_generator.state
-    for steps in (64, 128, 192, 256, 700):
-        recorder.maybe_record(steps, policy)
-    assert [name for name, _ in recorded] == ["step-128", "step-256", "step-700"]
-    assert recorded[0][1] == str(tmp_path / "videos")
-    assert policy.rng.bit_generator.state == before
+def test_an_episode_is_recorded_every_so_many_steps_and_training_is_the_same(tmp_path: Path):
+    cv2 = pytest.importorskip("cv2")
+    pytest.importorskip("moviepy")
+    config = PPOConfig(num_steps=16, num_epochs=1)
+    for name, every in (("with", 100), ("without", 0)):
+        rookery.train(
+            "CartPole-v1", config, total_steps=256, num_envs=2, run_dir=tmp_path / name,
+            backend="serial", eval_episodes=0, video_every=every,
+        )  # fmt: skip
+    files = sorted((tmp_path / "with" / "videos").iterdir())
+    assert [file.name.partition("-episode")[0] for file in files] == ["step-128", "step-224"]
+    for file in files:
+        video = cv2.VideoCapture(str(file))
+        frames = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
+        is_read, frame = video.read()
+        video.release()
+        assert frames > 5 and is_read and frame.std() > 0
+    assert_same_run(tmp_path / "with", tmp_path / "without")

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from run_files import assert_equal, assert_same_run
 from training_envs import Corridor, Match, SignalAt, Unpicklable
 
 import rookery
@@ -52,28 +53,6 @@ def _interrupted(run_dir: Path, env: Any, config: Any, step: int = 150, **option
         _train(run_dir, env, config, wrappers=wrappers, **options)
 
 
-def _assert_equal(a: Any, b: Any, path: str = "") -> None:
-    """Compare plain data exactly, and name where it differs."""
-    if isinstance(a, dict):
-        assert a.keys() == b.keys(), path
-        for key in a:
-            _assert_equal(a[key], b[key], f"{path}.{key}")
-    elif isinstance(a, list):
-        assert len(a) == len(b), path
-        for k, (x, y) in enumerate(zip(a, b, strict=True)):
-            _assert_equal(x, y, f"{path}[{k}]")
-    else:
-        np.testing.assert_array_equal(a, b, err_msg=path)
-
-
-def _assert_same_run(one: Path, other: Path) -> None:
-    states = [load_checkpoint(path / "checkpoint.pt") for path in (one, other)]
-    for state in states:
-        for name in ("seconds", "saves", "companions"):
-            del state[name]
-    _assert_equal(*states)
-
-
 @pytest.mark.parametrize("algo", RUNS)
 def test_a_run_of_two_halves_equals_the_whole_bit_for_bit(tmp_path: Path, algo: str):
     env, config = RUNS[algo]
@@ -83,11 +62,11 @@ def test_a_run_of_two_halves_equals_the_whole_bit_for_bit(tmp_path: Path, algo: 
     assert 0 < halfway["steps"] < 960
     result = rookery.resume(tmp_path / "halves")
     assert result.steps == load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["steps"]
-    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+    assert_same_run(tmp_path / "whole", tmp_path / "halves")
     replays = [sorted((tmp_path / n / "resume").glob("replay-*")) for n in ("whole", "halves")]
     assert [len(files) for files in replays] == [int(algo in ("dqn", "sac"))] * 2
     for files in zip(*replays, strict=True):
-        _assert_equal(*(load_checkpoint(file) for file in files))
+        assert_equal(*(load_checkpoint(file) for file in files))
 
 
 @pytest.mark.parametrize("step", [1, 32, 33, 64])
@@ -96,7 +75,7 @@ def test_the_moment_of_the_interruption_changes_nothing(tmp_path: Path, step: in
     _train(tmp_path / "whole", env, config, wrappers=[SignalAt], total_steps=288)
     _interrupted(tmp_path / "parts", env, config, step, total_steps=288)
     rookery.resume(tmp_path / "parts")
-    _assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
 def test_envs_in_worker_processes_go_on_too(tmp_path: Path, monkeypatch):
@@ -115,7 +94,7 @@ def test_envs_in_worker_processes_go_on_too(tmp_path: Path, monkeypatch):
         _train(tmp_path / "halves", env, config, **options)
     assert load_checkpoint(tmp_path / "halves" / "checkpoint.pt")["steps"] == 384
     rookery.resume(tmp_path / "halves")
-    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+    assert_same_run(tmp_path / "whole", tmp_path / "halves")
 
 
 def test_an_env_that_offers_its_state_is_asked_for_it(tmp_path: Path):
@@ -123,7 +102,7 @@ def test_an_env_that_offers_its_state_is_asked_for_it(tmp_path: Path):
     _train(tmp_path / "whole", Corridor, config, wrappers=[SignalAt])
     _interrupted(tmp_path / "halves", Corridor, config)
     rookery.resume(tmp_path / "halves")
-    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+    assert_same_run(tmp_path / "whole", tmp_path / "halves")
 
 
 def test_dict_observations_go_on_amid_a_rollout(tmp_path: Path):
@@ -131,7 +110,7 @@ def test_dict_observations_go_on_amid_a_rollout(tmp_path: Path):
     _train(tmp_path / "whole", Match, config, wrappers=[SignalAt])
     _interrupted(tmp_path / "halves", Match, config)
     rookery.resume(tmp_path / "halves")
-    _assert_same_run(tmp_path / "whole", tmp_path / "halves")
+    assert_same_run(tmp_path / "whole", tmp_path / "halves")
 
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
@@ -246,7 +225,7 @@ def test_a_torn_save_leaves_the_one_before_it_whole(tmp_path: Path, monkeypatch)
     with pytest.raises(OSError, match="disk full"):
         rookery.resume(tmp_path)
     monkeypatch.undo()
-    _assert_equal(load_checkpoint(tmp_path / "checkpoint.pt"), before)
+    assert_equal(load_checkpoint(tmp_path / "checkpoint.pt"), before)
     assert rookery.resume(tmp_path).steps == 960
 
 

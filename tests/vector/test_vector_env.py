@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
+from carriers import CARRIERS
 from gymnasium.vector import AutoresetMode
 
 import rookery
 from rookery.testing import Fault, Faulty, OddError
 
-CARRIERS: dict[str, dict[str, Any]] = {
-    "serial": {"backend": "serial"},
-    "process": {"backend": "process", "num_workers": 2},
-    "caller-steps": {"backend": "process", "num_workers": 1, "caller_steps": True},
-}
 NUM_ENVS = 3
 
 Make = Callable[..., rookery.VectorEnv]
@@ -30,7 +29,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[rookery.VectorEnv] = []
 
     def make_one(env: Any = Faulty, num_envs: int | None = NUM_ENVS, **options: Any) -> Any:
-        made.append(rookery.make_vec(env, num_envs, **CARRIERS[request.param], **options))
+        made.append(rookery.make_vec(env, num_envs, **CARRIERS[request.param].options, **options))
         return made[-1]
 
     yield make_one
@@ -285,11 +284,28 @@ class _Bounded(gym.Env[Any, Any]):
         self.observation_space = gym.spaces.Box(0, high, (1,), np.float32)
 
 
-def test_a_vector_env_that_is_dropped_cleans_up_after_itself(make: Make) -> None:
-    venv = rookery.make_vec(Faulty, 2, backend="process")
+@pytest.mark.parametrize("carrier", list(CARRIERS))
+def test_a_vector_env_that_is_dropped_cleans_up_after_itself(carrier: str, tmp_path: Path) -> None:
+    venv = rookery.make_vec(partial(Noting, tmp_path), 2, **CARRIERS[carrier].options)
     venv.reset()
+    pids = venv.pids
+    assert bool(pids) == CARRIERS[carrier].has_workers
     del venv
     gc.collect()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 2
+
+
+class Noting(Faulty):
+    """Adds a letter to its process's file when it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._file = folder / f"{os.getpid()}-{id(self)}"
+
+    def close(self) -> None:
+        with self._file.open("a") as file:
+            file.write("x")
 
 
 def test_a_caller_that_leaves_in_the_middle_cleans_up(make: Make) -> None:

@@ -75,11 +75,12 @@ def test_after_a_late_yield_the_next_waits_block_at_once(
     def late() -> None:
         yields.append(1)
         time.sleep(2 * doorbell._LATE_YIELD_S)
+        bell.ring()
 
     monkeypatch.setattr(doorbell, "_company", doorbell._Company())
     monkeypatch.setattr(doorbell, "_yield_core", late)
-    for _ in range(2):
-        bell.wait(_alive, time.perf_counter() + 0.001)
+    assert bell.wait(_alive)
+    assert not bell.wait(_alive, time.perf_counter() + 0.001)
     assert len(yields) == 1
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from rookery import ConfigError
 from rookery.worker.launch import resolve_start_method
@@ -55,7 +56,7 @@ def _run(arguments: list[str], **options: object) -> str:
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
         **options,
     )

@@ -1,0 +1,48 @@
+"""The carriers of rookery, as options of ``make_vec``. A new one is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """One way to run envs.
+
+    Attributes:
+        options: what ``make_vec`` is told.
+        has_workers: whether envs live in other processes, all of them or some.
+    """
+
+    options: Mapping[str, Any]
+    has_workers: bool = False
+
+
+_PROCESS = MappingProxyType({"backend": "process"})
+
+# Every contract that a vector env has is checked on each of these.
+CARRIERS = {
+    "serial": Carrier({"backend": "serial"}),
+    "process": Carrier({**_PROCESS, "num_workers": 2}, has_workers=True),
+    "caller-steps": Carrier({**_PROCESS, "num_workers": 1, "caller_steps": True}, has_workers=True),
+}
+
+# Where the way that workers start and divide the envs could matter too.
+VARIANTS = {
+    **CARRIERS,
+    **{
+        f"{method}-{workers}": Carrier(
+            {**_PROCESS, "num_workers": workers, "start_method": method}, has_workers=True
+        )
+        for method in ("forkserver", "spawn", "fork")
+        for workers in (1, 2, 3)
+    },
+    "caller-steps-2": Carrier(
+        {**_PROCESS, "num_workers": 2, "caller_steps": True}, has_workers=True
+    ),
+    "isolated": Carrier({"isolate": True}, has_workers=True),
+    "auto": Carrier({"backend": "auto"}),
+}

@@ -1,0 +1,34 @@
+"""Envs that people train on, of other packages, equal SyncVectorEnv bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from carriers import CARRIERS
+from gymnasium.vector import SyncVectorEnv
+from trajectories import assert_same, run
+
+import rookery
+
+NUM_STEPS = 25
+ENVS: dict[str, dict[str, Any]] = {
+    "ale_py:ALE/Pong-v5": {"frameskip": 4},
+    "minigrid:MiniGrid-DoorKey-5x5-v0": {},
+    "HalfCheetah-v5": {},
+    "LunarLander-v3": {},
+    "CarRacing-v3": {"continuous": False},
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize("name", list(ENVS))
+def test_a_real_env_is_as_over_gymnasium(name: str, carrier: str) -> None:
+    kwargs = ENVS[name]
+    plain = SyncVectorEnv([lambda: gym.make(name, **kwargs)] * 2)
+    expected = run(plain, NUM_STEPS)
+    plain.close()
+    with rookery.make_vec(name, 2, env_kwargs=kwargs, **CARRIERS[carrier].options) as venv:
+        assert_same(run(venv, NUM_STEPS), expected)

@@ -1,0 +1,159 @@
+"""Files of a run that were cut off, overwritten or are another run's are refused by their name."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import rookery
+from rookery import A2CConfig, DQNConfig, PPOConfig
+
+PPO = PPOConfig(num_steps=16, num_epochs=1)
+DQN = DQNConfig(warmup_steps=32, batch_size=16)
+READERS: dict[str, Callable[[Path], object]] = {
+    "resume": lambda path: rookery.resume(path, total_steps=256),
+    "evaluate": lambda path: rookery.evaluate(path, episodes=2),
+}
+RAW = "an error that names neither the file nor the way out is raised"
+
+
+def _train(folder: Path, algo: object = PPO, env: str = "CartPole-v1") -> Path:
+    options = {"total_steps": 128, "num_envs": 2, "backend": "serial", "eval_episodes": 0}
+    rookery.train(env, algo, run_dir=folder, **options)
+    return folder
+
+
+def _defect(*values: object, reason: str) -> object:
+    return pytest.param(*values, marks=pytest.mark.xfail(strict=True, reason=reason))
+
+
+def _assert_refused(read: Callable[[Path], object], folder: Path, damaged: Path) -> None:
+    """Check that the error names the file, and that nothing was changed."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(rookery.ConfigError, match=damaged.name.replace(".", r"\.")):
+        read(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.02, 0.5, 0.95, 0.999])
+@pytest.mark.parametrize("reader", list(READERS))
+def test_a_checkpoint_that_was_cut_off_is_refused(tmp_path: Path, reader: str, kept: float) -> None:
+    checkpoint = _train(tmp_path) / "checkpoint.pt"
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(content[: int(kept * len(content))])
+    _assert_refused(READERS[reader], tmp_path, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("content", "reader"),
+    [
+        _defect(content, reader, reason=RAW)
+        for content in ({"weights": [1, 2]}, [1, 2, 3], torch.zeros(3))
+        for reader in READERS
+    ],
+    ids=str,
+)
+def test_a_file_of_torchs_that_is_no_checkpoint_is_refused(
+    tmp_path: Path, content: object, reader: str
+) -> None:
+    checkpoint = _train(tmp_path) / "checkpoint.pt"
+    torch.save(content, checkpoint)
+    _assert_refused(READERS[reader], tmp_path, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "reader"),
+    [
+        _defect(algo, env, reader, reason=RAW)
+        for algo, env in (
+            (PPO, "Acrobot-v1"),
+            (PPOConfig(num_steps=16, num_epochs=1, hidden_sizes=(8,)), "CartPole-v1"),
+            (DQN, "CartPole-v1"),
+        )
+        for reader in READERS
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused(
+    tmp_path: Path, algo: object, env: str, reader: str
+) -> None:
+    checkpoint = _train(tmp_path / "run") / "checkpoint.pt"
+    checkpoint.write_bytes((_train(tmp_path / "other", algo, env) / "checkpoint.pt").read_bytes())
+    _assert_refused(READERS[reader], tmp_path / "run", checkpoint)
+
+
+@pytest.mark.parametrize("reader", [_defect("resume", reason=RAW), "evaluate"])
+def test_the_optimiser_of_another_algorithm_matters_to_resuming_only(
+    tmp_path: Path, reader: str
+) -> None:
+    checkpoint = _train(tmp_path / "run") / "checkpoint.pt"
+    other = _train(tmp_path / "other", A2CConfig(num_steps=16)) / "checkpoint.pt"
+    checkpoint.write_bytes(other.read_bytes())
+    if reader == "evaluate":
+        assert rookery.evaluate(tmp_path / "run", episodes=2).episodes == 2
+    else:
+        _assert_refused(READERS[reader], tmp_path / "run", checkpoint)
+
+
+@pytest.mark.parametrize("reader", list(READERS))
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"algo": "ppo"',
+        "",
+        _defect("[]", reason=RAW),
+        _defect("{}", reason=RAW),
+        _defect('{"algo": "sarsa"}', reason=RAW),
+    ],
+)
+def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, reader: str) -> None:
+    config = _train(tmp_path) / "config.json"
+    config.write_text(text)
+    _assert_refused(READERS[reader], tmp_path, config)
+
+
+@pytest.mark.parametrize("reader", [_defect(name, reason=RAW) for name in READERS])
+def test_a_config_with_a_setting_of_another_version_is_refused_by_its_name(
+    tmp_path: Path, reader: str
+) -> None:
+    path = _train(tmp_path) / "config.json"
+    config = json.loads(path.read_text())
+    config["train"]["setting_of_tomorrow"] = 1
+    path.write_text(json.dumps(config))
+    _assert_refused(READERS[reader], tmp_path, path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _defect(content, reason=RAW)
+        for content in (b"", b"garbage", pickle.dumps([b"garbage"] * 2), pickle.dumps([]))
+    ],
+    ids=["empty", "no pickle", "no states", "too few"],
+)
+def test_envs_whose_states_are_damaged_start_new_episodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    """Nothing that was learned lies in them."""
+    (states,) = (_train(tmp_path) / "resume").glob("env_states*")
+    states.write_bytes(content)
+    assert rookery.resume(tmp_path, total_steps=256).steps == 256
+    said = capsys.readouterr().err
+    assert states.name in said and "new episodes" in said
+
+
+def test_a_replay_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    (replay,) = (_train(tmp_path, DQN) / "resume").glob("replay*")
+    replay.write_bytes(replay.read_bytes()[:1000])
+    _assert_refused(READERS["resume"], tmp_path, replay)
+
+
+def test_metrics_that_were_cut_off_go_on(tmp_path: Path) -> None:
+    metrics = _train(tmp_path) / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-20])
+    assert rookery.resume(tmp_path, total_steps=256).steps == 256
+    assert json.loads(metrics.read_text().splitlines()[-1])["step"] == 256
