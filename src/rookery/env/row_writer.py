@@ -33,7 +33,7 @@ class RowSink(Protocol):
         columns: Mapping[str, npt.NDArray[Any]],
         rest: Mapping[int, Info],
     ) -> None:
-        """Write the infos of some envs at once: what all of them have, and what single ones have."""
+        """Write infos of some envs at once: what all of them have, and what single ones have."""
 
     def clear(self, env_id: int) -> None:
         """Empty the row of an env of ``used``."""
@@ -155,7 +155,7 @@ class RowWriter:
     def _fix_all(
         self, rows: Any, columns: Mapping[str, npt.NDArray[Any]]
     ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
-        """Write columns into the fixed parts of rows; the form's id, and the columns that are left."""
+        """Write columns into the fixed parts of rows; the form's id, and what is left."""
         if not columns:
             return 0, {}
         key = tuple((name, column.dtype, column.shape[1:]) for name, column in columns.items())

@@ -177,8 +177,8 @@ def _refuse_for_native(**given: Any) -> None:
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"{name} is for envs that are stepped one by one; backend='native' has batches that "
-                "step all their envs at once"
+                f"{name} is for envs that are stepped one by one; backend='native' has batches "
+                "that step all their envs at once"
             )
 
 

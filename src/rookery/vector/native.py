@@ -59,8 +59,8 @@ def make_native(
     """
     if isinstance(env, (list, tuple)):
         raise ConfigError(
-            "backend='native' takes one callable (num_envs) -> gymnasium.vector.VectorEnv, or an id; "
-            f"a {type(env).__name__} of callables makes single envs, for backend='process'"
+            "backend='native' takes one callable (num_envs) -> gymnasium.vector.VectorEnv, or an "
+            f"id; a {type(env).__name__} of callables makes single envs, for backend='process'"
         )
     recipe = make_recipes(env, 1, env_kwargs, wrappers)[0]
     _check_source(recipe)
@@ -109,8 +109,8 @@ def _check_source(recipe: EnvRecipe) -> None:
         if spec.vector_entry_point is None:
             raise ConfigError(
                 f"{spec.id} has no vector_entry_point, so it has no batched form of its own for "
-                "backend='native'; give a callable (num_envs) -> gymnasium.vector.VectorEnv, or run "
-                "single envs: backend='process'"
+                "backend='native'; give a callable (num_envs) -> gymnasium.vector.VectorEnv, or "
+                "run single envs: backend='process'"
             )
         return
     try:
