@@ -1,0 +1,139 @@
+"""A worker that ends or stops anywhere is noticed, named, and replaced if the policy says so."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import drive
+import pytest
+from drive import Counting, Ledger
+from traps import Trap, armed
+
+import rookery
+
+# Point, the operations within which it can be reached.
+ORDERS = ("reset", "step", "step_large", "send", "async_reset")
+REACHED_IN: dict[str, tuple[str, ...]] = {
+    "before anything": ("make",),
+    "own group": ("make",),
+    "watching the caller": ("make",),
+    "before a message comes": ("make",),
+    "after a message came": ("make",),
+    "like the caller": ("make",),
+    "before the build": ("make",),
+    "amid the build": ("make",),
+    "after the build": ("make",),
+    "before a message is sent": ("make", "step_large", "call"),
+    "half a message": ("make", "step_large", "call"),
+    "after a message was sent": ("make", "step_large", "call"),
+    "before the board": ("make",),
+    "before a block": ("make", "step"),
+    "before a mapping": ("make", "step"),
+    "after a mapping": ("make", "step"),
+    "after the board": ("make",),
+    "before serving": ("make",),
+    "order seen": ORDERS,
+    "before an order": ORDERS,
+    "after an order": ORDERS,
+    "before progress": ORDERS,
+    "after progress": ORDERS,
+    "before busy_s": ORDERS,
+    "after busy_s": ORDERS,
+    "before status": ORDERS,
+    "after status": ORDERS,
+    "before answered_at": ("send", "async_reset"),
+    "after answered_at": ("send", "async_reset"),
+    "before answered": ORDERS,
+    "half of answered": ("reset", "step", "step_large"),
+    "after answered": ORDERS,
+    "before the ring": ORDERS,
+    "after the ring": ORDERS,
+    "before an answer": ("call", "get_attr"),
+    "after an answer": ("call", "get_attr"),
+    "before set_attr": ("set_attr",),
+    "after set_attr": ("set_attr",),
+    "before prepare_reset": ("reset_with_options",),
+    "after prepare_reset": ("reset_with_options",),
+    "before adopt_slab": ("step",),
+    "after adopt_slab": ("step",),
+    "before close": ("close",),
+    "before env.close": ("close",),
+    "after env.close": ("close",),
+    "leaving": ("close",),
+}
+SLAB = ("before a block", "before a mapping", "after a mapping", "before adopt_slab", "after adopt_slab")
+
+
+def _place(point: str, operation: str) -> int:
+    """When to set a trap: before which of the operations."""
+    if operation == "step" and point in SLAB:
+        return drive.OPERATIONS.index("step_large") + 1
+    return drive.OPERATIONS.index(operation)
+
+
+def _go_through(trap: Trap, place: int, on_fault: str, method: str, **options: Any) -> Ledger:
+    """Do everything once, with a trap that is set before one of the operations."""
+    faults = drive.policy(on_fault, trap.how)
+
+    def make() -> rookery.VectorEnv:
+        return rookery.make_vec(
+            Counting, 4, "process", 2, faults=faults, start_method=method, **options
+        )
+
+    ledger = Ledger(make, (2, 3), faults.restarts)
+    with ExitStack() as stack:
+        stack.enter_context(armed(trap))
+        if trap.how == "stop":
+            stack.enter_context(drive.deadlines_pass_when_stopped(trap))
+        try:
+            for i, operation in enumerate(drive.OPERATIONS[:-1]):
+                if i == place:
+                    trap.set()
+                ledger.do(operation)
+            if place == len(drive.OPERATIONS) - 1:
+                trap.set()
+            ledger.venv.close(**({"timeout": 0.5} if trap.is_set and trap.how == "stop" else {}))
+        finally:
+            if ledger.venv is not None:
+                ledger.venv.close()
+    return ledger
+
+
+def _check(ledger: Ledger, trap: Trap, operation: str) -> None:
+    assert not trap.is_set, "nobody came by"
+    for where, error in ledger.errors:
+        text = str(error)
+        assert "Counting" in text
+        if trap.how == "kill":
+            assert isinstance(error, rookery.WorkerDied), text
+            assert "killed by SIGKILL" in text
+            assert set(error.env_ids) == {2, 3}
+        else:
+            assert isinstance(error, rookery.WorkerTimeout), text
+        commands = {"reset_with_options": {"reset", "prepare_reset"}, "step_large": {"step"}}
+        commands |= {"send": {"step"}, "async_reset": {"reset"}}
+        assert error.command in commands.get(where, {where, "call", "adopt_slab"}), text
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+@pytest.mark.parametrize("how", ["kill"])
+@pytest.mark.parametrize(
+    ("point", "operation"),
+    [(point, operation) for point, where in REACHED_IN.items() for operation in where],
+)
+@pytest.mark.parametrize("method", ["forkserver"])
+def test_a_worker_that_ends_anywhere(
+    tmp_path: Path, point: str, operation: str, how: str, on_fault: str, method: str
+) -> None:
+    trap = Trap(point, str(tmp_path), how=how)
+    ledger = _go_through(trap, _place(point, operation), on_fault, method)
+    _check(ledger, trap, operation)
+    if operation == "close":
+        assert not ledger.errors and not ledger.faults
+    elif on_fault == "raise":
+        assert len(ledger.errors) == 1 and not ledger.faults
+    else:
+        assert {where for where, _ in ledger.errors} <= set(drive.MAY_RAISE)
+        assert len(ledger.errors) <= 1 and ledger.faults <= 2
