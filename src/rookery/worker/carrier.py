@@ -123,6 +123,7 @@ class WorkerCarrier:
         self.worker = start(self._check)
         self._greet()
         self._is_up = True  # whether the worker has what it needs to serve
+        self._is_ended = False  # whether there is no worker, until a reset starts one
 
     @property
     def pid(self) -> int:
@@ -193,7 +194,7 @@ class WorkerCarrier:
             if _IN_MESSAGE in self._part.status.tobytes():
                 self._take_messages()
             now = time.perf_counter()
-            if now - self._looked > _LOOK_S:
+            if now - self._looked > _LOOK_S and not self._is_ended:
                 self._looked = now
                 self._look()
         except WorkerError as error:
@@ -306,10 +307,10 @@ class WorkerCarrier:
             WorkerError: when there is nobody to do it.
         """
         self._command, payload = request
+        if self._is_ended:
+            raise self._gone(self.env_ids[0])
         if not self._is_up:
-            if not self._policy.restarts:
-                raise self._gone(self.env_ids[0])
-            self._renew()
+            self._renew_for_call()
         elif not self.worker.is_alive():
             died = self._died()
             self._fail(died)
@@ -323,6 +324,13 @@ class WorkerCarrier:
             died = self._died(error)
             self._fail(died)
             raise died from error
+
+    def _renew_for_call(self) -> None:
+        try:
+            self._renew()
+        except WorkerError as error:
+            self._shut_out(error, ())
+            raise
 
     def _wake(self) -> None:
         """Have the worker look for requests."""
@@ -455,9 +463,9 @@ class WorkerCarrier:
             self._prepared = {}
         closed = recovery.take_lost(chosen, resets)
         try:
-            if not self._is_up and resets and not self._policy.restarts:
+            if self._is_ended and resets:
                 self._begin_restart()
-            if not self._is_up and (self._policy.restarts or resets):
+            if not self._is_up and not self._is_ended:
                 self._renew()
         except WorkerError as error:
             self._part.ask(order)
@@ -537,6 +545,7 @@ class WorkerCarrier:
         self._end_worker()
         self._began = time.perf_counter()
         self.worker = self._start(self._check)
+        self._is_ended = False
         self._greet()
 
     def _greet(self) -> None:
@@ -548,7 +557,7 @@ class WorkerCarrier:
     def _end_worker(self) -> None:
         """End the worker, and write in its place that it does nothing any more."""
         self.worker.kill()
-        self._is_up = False
+        self._is_up, self._is_ended = False, True
         self._memory.complaint = ""
         self._messages.clear()
         self._busy_s_before += float(self._part.busy_s[0])
