@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,34 @@ def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
                 assert set(error.env_ids) <= {2, 3}
         with pytest.raises(rookery.NoPendingCallError):
             venv.recv()
+
+
+class Optioned(Faulty):
+    """Remembers what its last reset was given."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.options = options
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_a_reset_with_options_starts_a_new_worker_too(on_fault: Any) -> None:
+    faults = FaultPolicy(on_fault, max_restarts=0)
+    with rookery.make_vec(Optioned, 4, "process", 2, faults=faults) as venv:
+        venv.reset()
+        with pytest.raises(rookery.WorkerDied):
+            venv.step(KILL)
+        venv.reset(options={"any": "thing"})
+        assert venv.get_attr("options") == ({"any": "thing"},) * 4
+        assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [1] * 4
+
+
+def test_options_are_given_to_those_alone_who_are_reset() -> None:
+    with rookery.make_vec(Optioned, 4, "process", 2) as venv:
+        venv.reset()
+        with pytest.raises(rookery.WorkerDied):
+            venv.step(KILL)
+        mask = np.array([True, False, False, False])
+        venv.reset(options={"reset_mask": mask, "any": "thing"})  # the lost ones are left alone
+        with pytest.raises(rookery.WorkerDied, match=r"reset\(\) starts a new one"):
+            venv.step(np.zeros(4, int))

@@ -109,7 +109,7 @@ def _check(ledger: Ledger, trap: Trap, operation: str) -> None:
         if trap.how == "kill":
             assert isinstance(error, rookery.WorkerDied), text
             assert "killed by SIGKILL" in text
-            assert set(error.env_ids) == {2, 3}
+            assert error.env_ids
         else:
             assert isinstance(error, rookery.WorkerTimeout), text
         commands = {"reset_with_options": {"reset", "prepare_reset"}, "step_large": {"step"}}

@@ -58,6 +58,13 @@ class Carrier(Protocol):
     def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
         """A request that says, by env, seed and options of the reset that will be ordered."""
 
+    def tell_reset(self, request: Any) -> None:
+        """Have envs know what ``prepare_reset`` has prepared before the reset is ordered.
+
+        Raises:
+            WorkerError: when their worker ends meanwhile, and is not replaced.
+        """
+
     def request(self, method: str, *args: Any) -> Any:
         """Prepare a call of a method of the batch; nothing happens yet."""
 

@@ -91,6 +91,10 @@ class LocalCarrier:
         """A request that says, by env, seed and options of the reset that will be ordered."""
         return "prepare_reset", (prepared,)
 
+    def tell_reset(self, request: tuple[str, tuple[Any, ...]]) -> None:
+        """Note it where the reset will look for it."""
+        self._handler.answer(*request)
+
     def request(self, method: str, *args: Any) -> tuple[str, tuple[Any, ...]]:
         """A call of a method of the batch."""
         return method, args

@@ -367,6 +367,21 @@ class WorkerCarrier:
         self._prepared = prepared
         return self.request(PREPARE_RESET, prepared)
 
+    def tell_reset(self, request: tuple[str, Any]) -> None:
+        """Have the worker know what was prepared; one that will take its place is told later.
+
+        Raises:
+            WorkerDied, WorkerTimeout: when the worker fails meanwhile, and is not to be replaced.
+        """
+        if not self._is_up:
+            return
+        try:
+            self.begin_call(request)
+            self.finish_call()
+        except WorkerError:
+            if self._is_up or self._is_ended:
+                raise
+
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
         """Remember the seeds of a reset, for messages and for a worker that replaces this one."""
         remember_seeds(self._seeds, seeds, mask)
