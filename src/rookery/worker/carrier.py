@@ -22,7 +22,7 @@ from rookery.errors import (
 )
 from rookery.memory import SharedBlock
 from rookery.worker.channel import Channel, ChannelClosedError, TornError
-from rookery.worker.deadlines import Deadlines
+from rookery.worker.deadlines import Awaited, Deadlines
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.loop import Bells
@@ -110,6 +110,7 @@ class WorkerCarrier:
         self._policy = policy
         self._deadlines = Deadlines(policy) if policy.has_deadline else None
         self._deadline: float | None = None  # of the wait for a message
+        self._awaited: Awaited | None = None  # what that message belongs to, if it may be late
         self._between_waits: Callable[[], None] = lambda: None
         self._last_action: Callable[[int, int], Any] | None = None
         self._command = "make"
@@ -181,7 +182,7 @@ class WorkerCarrier:
 
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
-        self._command = "reset" if order.kind & RESET else "step"
+        self._command = _command(order.kind)
         if self._policy.restarts or self._recovery.lost or not self._is_up:
             self._begin_with_care(order)
             return
@@ -198,7 +199,7 @@ class WorkerCarrier:
                 self._looked = now
                 self._look()
         except WorkerError as error:
-            self._fail(error)
+            self._fail(error, _closed_by(error))
         self._recovery.finish_closing()
 
     @property
@@ -223,13 +224,13 @@ class WorkerCarrier:
                     if deadline is not None and time.perf_counter() >= deadline:
                         raise NotFinishedError
             except WorkerError as error:
-                self._fail(error)
+                self._fail(error, _closed_by(error))
         part.fence()
         if _IN_MESSAGE in part.status.tobytes():
             try:
                 self._take_messages()
             except WorkerError as error:
-                self._fail(error)
+                self._fail(error, _closed_by(error))
                 return self.finish(deadline)  # if the policy has a new worker reset envs
         self._recovery.finish_closing()
         if self._policy.max_worker_rss_mb is not None:
@@ -256,7 +257,7 @@ class WorkerCarrier:
             number, env_id = int(part.answered[place]), first_id + place
             if number != part.asked[place] or self._told.get(env_id) == number:
                 continue
-            content = self._message(number)
+            content = self._message_of_order(number, env_id)
             if isinstance(content, News):
                 self.hear(content)
             else:
@@ -268,6 +269,15 @@ class WorkerCarrier:
                 self.failures[env_id] = error
             same = ((part.answered == number) & (part.status == IN_MESSAGE)).nonzero()[0].tolist()
             self._told.update((first_id + i, number) for i in same)
+
+    def _message_of_order(self, number: int, env_id: int) -> Any:
+        """The message of an order that an env has carried out, within the order's time."""
+        kind = int(self._part.kind[env_id - self.env_ids.start])
+        self._awaited = Awaited(env_id, _command(kind), number)
+        try:
+            return self._message(number)
+        finally:
+            self._awaited = None
 
     def _message(self, number: int) -> Any:
         """The content of the message with this number, waited for."""
@@ -376,11 +386,28 @@ class WorkerCarrier:
         if not self._is_up:
             return
         try:
-            self.begin_call(request)
-            self.finish_call()
+            self._call_for("reset", request)
         except WorkerError:
             if self._is_up or self._is_ended:
                 raise
+
+    def _call_for(
+        self, command: str, request: tuple[str, Any], meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """Make a request that a step or a reset needs first, within the time that these have.
+
+        Args:
+            command: "step" or "reset".
+            request: what to ask.
+            meanwhile: called once that is asked.
+        """
+        self._awaited = Awaited(self.env_ids[0], command, self._orders.next_number())
+        try:
+            self.begin_call((command, request[1]))
+            meanwhile()
+            self.finish_call()
+        finally:
+            self._awaited = None
 
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
         """Remember the seeds of a reset, for messages and for a worker that replaces this one."""
@@ -391,14 +418,15 @@ class WorkerCarrier:
         if not self._is_up:
             return
         try:
-            self.begin_call(self.request(ADOPT_SLAB, shape))
-            self._board.send_slab(self.worker.channel, self.pid)  # type: ignore[arg-type]
-            self.finish_call()
+            self._call_for("step", self.request(ADOPT_SLAB, shape), self._send_slab)
         except (ChannelClosedError, TornError) as error:
             self._fail(self._died(error))
         except WorkerError as error:
             if self._is_up:
                 self._fail(error)
+
+    def _send_slab(self) -> None:
+        self._board.send_slab(self.worker.channel, self.pid)
 
     def lend(self, block: SharedBlock) -> None:
         """Give it access to a block; what is installed afterwards finds its memory there."""
@@ -449,14 +477,23 @@ class WorkerCarrier:
             raise self._died()
         if self._deadlines is None:
             return
-        if not self._has_memory:
+        if not self._has_memory or not self._is_up:
             limit_s = self._policy.make_timeout_s
             if limit_s is not None and time.perf_counter() - self._began > limit_s:
                 raise self._timed_out(self.env_ids[0], "make", limit_s)
             return
-        late = self._deadlines.late(self._part.progress)
+        late = self._deadlines.late(self._part.progress, self._awaited or self._first_busy())
         if late is not None:
             raise self._timed_out(*late)
+
+    def _first_busy(self) -> Awaited | None:
+        """The first env that has not answered, if there is one."""
+        busy = self._part.busy_ids()
+        if not busy:
+            return None
+        place = busy[0] - self.env_ids.start
+        command = _command(int(self._part.kind[place]))
+        return Awaited(busy[0], command, int(self._part.asked[place]))
 
     def _check(self) -> None:
         """What the channel calls while it waits."""
@@ -507,11 +544,14 @@ class WorkerCarrier:
             else:
                 self.failures[env_id] = self._gone(env_id)
 
-    def _fail(self, error: WorkerError) -> None:
-        """Take in that the worker failed: replace it if that is allowed, or say so to its envs."""
-        part = self._part
-        failed = [i for i in error.env_ids if isinstance(error, (EnvFailed, WorkerTimeout))]
-        concerned = sorted({*part.busy_ids(), *self._untold(), *failed})
+    def _fail(self, error: WorkerError, failed: Sequence[int] = ()) -> None:
+        """Take in that the worker failed: replace it if that is allowed, or say so to its envs.
+
+        Args:
+            error: what happened.
+            failed: envs that were carrying out an order and failed, and may have answered.
+        """
+        concerned = sorted({*self._part.busy_ids(), *self._untold(), *failed})
         try:
             if not self._policy.restarts:
                 raise error
@@ -586,6 +626,7 @@ class WorkerCarrier:
         while not self._is_up:
             try:
                 self.describe()
+                self._began = time.perf_counter()  # what follows has as much time again
                 seeds = self._recovery.seeds_after(self._seeds, self._attempt)
                 self._send_assignment(self._recovery.replacing(self._assignment, seeds))
                 for args in list(self._attributes.values()):
@@ -680,6 +721,15 @@ class WorkerCarrier:
         if self._last_action is not None:
             return self._last_action(steps, env_id)
         return next(self._arrays.read_actions(range(env_id, env_id + 1)))
+
+
+def _closed_by(error: WorkerError) -> Sequence[int]:
+    """Envs whose order an error has ended, whether or not they have answered."""
+    return error.env_ids if isinstance(error, (EnvFailed, WorkerTimeout)) else ()
+
+
+def _command(kind: int) -> str:
+    return "reset" if kind & RESET else "step"
 
 
 def _raise_failure(content: Any) -> None:
