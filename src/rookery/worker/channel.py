@@ -192,10 +192,10 @@ class PipeChannel:
             self._is_torn = True  # an interruption right here would lose bytes
             with _closed_if_it_fails:
                 part = os.read(self._pipe.fileno(), missing)
-                if not part:
-                    raise EOFError
             self._arrived += part
             self._is_torn = False
+            if not part:
+                raise ChannelClosedError
 
     def _write(self, data: bytes, wake: Callable[[], None]) -> None:
         if _WINDOWS:
