@@ -88,14 +88,18 @@ class Ledger:
             self._mend(name)
 
     def _mend(self, name: str) -> None:
-        if self.venv is None:
-            return self.make()
         while name in ("send", "async_reset"):  # answers of the others
             try:
-                self._receive()
+                self.venv.recv()
             except rookery.NoPendingCallError:
                 break
-        return self.reset()
+        mending = "make" if self.venv is None else "reset"
+        while True:
+            try:
+                return getattr(self, mending)()
+            except rookery.WorkerError as error:
+                self.errors.append((mending, error))
+                assert len(self.errors) < 5
 
     def make(self) -> None:
         self.venv = self._make()
@@ -137,16 +141,13 @@ class Ledger:
     def _receive_all(self, action: int | None) -> None:
         left = set(range(NUM_ENVS))
         while left:
-            *results, ids = self._receive()
+            *results, ids = self.venv.recv()
             left -= set(ids.tolist())
             if action is None:
                 assert results[0][:, 0].tolist() == [0] * len(ids)
                 self._count[ids], self._is_over[ids] = 0, False
             else:
                 self._stepped(ids, action, results)
-
-    def _receive(self) -> Any:
-        return self.venv.recv()
 
     def _stepped(self, ids: Any, action: int, results: Any) -> None:
         obs, reward, terminated, truncated, info = results

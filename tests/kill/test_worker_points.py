@@ -116,7 +116,7 @@ def _go_through(trap: Trap, operation: str, on_fault: str, method: str, **option
 
 
 def _check(ledger: Ledger, trap: Trap) -> None:
-    assert not trap.is_set, "nobody came by"
+    assert not any(each.is_set for each in trap.all()), "nobody came by"
     for where, error in ledger.errors:
         text = str(error)
         assert "Counting" in text
@@ -126,7 +126,7 @@ def _check(ledger: Ledger, trap: Trap) -> None:
             assert error.env_ids
         else:
             assert isinstance(error, rookery.WorkerTimeout), text
-        assert error.command == COMMANDS.get(where, where), text
+        assert error.command in (COMMANDS.get(where, where), "make"), text
 
 
 PLACES = [(point, operation) for point, where in REACHED_IN.items() for operation in where]
@@ -150,3 +150,98 @@ def test_a_worker_that_ends_or_stops_anywhere(
     else:
         assert {where for where, _ in ledger.errors} <= set(drive.MAY_RAISE)
         assert len(ledger.errors) <= 1 and ledger.faults <= 2
+
+
+# Where the worker that is to follow ends or stops, too; and in which operation its predecessor did.
+SUCCESSORS = [
+    ("before anything", "step"),
+    ("after a message came", "step"),
+    ("before the build", "step"),
+    ("amid the build", "send"),
+    ("half a message", "reset"),
+    ("after a message was sent", "step"),
+    ("before the board", "step_large"),
+    ("before a mapping", "step"),
+    ("after the board", "async_reset"),
+    ("before set_attr", "step"),
+    ("after set_attr", "reset"),
+    ("before prepare_reset", "reset_with_options"),
+    ("before an order", "reset_with_options"),
+    ("after answered", "step"),
+    ("before close", "get_attr"),
+]
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+@pytest.mark.parametrize(("point", "operation"), SUCCESSORS)
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_so_may_the_worker_that_follows(
+    tmp_path: Path, how: str, point: str, operation: str, on_fault: str
+) -> None:
+    if how == "stop" and (operation in CALLS or "set_attr" in point):
+        pytest.skip("a call has no deadline of a policy")
+    if on_fault == "raise" and point == "before prepare_reset":
+        pytest.skip("whoever resets afterwards has no options")
+    second = Trap(point, str(tmp_path), how=how)
+    first = "before an answer" if operation in CALLS else "before an order"
+    trap = Trap(first, str(tmp_path), how=how, then=second if second.point != first else None)
+    ledger = _go_through(trap, operation, on_fault, "forkserver")
+    _check(ledger, trap)
+    if on_fault == "restart":
+        assert {where for where, _ in ledger.errors} <= set(drive.MAY_RAISE)
+        assert ledger.faults <= 4
+
+
+@pytest.mark.parametrize("helper", ["group", "session"])
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+@pytest.mark.parametrize(
+    ("point", "operation"),
+    [
+        ("amid the build", "make"),
+        ("half a message", "make"),
+        ("before a block", "make"),
+        ("before an order", "step"),
+        ("half a message", "step_large"),
+        ("before adopt_slab", "step"),
+        ("before prepare_reset", "reset_with_options"),
+        ("half a message", "call"),
+        ("after answered", "send"),
+        ("after env.close", "close"),
+        ("leaving", "close"),
+    ],
+)
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_a_process_that_holds_what_the_worker_had_open_hides_no_end(
+    tmp_path: Path, on_fault: str, point: str, operation: str, method: str, helper: str
+) -> None:
+    trap = Trap(point, str(tmp_path), helper=helper)
+    ledger = _go_through(trap, operation, on_fault, method)
+    _check(ledger, trap)
+    if operation != "close":
+        assert ledger.errors or ledger.faults or on_fault == "restart"
+
+
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+@pytest.mark.parametrize(
+    ("point", "operation"),
+    [
+        ("before an order", "step"),
+        ("after an order", "send"),
+        ("half of answered", "step"),
+        ("after answered", "step_large"),
+        ("after the ring", "step"),
+        ("half a message", "step_large"),
+        ("before adopt_slab", "step"),
+        ("after progress", "async_reset"),
+    ],
+)
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_every_mode_closes_what_was_cut_short(
+    tmp_path: Path, on_fault: str, point: str, operation: str, method: str, copy: bool, mode: str
+) -> None:
+    trap = Trap(point, str(tmp_path))
+    ledger = _go_through(trap, operation, on_fault, method, copy=copy, autoreset_mode=mode)
+    _check(ledger, trap)
+    assert bool(ledger.errors) == (on_fault == "raise")

@@ -77,8 +77,8 @@ class Carrier(Protocol):
     def adopt_slab(self, shape: SlabShape) -> None:
         """Go on with the larger slab that the arrays have."""
 
-    def begin_close(self) -> bool:
-        """Begin to close the envs; False if that cannot be."""
+    def begin_close(self, deadline: float) -> bool:
+        """Begin to close the envs by a ``time.perf_counter()`` time; False if that cannot be."""
 
     def stop(self, deadline: float) -> None:
         """Give back everything; the envs are closed already, or cannot be."""

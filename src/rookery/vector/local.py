@@ -115,7 +115,7 @@ class LocalCarrier:
     def adopt_slab(self, shape: SlabShape) -> None:
         """The batch sees the arrays that everybody has."""
 
-    def begin_close(self) -> bool:
+    def begin_close(self, deadline: float) -> bool:
         """Note that the envs are to be closed."""
         self._request = "close", ()
         return True

@@ -227,11 +227,14 @@ class WorkerCarrier:
                 self._fail(error, _closed_by(error))
         part.fence()
         if _IN_MESSAGE in part.status.tobytes():
+            self._deadline = deadline
             try:
                 self._take_messages()
             except WorkerError as error:
                 self._fail(error, _closed_by(error))
                 return self.finish(deadline)  # if the policy has a new worker reset envs
+            finally:
+                self._deadline = None
         self._recovery.finish_closing()
         if self._policy.max_worker_rss_mb is not None:
             self._recycle_if_large()
@@ -455,14 +458,17 @@ class WorkerCarrier:
 
     # ---------------------------------------------------------------- the end
 
-    def begin_close(self) -> bool:
-        """Have it close its envs; False if there is nobody to do it."""
+    def begin_close(self, deadline: float) -> bool:
+        """Have it close its envs; False if there is nobody to do it, or nobody who listens."""
         if not self._is_up or not self._has_memory:
             return False
+        self._deadline = deadline
         try:
             self.begin_call(self.request("close"))
-        except RookeryError:  # it has died already
+        except (RookeryError, NotFinishedError):  # it has died already, or reads no more
             return False
+        finally:
+            self._deadline = None
         return True
 
     def stop(self, deadline: float) -> None:
@@ -683,13 +689,14 @@ class WorkerCarrier:
         ids = self.env_ids
         which = f"env {ids[0]}" if len(ids) == 1 else f"envs {ids[0]}-{ids[-1]}"
         busy = abs(self._part.progress[0]) - 1 if self._has_memory else -1
-        doing = f"{self._command} of env {busy}" if busy >= 0 else self._command
+        command = self._command if self._is_up else "make"  # of the worker that is to follow
+        doing = f"{command} of env {busy}" if busy >= 0 else command
         return WorkerDied(
             f"The worker {self.worker.kind} {self.worker.pid} of {which} ({self._name}) "
             f"{end or self.worker.end_in_words()} during {doing}. "
             "What it printed last may say more.",
             env_ids=sorted(ids, key=lambda env_id: env_id != busy),
-            command=self._command,
+            command=command,
             **self._circumstances(busy),
         )
 
