@@ -183,7 +183,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 ids = carrier.env_ids
                 own = None if mask is None else mask[ids.start : ids.stop]
                 carrier.note_seeds(seeds[ids.start : ids.stop], own)
-            self._ask_all("reset", RESET, mask, self._seed_words(seeds, options), requests)
+            for carrier, request in requests:
+                carrier.tell_reset(request)
+            self._ask_all("reset", RESET, mask, self._seed_words(seeds, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
@@ -197,17 +199,17 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _prepared_resets(
         self, seeds: list[int | None], options: Options, mask: list[bool] | None
-    ) -> list[Any]:
-        """Requests that tell carriers what does not fit into words; None where nothing needs to."""
+    ) -> list[tuple[Carrier, Any]]:
+        """Requests that tell carriers what does not fit into words."""
         if options is None and not any(_is_large(seed) for seed in seeds):
-            return [None] * len(self._carriers)
+            return []
         own = options if isinstance(options, list) else [options] * self.num_envs
-        return [
-            carrier.prepare_reset(
-                {i: (seeds[i], own[i]) for i in carrier.env_ids if mask is None or mask[i]}
-            )
-            for carrier in self._carriers
-        ]
+        requests = []
+        for carrier in self._carriers:
+            told = {i: (seeds[i], own[i]) for i in carrier.env_ids if mask is None or mask[i]}
+            if told:
+                requests.append((carrier, carrier.prepare_reset(told)))
+        return requests
 
     @staticmethod
     def _seed_words(seeds: list[int | None], options: Options) -> Ids:
@@ -271,7 +273,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         kind: int,
         mask: list[bool] | None = None,
         seeds: Any = NO_SEED,
-        requests: Sequence[Any] = (),
     ) -> None:
         """Give all envs, or those of a mask, one order."""
         results, buffer = self._results, self._results.next_buffer()
@@ -279,19 +280,15 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if ids is not None:
             results.carry_over(np.flatnonzero(~np.array(mask)), buffer)
         results.begin(buffer, ids)
-        self._begin(name, Order(kind, buffer, self._orders.next_number(), ids, seeds), requests)
+        self._begin(name, Order(kind, buffer, self._orders.next_number(), ids, seeds))
 
-    def _begin(self, name: str, order: Order, requests: Sequence[Any] = ()) -> None:
+    def _begin(self, name: str, order: Order) -> None:
         """Begin an order to envs of several carriers; after an interruption, begin it again."""
         if order.env_ids is None and type(order.seeds) is int:
             begins = [(carrier, order) for carrier in self._carriers]
         else:
             parts = [(carrier, self._part_of(order, carrier)) for carrier in self._carriers]
             begins = [(carrier, own) for carrier, own in parts if own is not None]
-        for carrier, request in zip(self._carriers, requests, strict=False):
-            if request is not None:
-                carrier.begin_call(request)
-                carrier.finish_call()
         self._pending.begin(name, order.env_ids, begins)
 
     @staticmethod

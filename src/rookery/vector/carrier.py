@@ -64,6 +64,13 @@ class Carrier(Protocol):
     def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
         """A request that says, by env, seed and options of the reset that will be ordered."""
 
+    def tell_reset(self, request: Any) -> None:
+        """Have envs know what ``prepare_reset`` has prepared before the reset is ordered.
+
+        Raises:
+            WorkerError: when their worker ends meanwhile, and is not replaced.
+        """
+
     def request(self, method: str, *args: Any) -> Any:
         """Prepare a call of a method of the batch; nothing happens yet."""
 
@@ -76,8 +83,8 @@ class Carrier(Protocol):
     def adopt_slab(self, shape: SlabShape) -> None:
         """Go on with the larger slab that the arrays have."""
 
-    def begin_close(self) -> bool:
-        """Begin to close the envs; False if that cannot be."""
+    def begin_close(self, deadline: float) -> bool:
+        """Begin to close the envs by a ``time.perf_counter()`` time; False if that cannot be."""
 
     def stop(self, deadline: float) -> None:
         """Give back everything; the envs are closed already, or cannot be."""

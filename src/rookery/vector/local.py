@@ -125,6 +125,10 @@ class LocalCarrier:
         """A request that says, by env, seed and options of the reset that will be ordered."""
         return "prepare_reset", (prepared,)
 
+    def tell_reset(self, request: tuple[str, tuple[Any, ...]]) -> None:
+        """Note it where the reset will look for it."""
+        self._handler.answer(*request)
+
     def request(self, method: str, *args: Any) -> tuple[str, tuple[Any, ...]]:
         """A call of a method of the batch."""
         return method, args
@@ -145,7 +149,7 @@ class LocalCarrier:
     def adopt_slab(self, shape: SlabShape) -> None:
         """The batch sees the arrays that everybody has."""
 
-    def begin_close(self) -> bool:
+    def begin_close(self, deadline: float) -> bool:
         """Note that the envs are to be closed."""
         self._request = "close", ()
         return True

@@ -21,6 +21,7 @@ from rookery.errors import (
 )
 from rookery.vector.carrier import Carrier
 from rookery.worker.orders import RESET, Order, Orders
+from rookery.worker.protocol import NotFinishedError
 
 Ids = npt.NDArray[np.int64]
 
@@ -260,7 +261,8 @@ class _Guard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None and not isinstance(error, RookeryError):
+        # A wait that was ended by its deadline is no interruption: it can be taken up again.
+        if error is not None and not isinstance(error, (RookeryError, NotFinishedError)):
             pending = self._pending
             pending.was_cut_short = pending.name is not None or pending.num_busy() > 0
             pending.is_clear = pending.is_clear and not pending.was_cut_short

@@ -47,7 +47,7 @@ def _begin_all(carriers: Sequence[Carrier], deadline: float) -> list[Carrier]:
                 if time.perf_counter() < deadline:
                     still.append(carrier)
                 continue
-            if carrier.begin_close():
+            if carrier.begin_close(deadline):
                 closing.append(carrier)
         waiting = still
     return closing

@@ -23,7 +23,7 @@ from rookery.errors import (
 )
 from rookery.memory import SharedBlock
 from rookery.worker.channel import Channel, ChannelClosedError, TornError
-from rookery.worker.deadlines import Deadlines
+from rookery.worker.deadlines import Awaited, Deadlines
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.loop import Bells
@@ -115,6 +115,7 @@ class WorkerCarrier:
         self._policy = policy
         self._deadlines = Deadlines(policy) if policy.has_deadline else None
         self._deadline: float | None = None  # of the wait for a message
+        self._awaited: Awaited | None = None  # what that message belongs to, if it may be late
         self._between_waits: Callable[[], None] = lambda: None
         self._last_action: Callable[[int, int], Any] | None = None
         self._command = "make"
@@ -131,6 +132,7 @@ class WorkerCarrier:
         self.worker = start(self._check)
         self._greet()
         self._is_up = True  # whether the worker has what it needs to serve
+        self._is_ended = False  # whether there is no worker, until a reset starts one
 
     @property
     def pid(self) -> int:
@@ -191,7 +193,7 @@ class WorkerCarrier:
 
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
-        self._command = "reset" if order.kind & RESET else "step"
+        self._command = _command(order.kind)
         if self._policy.restarts or self._recovery.lost or not self._is_up:
             self._begin_with_care(order)
             return
@@ -204,11 +206,11 @@ class WorkerCarrier:
             if _IN_MESSAGE in self._part.status.tobytes():
                 self._take_messages()
             now = time.perf_counter()
-            if now - self._looked > _LOOK_S:
+            if now - self._looked > _LOOK_S and not self._is_ended:
                 self._looked = now
                 self._look()
         except WorkerError as error:
-            self._fail(error)
+            self._fail(error, _closed_by(error))
         self._recovery.finish_closing()
 
     @property
@@ -233,16 +235,19 @@ class WorkerCarrier:
                     if deadline is not None and time.perf_counter() >= deadline:
                         raise NotFinishedError
             except WorkerError as error:
-                self._fail(error)
+                self._fail(error, _closed_by(error))
         part.fence()
         statuses = part.status.tobytes()
         self.has_told = statuses != self._all_done
         if _IN_MESSAGE in statuses:
+            self._deadline = deadline
             try:
                 self._take_messages()
             except WorkerError as error:
-                self._fail(error)
-                return self.finish(deadline)  # the policy may have a new worker reset envs
+                self._fail(error, _closed_by(error))
+                return self.finish(deadline)  # if the policy has a new worker reset envs
+            finally:
+                self._deadline = None
         self._recovery.finish_closing()
         if self._policy.max_worker_rss_mb is not None:
             self._recycle_if_large()
@@ -269,7 +274,7 @@ class WorkerCarrier:
             number, env_id = int(part.answered[place]), first_id + place
             if number != part.asked[place] or self._told.get(env_id) == number:
                 continue
-            content = self._message(number)
+            content = self._message_of_order(number, env_id)
             if isinstance(content, News):
                 self.hear(content)
             else:
@@ -282,6 +287,15 @@ class WorkerCarrier:
                 self.failures.update(dict.fromkeys(failed, error))
             same = ((part.answered == number) & (part.status == IN_MESSAGE)).nonzero()[0].tolist()
             self._told.update((first_id + i, number) for i in same)
+
+    def _message_of_order(self, number: int, env_id: int) -> Any:
+        """The message of an order that an env has carried out, within the order's time."""
+        kind = int(self._part.kind[env_id - self.env_ids.start])
+        self._awaited = Awaited(env_id, _command(kind), number)
+        try:
+            return self._message(number)
+        finally:
+            self._awaited = None
 
     def _message(self, number: int) -> Any:
         """The content of the message with this number, waited for."""
@@ -321,10 +335,10 @@ class WorkerCarrier:
             WorkerError: when there is nobody to do it.
         """
         self._command, payload = request
+        if self._is_ended:
+            raise self._gone(self.env_ids[0])
         if not self._is_up:
-            if not self._policy.restarts:
-                raise self._gone(self.env_ids[0])
-            self._renew()
+            self._renew_for_call()
         elif not self.worker.is_alive():
             died = self._died()
             self._fail(died)
@@ -338,6 +352,13 @@ class WorkerCarrier:
             died = self._died(error)
             self._fail(died)
             raise died from error
+
+    def _renew_for_call(self) -> None:
+        try:
+            self._renew()
+        except WorkerError as error:
+            self._shut_out(error, ())
+            raise
 
     def _wake(self) -> None:
         """Have the worker look for requests."""
@@ -374,6 +395,38 @@ class WorkerCarrier:
         self._prepared = prepared
         return self.request(PREPARE_RESET, prepared)
 
+    def tell_reset(self, request: tuple[str, Any]) -> None:
+        """Have the worker know what was prepared; one that will take its place is told later.
+
+        Raises:
+            WorkerDied, WorkerTimeout: when the worker fails meanwhile, and is not to be replaced.
+        """
+        if not self._is_up:
+            return
+        try:
+            self._call_for("reset", request)
+        except WorkerError:
+            if self._is_up or self._is_ended:
+                raise
+
+    def _call_for(
+        self, command: str, request: tuple[str, Any], meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """Make a request that a step or a reset needs first, within the time that these have.
+
+        Args:
+            command: "step" or "reset".
+            request: what to ask.
+            meanwhile: called once that is asked.
+        """
+        self._awaited = Awaited(self.env_ids[0], command, self._orders.next_number())
+        try:
+            self.begin_call((command, request[1]))
+            meanwhile()
+            self.finish_call()
+        finally:
+            self._awaited = None
+
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
         """Remember the seeds of a reset, for messages and for a worker that replaces this one."""
         remember_seeds(self._seeds, seeds, mask)
@@ -383,14 +436,15 @@ class WorkerCarrier:
         if not self._is_up:
             return
         try:
-            self.begin_call(self.request(ADOPT_SLAB, shape))
-            self._board.send_slab(self.worker.channel, self.pid)
-            self.finish_call()
+            self._call_for("step", self.request(ADOPT_SLAB, shape), self._send_slab)
         except (ChannelClosedError, TornError) as error:
             self._fail(self._died(error))
         except WorkerError as error:
             if self._is_up:
                 self._fail(error)
+
+    def _send_slab(self) -> None:
+        self._board.send_slab(self.worker.channel, self.pid)
 
     def lend(self, block: SharedBlock) -> None:
         """Give it access to a block; what is installed afterwards finds its memory there."""
@@ -424,14 +478,17 @@ class WorkerCarrier:
 
     # ---------------------------------------------------------------- the end
 
-    def begin_close(self) -> bool:
-        """Have it close its envs; False if there is nobody to do it."""
+    def begin_close(self, deadline: float) -> bool:
+        """Have it close its envs; False if there is nobody to do it, or nobody who listens."""
         if not self._is_up or not self._has_memory:
             return False
+        self._deadline = deadline
         try:
             self.begin_call(self.request("close"))
-        except RookeryError:  # it has died already
+        except (RookeryError, NotFinishedError):  # it has died already, or reads no more
             return False
+        finally:
+            self._deadline = None
         return True
 
     def stop(self, deadline: float) -> None:
@@ -446,14 +503,23 @@ class WorkerCarrier:
             raise self._died()
         if self._deadlines is None:
             return
-        if not self._has_memory:
+        if not self._has_memory or not self._is_up:
             limit_s = self._policy.make_timeout_s
             if limit_s is not None and time.perf_counter() - self._began > limit_s:
                 raise self._timed_out(self.env_ids[0], "make", limit_s)
             return
-        late = self._deadlines.late(self._part.progress)
+        late = self._deadlines.late(self._part.progress, self._awaited or self._first_busy())
         if late is not None:
             raise self._timed_out(*late)
+
+    def _first_busy(self) -> Awaited | None:
+        """The first env that has not answered, if there is one."""
+        busy = self._part.busy_ids()
+        if not busy:
+            return None
+        place = busy[0] - self.env_ids.start
+        command = _command(int(self._part.kind[place]))
+        return Awaited(busy[0], command, int(self._part.asked[place]))
 
     def _check(self) -> None:
         """What the channel calls while it waits."""
@@ -475,9 +541,9 @@ class WorkerCarrier:
             self._prepared = {}
         closed = recovery.take_lost(chosen, resets)
         try:
-            if not self._is_up and resets and not self._policy.restarts:
+            if self._is_ended and resets:
                 self._begin_restart()
-            if not self._is_up and (self._policy.restarts or resets):
+            if not self._is_up and not self._is_ended:
                 self._renew()
         except WorkerError as error:
             self._part.ask(order)
@@ -504,11 +570,14 @@ class WorkerCarrier:
             else:
                 self.failures[env_id] = self._gone(env_id)
 
-    def _fail(self, error: WorkerError) -> None:
-        """Take in that the worker failed: replace it if that is allowed, or say so to its envs."""
-        part = self._part
-        failed = [i for i in error.env_ids if isinstance(error, (EnvFailed, WorkerTimeout))]
-        concerned = sorted({*part.busy_ids(), *self._untold(), *failed})
+    def _fail(self, error: WorkerError, failed: Sequence[int] = ()) -> None:
+        """Take in that the worker failed: replace it if that is allowed, or say so to its envs.
+
+        Args:
+            error: what happened.
+            failed: envs that were carrying out an order and failed, and may have answered.
+        """
+        concerned = sorted({*self._part.busy_ids(), *self._untold(), *failed})
         try:
             if not self._policy.restarts:
                 raise error
@@ -557,6 +626,7 @@ class WorkerCarrier:
         self._end_worker()
         self._began = time.perf_counter()
         self.worker = self._start(self._check)
+        self._is_ended = False
         self._greet()
 
     def _greet(self) -> None:
@@ -568,7 +638,7 @@ class WorkerCarrier:
     def _end_worker(self) -> None:
         """End the worker, and write in its place that it does nothing any more."""
         self.worker.kill()
-        self._is_up = False
+        self._is_up, self._is_ended = False, True
         self._memory.complaint = ""
         self._messages.clear()
         self._busy_s_before += float(self._part.busy_s[0])
@@ -582,6 +652,7 @@ class WorkerCarrier:
         while not self._is_up:
             try:
                 self.describe()
+                self._began = time.perf_counter()  # what follows has as much time again
                 seeds = self._recovery.seeds_after(self._seeds, self._attempt)
                 self._send_assignment(self._recovery.replacing(self._assignment, seeds))
                 for args in list(self._attributes.values()):
@@ -637,14 +708,15 @@ class WorkerCarrier:
         ids = self.env_ids
         which = f"env {ids[0]}" if len(ids) == 1 else f"envs {ids[0]}-{ids[-1]}"
         busy = abs(self._part.progress[0]) - 1 if self._has_memory else -1
+        command = self._command if self._is_up else "make"  # of the worker that is to follow
         is_one = busy >= 0 and not self._steps_together
-        doing = f"{self._command} of env {busy}" if is_one else self._command
+        doing = f"{command} of env {busy}" if is_one else command
         return WorkerDied(
             f"The worker {self.worker.kind} {self.worker.pid} of {which} ({self._name}) "
             f"{end or self.worker.end_in_words()} during {doing}. "
             "What it printed last may say more.",
             env_ids=sorted(ids, key=lambda env_id: env_id != busy),
-            command=self._command,
+            command=command,
             **self._circumstances(busy),
         )
 
@@ -681,6 +753,15 @@ class WorkerCarrier:
         if self._last_action is not None:
             return self._last_action(steps, env_id)
         return next(self._arrays.read_actions(range(env_id, env_id + 1)))
+
+
+def _closed_by(error: WorkerError) -> Sequence[int]:
+    """Envs whose order an error has ended, whether or not they have answered."""
+    return error.env_ids if isinstance(error, (EnvFailed, WorkerTimeout)) else ()
+
+
+def _command(kind: int) -> str:
+    return "reset" if kind & RESET else "step"
 
 
 def _raise_failure(content: Any) -> None:

@@ -36,6 +36,26 @@ class TornError(Exception):
     """An interruption cut a message short; nothing more can be said. Never reaches a user."""
 
 
+class _ClosedIfItFails:
+    """Says ChannelClosedError when a system call fails.
+
+    It is put around system calls alone: what a ``check`` raises may be an OSError too, as a
+    WorkerTimeout is, being a TimeoutError, and must not pass for one of the pipe.
+    """
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
+        if isinstance(error, (OSError, EOFError)):
+            raise ChannelClosedError from error
+
+
+_closed_if_it_fails = _ClosedIfItFails()
+
+
 class Channel(Protocol):
     """One end of a channel."""
 
@@ -101,30 +121,22 @@ class PipeChannel:
     def send(self, number: int, payload: bytes, wake: Callable[[], None] = lambda: None) -> None:
         self._require_whole()
         self._is_torn = True  # until all of it is sent
-        try:
-            self._write(_HEADER.pack(number, len(payload)) + payload, wake)
-        except OSError as error:
-            raise ChannelClosedError from error
+        self._write(_HEADER.pack(number, len(payload)) + payload, wake)
         self._is_torn = False
 
     def receive(self) -> tuple[int, bytes]:
         self._require_whole()
-        try:
-            if _WINDOWS:
-                return self._receive_whole()
-            self._read_until(_HEADER.size)
-            number, length = _HEADER.unpack_from(self._arrived)
-            self._read_until(_HEADER.size + length)
-        except (OSError, EOFError) as error:
-            raise ChannelClosedError from error
+        if _WINDOWS:
+            return self._receive_whole()
+        self._read_until(_HEADER.size)
+        number, length = _HEADER.unpack_from(self._arrived)
+        self._read_until(_HEADER.size + length)
         message, self._arrived = self._arrived, bytearray()
         return number, bytes(message[_HEADER.size :])
 
     def has_message(self) -> bool:
-        try:
+        with _closed_if_it_fails:
             return self._pipe.poll(0)
-        except (OSError, EOFError) as error:
-            raise ChannelClosedError from error
 
     def send_block(self, block: SharedBlock, pid: int) -> None:
         """Give the process ``pid`` at the other end access to a block."""
@@ -133,12 +145,10 @@ class PipeChannel:
         if not _WINDOWS:
             self._require_whole()
             self._is_torn = True
-            try:
+            with _closed_if_it_fails:
                 os.set_blocking(self._pipe.fileno(), True)  # macOS waits for an acknowledgement
                 reduction.send_handle(self._pipe, handle, pid)
                 os.set_blocking(self._pipe.fileno(), self._check is None)
-            except OSError as error:
-                raise ChannelClosedError from error
             self._is_torn = False
 
     def receive_block(self) -> Any:
@@ -146,7 +156,8 @@ class PipeChannel:
         size_bytes, handle = pickle.loads(self.receive()[1])
         if _WINDOWS:
             return SharedBlock.map(size_bytes, handle)
-        descriptor = reduction.recv_handle(self._pipe)
+        with _closed_if_it_fails:
+            descriptor = reduction.recv_handle(self._pipe)
         try:
             return SharedBlock.map(size_bytes, descriptor)
         finally:
@@ -161,16 +172,17 @@ class PipeChannel:
             raise TornError
 
     def _wait(self) -> None:
-        try:
-            while not self._pipe.poll(_LOOK_S):
-                self._check()  # type: ignore[misc]
-        except (OSError, EOFError) as error:
-            raise ChannelClosedError from error
+        while True:
+            with _closed_if_it_fails:
+                if self._pipe.poll(_LOOK_S):
+                    return
+            self._check()  # type: ignore[misc]
 
     def _receive_whole(self) -> tuple[int, bytes]:
         if self._check is not None:
             self._wait()
-        message = self._pipe.recv_bytes()
+        with _closed_if_it_fails:
+            message = self._pipe.recv_bytes()
         return _HEADER.unpack_from(message)[0], message[_HEADER.size :]
 
     def _read_until(self, size_bytes: int) -> None:
@@ -180,29 +192,36 @@ class PipeChannel:
                 self._wait()
             missing = min(size_bytes - len(self._arrived), _CHUNK_BYTES)
             self._is_torn = True  # an interruption right here would lose bytes
-            part = os.read(self._pipe.fileno(), missing)
+            with _closed_if_it_fails:
+                part = os.read(self._pipe.fileno(), missing)
             self._arrived += part
             self._is_torn = False
             if not part:
-                raise EOFError
+                raise ChannelClosedError
 
     def _write(self, data: bytes, wake: Callable[[], None]) -> None:
         if _WINDOWS:
-            self._pipe.send_bytes(data)
+            with _closed_if_it_fails:
+                self._pipe.send_bytes(data)
             return
         view = memoryview(data)
         while view:
             try:
                 view = view[os.write(self._pipe.fileno(), view[:_CHUNK_BYTES]) :]
+                continue
             except BlockingIOError:
-                wake()
-                self._wait_until_writable()
+                pass
+            except OSError as error:
+                raise ChannelClosedError from error
+            wake()
+            self._wait_until_writable()
 
     def _wait_until_writable(self) -> None:
         import select
 
         poll = select.poll()
-        poll.register(self._pipe.fileno(), select.POLLOUT)
+        with _closed_if_it_fails:
+            poll.register(self._pipe.fileno(), select.POLLOUT)
         while not poll.poll(_LOOK_S * 1000):
             self._check()  # type: ignore[misc]
 

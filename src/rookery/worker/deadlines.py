@@ -1,12 +1,28 @@
-"""Deadlines: notices an env that steps or resets for too long."""
+"""Deadlines: notices an env that steps or resets for too long, and a worker that does neither."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from rookery.env.batch import IDLE
 from rookery.worker.faults import FaultPolicy
+
+
+class Awaited(NamedTuple):
+    """What a caller waits for while no env is busy.
+
+    A worker can be stopped, or be kept, between its envs' steps too.
+
+    Attributes:
+        env_id: one of the envs.
+        command: "step" or "reset".
+        number: of the order or request.
+    """
+
+    env_id: int
+    command: str
+    number: int
 
 
 class Deadlines:
@@ -27,19 +43,26 @@ class Deadlines:
         self._seen: Any = None
         self._since = 0.0
 
-    def late(self, progress: Any) -> tuple[int, str, float] | None:
+    def late(self, progress: Any, awaited: Awaited | None = None) -> tuple[int, str, float] | None:
         """Env, command and time-out in seconds if the env noted in ``progress`` is late.
 
         One command may be many steps of the same env: the counts beside the word tell them apart.
+
+        Args:
+            progress: of the worker.
+            awaited: what is late if no env is busy for so long; None if nothing is.
         """
         now = time.perf_counter()
         word, steps, orders = progress
-        if (word, steps, orders) != self._seen:
-            self._seen, self._since = (word, steps, orders), now
-        if word == IDLE:
+        if (word, steps, orders, awaited) != self._seen:
+            self._seen, self._since = (word, steps, orders, awaited), now
+        if word != IDLE:
+            env_id, command = abs(word) - 1, "step" if word > 0 else "reset"
+        elif awaited is not None:
+            env_id, command, _ = awaited
+        else:
             return None
-        command = "step" if word > 0 else "reset"
         limit_s = self._limits[command]
         if limit_s is None or now - self._since <= limit_s:
             return None
-        return abs(word) - 1, command, limit_s
+        return env_id, command, limit_s

@@ -1,0 +1,113 @@
+"""Envs whose worker was not replaced: everybody else goes on, and a reset starts a new one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rookery
+from rookery import FaultPolicy
+from rookery.testing import Fault, Faulty
+
+KILL = np.array([0, 0, 0, Fault.KILL])
+
+
+def _make(faults: FaultPolicy | None = None) -> rookery.VectorEnv:
+    return rookery.make_vec(Faulty, 4, "process", 2, faults=faults)
+
+
+def test_past_the_budget_a_reset_starts_a_new_worker_again_and_again() -> None:
+    with _make(FaultPolicy("restart", max_restarts=0)) as venv:
+        venv.reset()
+        for _ in range(2):
+            with pytest.raises(rookery.WorkerDied, match="SIGKILL"):
+                venv.step(KILL)
+            with pytest.raises(rookery.WorkerDied, match=r"reset\(\) starts a new one"):
+                venv.step(np.zeros(4, int))
+            with pytest.raises(rookery.WorkerDied, match=r"reset\(\) starts a new one"):
+                venv.call("double", 1)
+            assert venv.reset()[0][:, 0].tolist() == [0] * 4
+            assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [1] * 4
+
+
+class Stubborn(Faulty):
+    """Cannot have its label set twice."""
+
+    @property
+    def label(self) -> str:
+        return self._label
+
+    @label.setter
+    def label(self, value: str) -> None:
+        if value == "doomed" and self.count == 0:
+            raise ValueError("no such label")
+        self._label = value
+
+
+def test_a_worker_that_cannot_be_brought_up_to_date_is_not_waited_for() -> None:
+    faults = FaultPolicy("restart", max_restarts=1)
+    with rookery.make_vec(Stubborn, 4, "process", 2, faults=faults) as venv:
+        venv.reset()
+        venv.step(np.zeros(4, int))
+        venv.set_attr("label", "doomed")
+        assert venv.step(KILL)[3].tolist() == [False, False, True, True]
+        with pytest.raises(ValueError, match="no such label"):
+            venv.call("double", 1)
+        with pytest.raises(rookery.WorkerDied, match=r"reset\(\) starts a new one"):
+            venv.call("double", 1)
+        with pytest.raises(ValueError, match="no such label"):
+            venv.reset()
+
+
+@pytest.mark.parametrize("faults", [None, FaultPolicy("restart", max_restarts=0)])
+def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
+    faults: FaultPolicy | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rookery.worker.carrier._LOOK_S", 0.0)
+    monkeypatch.setattr("rookery.vector.base._LOOK_S", 0.0)
+    with _make(faults) as venv:
+        venv.reset()
+        venv.send(np.array([Fault.PAUSE, 0, Fault.KILL]), [1, 2, 3])
+        with pytest.raises(rookery.WorkerDied):
+            venv.recv(min_envs=3)
+        received: list[int] = []
+        while 1 not in received:
+            try:
+                received += venv.recv()[-1].tolist()
+            except rookery.WorkerDied as error:
+                assert set(error.env_ids) <= {2, 3}
+        with pytest.raises(rookery.NoPendingCallError):
+            venv.recv()
+
+
+class Optioned(Faulty):
+    """Remembers what its last reset was given."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.options = options
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_a_reset_with_options_starts_a_new_worker_too(on_fault: Any) -> None:
+    faults = FaultPolicy(on_fault, max_restarts=0)
+    with rookery.make_vec(Optioned, 4, "process", 2, faults=faults) as venv:
+        venv.reset()
+        with pytest.raises(rookery.WorkerDied):
+            venv.step(KILL)
+        venv.reset(options={"any": "thing"})
+        assert venv.get_attr("options") == ({"any": "thing"},) * 4
+        assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [1] * 4
+
+
+def test_options_are_given_to_those_alone_who_are_reset() -> None:
+    with rookery.make_vec(Optioned, 4, "process", 2) as venv:
+        venv.reset()
+        with pytest.raises(rookery.WorkerDied):
+            venv.step(KILL)
+        mask = np.array([True, False, False, False])
+        venv.reset(options={"reset_mask": mask, "any": "thing"})  # the lost ones are left alone
+        with pytest.raises(rookery.WorkerDied, match=r"reset\(\) starts a new one"):
+            venv.step(np.zeros(4, int))

@@ -1,0 +1,257 @@
+"""One of everything that a vector env can be asked, with a count of what must come out of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from traps import Trap, is_stopped
+
+import rookery
+from rookery import FaultPolicy
+from rookery.worker.carrier import WorkerCarrier
+
+NUM_ENVS = 4
+LIMIT_S = 3600.0  # of deadlines, which pass when `deadlines_pass_when_stopped` says so
+LARGE = 1  # an action that is answered with an info that fits into no pipe
+LARGE_BYTES = 600_000
+
+
+class Counting(gym.Env[Any, Any]):
+    """Shows how many steps its episode has, and in which episode it is."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.label = "none"
+        self.steps = self.episodes = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.episodes += 1
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        info = {"frame": np.full(LARGE_BYTES, self.steps, np.uint8)} if action == LARGE else {}
+        return self._obs(), 1.0, False, False, info
+
+    def double(self, number: int) -> int:
+        return 2 * number
+
+    def _obs(self) -> Any:
+        return np.array([self.steps, self.episodes], np.float64)
+
+
+class Ledger:
+    """What a vector env of Counting envs must show, call by call.
+
+    Args:
+        make: makes the vector env.
+        ids: envs of the worker that a trap is for.
+        restarts: whether faults are to be survived.
+
+    Attributes:
+        errors: that were raised, with the operation.
+        faults: how many transitions were closed because of a fault.
+        operations: how many were asked for.
+    """
+
+    def __init__(
+        self, make: Callable[[], rookery.VectorEnv], ids: tuple[int, ...], restarts: bool
+    ) -> None:
+        self.errors: list[tuple[str, rookery.WorkerError]] = []
+        self.faults = self.operations = 0
+        self._make, self._ids, self._restarts = make, ids, restarts
+        self.venv: Any = None
+        self._count = np.zeros(NUM_ENVS)
+        self._is_over = np.zeros(NUM_ENVS, np.bool_)  # closed by a fault, and not yet reset
+
+    def do(self, name: str) -> None:
+        """Do one operation; an error that a fault may raise here is kept, and mended by a reset."""
+        self.operations += 1
+        try:
+            getattr(self, name)()
+        except rookery.WorkerError as error:
+            self.errors.append((name, error))
+            assert isinstance(error, (rookery.WorkerDied, rookery.WorkerTimeout)), error
+            assert set(error.env_ids) <= set(self._ids), error
+            if name == "close":
+                raise
+            self._mend(name)
+
+    def _mend(self, name: str) -> None:
+        while name in ("send", "async_reset"):  # answers of the others
+            try:
+                self.venv.recv()
+            except rookery.NoPendingCallError:
+                break
+        mending = "make" if self.venv is None else "reset"
+        while True:
+            try:
+                return getattr(self, mending)()
+            except rookery.WorkerError as error:
+                self.errors.append((mending, error))
+                assert len(self.errors) < 5
+
+    def make(self) -> None:
+        self.venv = self._make()
+
+    def reset(self) -> None:
+        self._was_reset(*self.venv.reset(seed=10))
+
+    def reset_with_options(self) -> None:
+        self._was_reset(*self.venv.reset(seed=10, options={"any": "thing"}))
+
+    def _was_reset(self, obs: Any, infos: Any) -> None:
+        assert obs[:, 0].tolist() == [0] * NUM_ENVS and not infos
+        self._count[:] = 0
+        self._is_over[:] = False
+
+    def step(self) -> None:
+        self._step(0)
+
+    def step_large(self) -> None:
+        self._step(LARGE)
+
+    def _step(self, action: int) -> None:
+        if self.venv.autoreset_mode is gym.vector.AutoresetMode.DISABLED and self._is_over.any():
+            self.venv.reset(options={"reset_mask": self._is_over.copy()})
+            self._count[self._is_over] = 0
+            self._is_over[:] = False
+        self._stepped(np.arange(NUM_ENVS), action, self.venv.step(np.full(NUM_ENVS, action)))
+
+    def send(self) -> None:
+        if self._is_over.any():
+            self._step(0)
+        self.venv.send(np.zeros(NUM_ENVS, np.int64))
+        self._receive_all(0)
+
+    def async_reset(self) -> None:
+        self.venv.async_reset()
+        self._receive_all(None)
+
+    def _receive_all(self, action: int | None) -> None:
+        left = set(range(NUM_ENVS))
+        while left:
+            *results, ids = self.venv.recv()
+            left -= set(ids.tolist())
+            if action is None:
+                assert results[0][:, 0].tolist() == [0] * len(ids)
+                self._count[ids], self._is_over[ids] = 0, False
+            else:
+                self._stepped(ids, action, results)
+
+    def _stepped(self, ids: Any, action: int, results: Any) -> None:
+        obs, reward, terminated, truncated, info = results
+        fault = np.asarray(info.get("_fault", np.zeros(len(ids), np.bool_)))
+        same_step = self.venv.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
+        was_over = self._is_over[ids]
+        assert not (fault & was_over).any(), "an episode that was over was closed again"
+        expected = np.where(was_over, 0, self._count[ids] + 1)
+        expected = np.where(fault, 0 if same_step else self._count[ids], expected)
+        assert obs[:, 0].tolist() == expected.tolist()
+        assert reward.tolist() == np.where(fault | was_over, 0.0, 1.0).tolist()
+        assert truncated.tolist() == fault.tolist() and not terminated.any()
+        assert set(ids[fault].tolist()) <= set(self._ids)
+        for place in np.flatnonzero(fault).tolist():
+            assert set(info["fault"]["env_ids"][place]) == set(self._ids)
+            assert info["fault"]["cause"][place]
+            if same_step:
+                assert info["final_obs"][place][0] == self._count[ids[place]]
+        for place in np.flatnonzero(~fault & ~was_over).tolist():
+            if action == LARGE:
+                assert (info["frame"][place] == expected[place]).all()
+                assert len(info["frame"][place]) == LARGE_BYTES
+        self._count[ids] = expected
+        self._is_over[ids] = fault & ~np.bool_(same_step)
+        self.faults += int(fault.sum())
+
+    def call(self) -> None:
+        assert self.venv.call("double", 21) == (42,) * NUM_ENVS
+
+    def set_attr(self) -> None:
+        self.venv.set_attr("label", list("abcd"))
+
+    def get_attr(self) -> None:
+        assert self.venv.get_attr("label") in (("a", "b", "c", "d"), ("none",) * NUM_ENVS)
+
+    def close(self) -> None:
+        self.venv.close()
+
+
+# What is done: every trap lies in one of them, and those before and after must go well.
+OPERATIONS = (
+    "make",
+    "set_attr",
+    "reset",
+    "step",
+    "step_large",
+    "step",  # with a larger slab
+    "call",
+    "reset_with_options",
+    "step",
+    "send",
+    "async_reset",
+    "step",
+    "get_attr",
+    "close",
+)
+# Operations that a fault may make fail although faults are to be survived: what is built first has
+# no predecessor, and a call cannot be made twice.
+MAY_RAISE = ("make", "set_attr", "get_attr", "call")
+
+
+def policy(on_fault: str, how: str) -> FaultPolicy:
+    """The policy under which traps are sprung."""
+    limit_s = LIMIT_S if how == "stop" else None
+    return FaultPolicy(
+        on_fault,  # type: ignore[arg-type]
+        max_restarts=10,
+        step_timeout_s=limit_s,
+        reset_timeout_s=limit_s,
+        make_timeout_s=limit_s,
+    )
+
+
+@contextmanager
+def deadlines_pass_when_stopped(trap: Trap) -> Iterator[None]:
+    """Within the block, time flies for whoever looks after the worker that has stopped itself.
+
+    So limits can be an hour, which no healthy worker passes however busy the machine is.
+    """
+    check = WorkerCarrier.check
+    clock = _Clock()
+
+    def look(carrier: WorkerCarrier) -> None:
+        if carrier.worker.pid == trap.stopped and is_stopped(trap.stopped):
+            clock.offset_s += LIMIT_S
+            clock.is_fast = True
+        try:
+            check(carrier)
+        finally:
+            clock.is_fast = False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkerCarrier, "check", look)
+        patch.setattr("rookery.worker.carrier.time", clock)
+        patch.setattr("rookery.worker.deadlines.time", clock)
+        yield
+
+
+class _Clock:
+    """The module ``time``, as those see it whose clock is set forward."""
+
+    def __init__(self) -> None:
+        self.offset_s = 0.0
+        self.is_fast = False
+
+    def perf_counter(self) -> float:
+        return time.perf_counter() + self.offset_s * self.is_fast
