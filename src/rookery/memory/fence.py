@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Callable
 
+# These show reads and writes of other processors in the order in which they were made.
+_KEEPS_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
+
 
 def make_fence() -> Callable[[], None]:
-    """A function that is a full memory barrier for the thread that calls it; 0.1 us.
+    """A function that is a full memory barrier for the thread that calls it.
 
-    Python has no barrier of its own. Acquiring a lock keeps later accesses after it, releasing one
+    Processors of the x86 family need none for what it is used for: no write overtakes a write, and
+    no read a read. Elsewhere it takes 0.1 us. Python has no barrier of its own. Acquiring a lock keeps later accesses after it, releasing one
     keeps earlier accesses before it, and no processor moves an acquisition before a release that
     precedes it. So between the release of the first ``with`` and the acquisition of the second
     nothing passes. An exception raised by a signal handler leaves no ``with`` half done.
     """
+    if _KEEPS_ORDER:
+        return _nothing
     lock = threading.Lock()
 
     def fence() -> None:
@@ -23,3 +30,7 @@ def make_fence() -> Callable[[], None]:
             pass
 
     return fence
+
+
+def _nothing() -> None:
+    return

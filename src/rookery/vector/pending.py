@@ -41,6 +41,7 @@ class Pending:
         name: the call of all envs that is under way, None if there is none.
         was_cut_short: whether an exception that is not ours has left something under way.
         env_ids: whose call it is; an index.
+        is_begun: False while a beginning is under way, or was interrupted.
         steps: bool ``[n]``, whether the last order to each env alone was a step.
     """
 
@@ -51,7 +52,7 @@ class Pending:
         self.steps = np.zeros(len(orders.asked), np.bool_)
         self._orders = orders
         self._begins: Sequence[tuple[Carrier, Order]] = ()
-        self._is_begun = True
+        self.is_begun = True
         self._has_single = False  # whether orders to single envs may be under way
         self._begun_calls: set[int] = set()
         self._answers: dict[int, Any] = {}
@@ -143,7 +144,7 @@ class Pending:
 
     def begin(self, name: str, env_ids: Any, begins: Sequence[tuple[Carrier, Order]]) -> None:
         """Give orders to some carriers; ``"recv"`` names orders to single envs."""
-        self._is_begun, self._begins, self.is_clear = False, begins, False
+        self.is_begun, self._begins, self.is_clear = False, begins, False
         if name == "recv":
             self._has_single = True
             self.steps[env_ids] = not begins[0][1].kind & RESET
@@ -151,14 +152,29 @@ class Pending:
             self.name, self.env_ids = name, ... if env_ids is None else env_ids
         for carrier, order in begins:
             carrier.begin(order)
-        self._is_begun = True
+        self.is_begun = True
+
+    def begin_step(self, carriers: Sequence[Carrier], order: Order) -> None:
+        """Give all carriers one order to step."""
+        self.is_begun, self._begins = False, [(carrier, order) for carrier in carriers]
+        self.name, self.env_ids, self.is_clear = "step", ..., False
+        for carrier in carriers:
+            carrier.begin(order)
+        self.is_begun = True
+
+    def note(self, error: BaseException) -> None:
+        """Take in an exception that leaves a call: one that is not ours may have cut it short."""
+        # A wait that was ended by its deadline is no interruption: it can be taken up again.
+        if not isinstance(error, (RookeryError, NotFinishedError)):
+            self.was_cut_short = self.name is not None or self.num_busy() > 0
+            self.is_clear = self.is_clear and not self.was_cut_short
 
     def begin_again(self) -> None:
         """Complete a beginning that was interrupted."""
-        if not self._is_begun:
+        if not self.is_begun:
             for carrier, order in self._begins:
                 carrier.begin(order)
-            self._is_begun = True
+            self.is_begun = True
 
     def is_over(self) -> None:
         """Take in that the call of all envs is done, and its results are handed out."""
@@ -262,10 +278,8 @@ class _Guard:
         traceback: TracebackType | None,
     ) -> None:
         # A wait that was ended by its deadline is no interruption: it can be taken up again.
-        if error is not None and not isinstance(error, (RookeryError, NotFinishedError)):
-            pending = self._pending
-            pending.was_cut_short = pending.name is not None or pending.num_busy() > 0
-            pending.is_clear = pending.is_clear and not pending.was_cut_short
+        if error is not None:
+            self._pending.note(error)
 
 
 def _forbid_in_child() -> None:

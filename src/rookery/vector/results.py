@@ -45,6 +45,15 @@ class Results:
             ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
             self._arrays.slab.forget_added(ids, buffer)
 
+    def begin_step(self) -> int:
+        """Note that all envs are ordered to write into the next buffer, and return that."""
+        if self._num_buffers == 1 and not self._arrays.slab.added[0]:
+            self._are_single = False
+            return 0
+        buffer = self.next_buffer()
+        self.begin(buffer, None)
+        return buffer
+
     def begin_singly(self, env_ids: npt.NDArray[np.int64]) -> int:
         """Note that some envs are ordered to write a result each; return the buffer for it.
 

@@ -113,6 +113,7 @@ class WorkerCarrier:
         self._start = start
         self._name = env_name
         self._policy = policy
+        self._restarts = policy.restarts
         self._deadlines = Deadlines(policy) if policy.has_deadline else None
         self._deadline: float | None = None  # of the wait for a message
         self._awaited: Awaited | None = None  # what that message belongs to, if it may be late
@@ -194,7 +195,7 @@ class WorkerCarrier:
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
         self._command = _command(order.kind)
-        if self._policy.restarts or self._recovery.lost or not self._is_up:
+        if self._restarts or self._recovery.lost or not self._is_up:
             self._begin_with_care(order)
             return
         self._part.ask(order)
@@ -248,7 +249,8 @@ class WorkerCarrier:
                 return self.finish(deadline)  # if the policy has a new worker reset envs
             finally:
                 self._deadline = None
-        self._recovery.finish_closing()
+        if self._recovery.closing:
+            self._recovery.finish_closing()
         if self._policy.max_worker_rss_mb is not None:
             self._recycle_if_large()
         return bool(self.failures)
@@ -406,7 +408,7 @@ class WorkerCarrier:
         try:
             self._call_for("reset", request)
         except WorkerError:
-            if self._is_up or self._is_ended:
+            if self._is_ended or self._is_up:
                 raise
 
     def _call_for(

@@ -33,6 +33,8 @@ class Recovery:
         steps_together: whether no env can be stepped, or closed, without the others.
 
     Attributes:
+        closing: by env, the last observation and the fault of steps that wait for an answer before
+            they can be closed.
         lost: envs that were lost and have not been told, and why: a fault, or an error.
     """
 
@@ -52,7 +54,7 @@ class Recovery:
         self._last = [_NEVER] * count  # the buffer with its last observation before that
         self._aside: list[Any] = [None] * count
         self._had_ended = [False] * count  # before the order under way
-        self._closing: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self.closing: dict[int, tuple[Any, dict[str, Any]]] = {}
 
     @property
     def needs_reset(self) -> bool:
@@ -62,7 +64,7 @@ class Recovery:
     @property
     def has_work(self) -> bool:
         """Whether transitions wait for a reset before they can be closed."""
-        return bool(self._closing)
+        return bool(self.closing)
 
     def note(self, env_ids: Sequence[int], order: Order) -> None:
         """Keep what an order is about to overwrite; called before it is given."""
@@ -137,23 +139,23 @@ class Recovery:
 
         In the same-step mode its row then shows the next episode already.
         """
-        if env_id not in self._closing:
+        if env_id not in self.closing:
             buffer = self._buffers[env_id - self._first_id]
             self._restore_last(env_id, buffer)
             obs = self._arrays.row(env_id, buffer) if self.needs_reset else None
-            self._closing[env_id] = obs, fault
+            self.closing[env_id] = obs, fault
 
     def finish_closing(self) -> None:
         """Close the transitions of envs that have been reset meanwhile."""
-        if not self._closing:
+        if not self.closing:
             return
         part, arrays = self._part, self._arrays
-        for env_id in list(self._closing):
+        for env_id in list(self.closing):
             i = env_id - self._first_id
             if part.asked[i] != part.answered[i]:
                 continue
             part.fence()
-            obs, fault = self._closing.pop(env_id)
+            obs, fault = self.closing.pop(env_id)
             buffer = self._buffers[i]
             arrays.close_rows([env_id], buffer)
             told: list[dict[str, Any]] = [{"fault": fault}]
