@@ -119,7 +119,7 @@ def test_a_pending_step_does_not_hold_up_close() -> None:
     venv.reset()
     pids = venv.pids
     venv.step_async(np.array([0, Fault.HANG_NATIVE, 0]))
-    with pytest.warns(UserWarning, match="under way"):
+    with pytest.warns(UserWarning, match="while waiting"):
         venv.close(timeout=0.01)  # a close that waited for the step would never end
     assert venv.closed and not any(psutil.pid_exists(pid) for pid in pids)
 

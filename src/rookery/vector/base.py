@@ -245,9 +245,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a step; :meth:`step_wait` returns its result."""
         # This and step_wait call little: between two wake-ups every Python function called costs
         # about a microsecond, five times what it costs in a loop.
-        pending, results = self._pending, self._results
+        pending = self._pending
         if not pending.is_clear:
             pending.require_idle("step")
+        results = self._results
         try:
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 self._require_episodes("step", ...)
@@ -766,7 +767,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         del self._arrivals
         shut_down(self._owner_pid, carriers, grace_s)
         if left:
-            gym.logger.warn(f"A vector env was closed while a call of {left!r} was under way.")
+            gym.logger.warn(f"Calling `close` while waiting for `{left}`: its result is dropped.")
 
     def __del__(self) -> None:
         """The finalizer does what is to be done, once nobody has the vector env any more."""

@@ -130,7 +130,8 @@ class Pending:
         self.is_clear = False
         self._begins, self._has_single = (), False
         del self._orders  # shared memory goes with the last reference to it
-        return None if self.was_cut_short else self.name
+        left, self.name = None if self.was_cut_short else self.name, None
+        return left
 
     def forbid_in_child(self) -> None:
         """From now on, in this forked copy of the process, no call is possible."""
