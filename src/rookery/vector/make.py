@@ -82,14 +82,15 @@ def make_vec(
     mode = parse_autoreset_mode(autoreset_mode)
     faults = _checked_policy(faults)
     _check_flags(isolate=isolate, copy=copy, caller_steps=caller_steps)
-    if envs_per_batch is not None and backend in ("auto", "native"):
-        backend = "native"
-        envs_per_batch = whole_number("envs_per_batch", envs_per_batch, 1)
-    elif envs_per_batch is not None:
-        raise ConfigError(f"envs_per_batch is for backend='native', not for {backend!r}")
+    if envs_per_batch is not None:
+        backend = _native_for_batches(backend)
     if backend == "native" and num_workers == 0:
         num_workers = None
-    _check_counts(num_workers=num_workers, threads_per_worker=threads_per_worker)
+    _check_counts(
+        num_workers=num_workers,
+        threads_per_worker=threads_per_worker,
+        envs_per_batch=envs_per_batch,
+    )
     if backend == "native":
         _refuse_for_native(
             isolate=isolate,
@@ -173,12 +174,18 @@ def _require_workers(backend: str) -> None:
         )
 
 
+def _native_for_batches(backend: str) -> str:
+    if backend not in ("auto", "native"):
+        raise ConfigError(f"envs_per_batch is for backend='native', not for {backend!r}")
+    return "native"
+
+
 def _refuse_for_native(**given: Any) -> None:
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"{name} is for envs that are stepped one by one; backend='native' has batches that "
-                "step all their envs at once"
+                f"{name} is for envs that are stepped one by one; backend='native' has batches "
+                "that step all their envs at once"
             )
 
 

@@ -59,8 +59,8 @@ def make_native(
     """
     if isinstance(env, (list, tuple)):
         raise ConfigError(
-            "backend='native' takes one callable (num_envs) -> gymnasium.vector.VectorEnv, or an id; "
-            f"a {type(env).__name__} of callables makes single envs, for backend='process'"
+            "backend='native' takes one callable (num_envs) -> gymnasium.vector.VectorEnv, or an "
+            f"id; a {type(env).__name__} of callables makes single envs, for backend='process'"
         )
     recipe = make_recipes(env, 1, env_kwargs, wrappers)[0]
     _check_source(recipe)
@@ -104,13 +104,14 @@ def _ranges(num_envs: int, plan: NativePlan) -> list[range] | None:
 
 
 def _check_source(recipe: EnvRecipe) -> None:
+    """Refuse what has no batched form, before anything is started."""
     spec = recipe.spec()
     if spec is not None:
         if spec.vector_entry_point is None:
             raise ConfigError(
                 f"{spec.id} has no vector_entry_point, so it has no batched form of its own for "
-                "backend='native'; give a callable (num_envs) -> gymnasium.vector.VectorEnv, or run "
-                "single envs: backend='process'"
+                "backend='native'; give a callable (num_envs) -> gymnasium.vector.VectorEnv, or "
+                "run single envs: backend='process'"
             )
         return
     try:
@@ -118,7 +119,8 @@ def _check_source(recipe: EnvRecipe) -> None:
     except (TypeError, ValueError):  # written in C, and silent about its arguments
         return
     try:
-        signature.bind(1, **recipe.kwargs)
+        takes_mode = "autoreset_mode" in signature.parameters
+        signature.bind(1, **({"autoreset_mode": None} if takes_mode else {}) | recipe.kwargs)
     except TypeError as error:
         raise ConfigError(
             f"backend='native' calls {recipe.name}{signature} with the number of envs, "
