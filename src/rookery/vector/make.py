@@ -119,10 +119,7 @@ def make_vec(
         _require_workers(backend)
         plan["faults"] = faults
         backend = backend if backend == "thread" else "process"
-    if isolate and backend in ("serial", "thread"):
-        raise ConfigError(f"isolate=True needs worker processes; backend={backend!r} has none")
-    if caller_steps and backend == "thread":
-        raise ConfigError("caller_steps=True is for worker processes; backend='thread' has none")
+    _require_processes(backend, isolate, caller_steps)
     if backend == "auto" and not isolate:
         from rookery.vector.auto import choose
 
@@ -172,6 +169,13 @@ def _require_workers(backend: str) -> None:
             "backend='serial' keeps envs in this process, where no deadline can end them and no "
             "restart replace them; this FaultPolicy needs backend='process'"
         )
+
+
+def _require_processes(backend: str, isolate: bool, caller_steps: bool | None) -> None:
+    if isolate and backend in ("serial", "thread"):
+        raise ConfigError(f"isolate=True needs worker processes; backend={backend!r} has none")
+    if caller_steps and backend == "thread":
+        raise ConfigError("caller_steps=True is for worker processes; backend='thread' has none")
 
 
 def _native_for_batches(backend: str) -> str:
