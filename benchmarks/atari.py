@@ -1,10 +1,11 @@
 """Atari games by ALE's own batch, against Python's preprocessing of single envs in processes.
 
 Everybody plays as DQN does (Mnih et al. 2015): every fourth frame, the larger of the last two,
-84x84 grey, four stacked, up to 30 no-ops after a reset, actions that are repeated with probability 0.25.
-Single envs are ``AtariPreprocessing`` and ``FrameStackObservation`` in worker processes; a native
-batch does all of it in C++, in threads of its own: as many as there are cores, shared out among the
-processes where there are several. "ALE alone" is the same batch without rookery around it.
+84x84 grey, four stacked, up to 30 no-ops after a reset, actions that are repeated with probability
+0.25. Single envs are ``AtariPreprocessing`` and ``FrameStackObservation`` in worker processes; a
+native batch does all of it in C++, in threads of its own: as many as there are cores, shared out
+among the processes where there are several. "ALE alone" is the same batch without
+rookery around it.
 """
 
 from __future__ import annotations
