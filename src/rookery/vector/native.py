@@ -120,7 +120,8 @@ def _check_source(recipe: EnvRecipe) -> None:
         return
     try:
         takes_mode = "autoreset_mode" in signature.parameters
-        signature.bind(1, **({"autoreset_mode": None} if takes_mode else {}) | recipe.kwargs)
+        mode = {"autoreset_mode": None} if takes_mode else {}
+        signature.bind(1, **{**mode, **recipe.kwargs})
     except TypeError as error:
         raise ConfigError(
             f"backend='native' calls {recipe.name}{signature} with the number of envs, "
