@@ -106,22 +106,28 @@ def _make_graph() -> gymnasium.Env[Any, int]:
     return _Stored(gymnasium.spaces.Graph(node, edge))
 
 
-def _make_pong() -> gymnasium.Env[Any, Any]:
-    """Pong as DQN plays it (Mnih et al. 2015): every fourth frame, 84x84 grey, four stacked."""
+def register_atari() -> None:
+    """Have Gymnasium know ALE's games, and ALE say nothing about itself."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     gymnasium.register_envs(ale_py)
-    env = gymnasium.make("ALE/Pong-v5", frameskip=1)
+
+
+def _make_atari(game: str) -> gymnasium.Env[Any, Any]:
+    """A game as DQN plays it (Mnih et al. 2015): every fourth frame, 84x84 grey, four stacked."""
+    register_atari()
+    env = gymnasium.make(game, frameskip=1)
     return FrameStackObservation(AtariPreprocessing(env), 4)
 
 
 MAKERS: dict[str, Maker] = {
+    "breakout": functools.partial(_make_atari, "ALE/Breakout-v5"),
     "cartpole": functools.partial(gymnasium.make, "CartPole-v1"),
     "graph": _make_graph,
     "halfcheetah": functools.partial(gymnasium.make, "HalfCheetah-v5"),
     "image": ImageEnv,
-    "pong": _make_pong,
+    "pong": functools.partial(_make_atari, "ALE/Pong-v5"),
     "sequence": _make_sequence,
     "sleep": SleepEnv,
     "uneven sleep": UnevenSleepEnv,

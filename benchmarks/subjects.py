@@ -18,6 +18,7 @@ SUBJECTS = (
     "sb3",
     "waiting",
     "partial",
+    "atari",
 )
 
 

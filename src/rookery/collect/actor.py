@@ -85,7 +85,9 @@ class Finals:
     def post(self, env_id: int, info: dict[str, Any], final: Any = None) -> None:
         return
 
-    def post_all(self, env_ids: Any, columns: Any, rest: Mapping[int, dict[str, Any]]) -> None:
+    def post_all(
+        self, env_ids: Any, columns: Any, rest: Mapping[int, dict[str, Any]], order: Any
+    ) -> None:
         for env_id, info in rest.items():
             if "final_obs" in info:
                 self.final(env_id, info["final_obs"], info)

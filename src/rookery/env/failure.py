@@ -60,7 +60,8 @@ def env_failed(
         context.append(f"action {in_words(last_action, 100)}")
     message = (
         f"{which_envs(env_ids or (env_id,))} ({env_name}) raised {type(cause).__name__} in "
-        f"{command} ({', '.join(context)}): {describe(cause)}"
+        f"{command} "
+        f"({', '.join(context)}): {describe(cause)}"
     )
     details = {
         "env_name": env_name,

@@ -297,12 +297,13 @@ class NativeBatch:
         if left:
             rows = {first_id + place: self._infos.row(left, place, ended) for place in places}
             rest = {env_id: own for env_id, own in rows.items() if own}
+        order = self._infos.keys(info)
         if len(places) == len(self.ids):
-            sink.post_all(self.ids, columns, rest)
+            sink.post_all(self.ids, columns, rest, order)
         else:
             chosen = list(places)
             columns = {key: column[chosen] for key, column in columns.items()}
-            sink.post_all([first_id + place for place in chosen], columns, rest)
+            sink.post_all([first_id + place for place in chosen], columns, rest, order)
         return sink.news() if sink.has_posted else None
 
     def _row(self, info: Any, place: int, ended: Array) -> Info:

@@ -61,6 +61,10 @@ class NativeInfos:
                     rest[f"_{key}"] = mask
         return columns, rest
 
+    def keys(self, info: Mapping[str, Any]) -> tuple[str, ...]:
+        """The keys of an info, without those of masks."""
+        return tuple(key for key in info if not _is_mask(info, key))
+
     def row(self, info: Mapping[str, Any], place: int, ended: Array) -> Info:
         """What one env has of an info.
 

@@ -1,4 +1,4 @@
-"""NativeRecipe: how to build a vector env that steps its envs by itself, and what it must be."""
+"""NativeRecipe: how to build a vector env that steps all its envs by itself."""
 
 from __future__ import annotations
 

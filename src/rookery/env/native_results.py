@@ -99,9 +99,9 @@ def check_spared(mask: Array, before: Array, after: Array, ids: range) -> None:
     if changed:
         told = (np.flatnonzero(mask) + ids.start).tolist()
         raise TypeError(
-            f"options['reset_mask'] told a reset to reset envs {told} alone, but the observations "
-            f"of envs {[ids[i] for i in changed]} changed as well; as it seems, this native env "
-            "knows no masks. Reset all envs together"
+            f"options['reset_mask'] told a reset to reset envs {told} alone, but the "
+            f"observations of envs {[ids[i] for i in changed]} changed as well; as it seems, this "
+            "native env knows no masks. Reset all envs together"
         )
 
 

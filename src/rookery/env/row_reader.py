@@ -147,7 +147,8 @@ class RowReader:
                 order.update((key, None) for key in info if key not in own)
             order.update(dict.fromkeys(own))
         merged = VectorInfos(len(ids)).merge(every, merged)
-        return {name: merged[name] for key in order for name in (key, f"_{key}")}
+        known = [key for key in order if key in merged]
+        return {name: merged[name] for key in known for name in (key, f"_{key}")}
 
     def _loose_by_place(self, buffer: int, ids: Array) -> dict[int, list[Info]]:
         """The loose infos of some envs, by their place in ``ids``; without those that have none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -32,8 +33,9 @@ class RowSink(Protocol):
         env_ids: Sequence[int],
         columns: Mapping[str, npt.NDArray[Any]],
         rest: Mapping[int, Info],
+        order: tuple[str, ...],
     ) -> None:
-        """Write infos of some envs at once: what all of them have, and what single ones have."""
+        """Write the infos of some envs at once: what all have, and what single ones have."""
 
     def clear(self, env_id: int) -> None:
         """Empty the row of an env of ``used``."""
@@ -101,10 +103,8 @@ class RowWriter:
         loose = b""
         if self._travels:
             loose = (final or b"") + (pickled(rest) if rest else b"")
-        else:
-            self._slab.added[self._buffer].pop(env_id, None)
-            if final or rest:
-                self._slab.added[self._buffer][env_id] = [part for part in (final, rest) if part]
+        elif final or rest:
+            self._slab.added[self._buffer][env_id] = [part for part in (final, rest) if part]
         self._forms[env_id] = form_id
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
@@ -116,6 +116,7 @@ class RowWriter:
         env_ids: Sequence[int],
         columns: Mapping[str, npt.NDArray[Any]],
         rest: Mapping[int, Info],
+        order: tuple[str, ...],
     ) -> None:
         """Write the infos of some envs at once; what they had before is replaced.
 
@@ -123,6 +124,7 @@ class RowWriter:
             env_ids: whose.
             columns: what every one of them has: arrays ``[k, *shape]`` of numbers, one copy each.
             rest: by env id, what single ones have beside that.
+            order: of the keys, of all of them.
         """
         if not columns and not rest and not self.used:
             return
@@ -130,13 +132,13 @@ class RowWriter:
             self._bind()
         slab, b = self._slab, self._buffer
         rows = slice(env_ids.start, env_ids.stop) if type(env_ids) is range else list(env_ids)
-        form_id, left = self._fix_all(rows, columns)
+        form_id, left = self._fix_all(rows, columns, order)
         slab.forms[b][rows] = form_id
         slab.loose[b][rows] = slab.tail_used[b][rows] = 0
         for place, env_id in enumerate(env_ids):
             own = {key: element(left[key][place]) for key in left} | dict(rest.get(env_id, ()))
             if own:
-                self._post_loose(env_id, own)
+                self._post_loose(env_id, {key: own[key] for key in order if key in own})
         if columns or rest:
             self.has_posted = True
             self.used.update(env_ids)
@@ -153,15 +155,16 @@ class RowWriter:
         self._tail_used[env_id] = self._write_tail(env_id, loose)
 
     def _fix_all(
-        self, rows: Any, columns: Mapping[str, npt.NDArray[Any]]
+        self, rows: Any, columns: Mapping[str, npt.NDArray[Any]], order: tuple[str, ...]
     ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
-        """Write columns into the fixed parts of rows; the form's id, and what is left."""
+        """Write columns into the fixed parts of rows; the form's id, and what is left of them."""
         if not columns:
             return 0, {}
-        key = tuple((name, column.dtype, column.shape[1:]) for name, column in columns.items())
+        key = (order, *((name, column.dtype, column.shape[1:]) for name, column in columns.items()))
         form = self._known.get(key)
         if form is None:
-            form = self._learn(key, {name: element(column[0]) for name, column in columns.items()})
+            first = {name: element(column[0]) for name, column in columns.items()}
+            form = self._learn(key, first, order)
         if not form.entries or form.size_bytes > self._shape.fixed_bytes:
             return 0, dict(columns)
         views = self._columns.get(form.id)
@@ -210,10 +213,11 @@ class RowWriter:
             return form.id, {}
         return form.id, {name: value for name, value in info.items() if name not in form.keys}
 
-    def _learn(self, key: Any, info: Info) -> InfoForm:
+    def _learn(self, key: Any, info: Info, order: tuple[str, ...] | None = None) -> InfoForm:
         if len(self._known) >= _MOST_FORMS:
             return InfoForm(())
-        form = self._known[key] = InfoForm.of(info)
+        form = InfoForm.of(info)
+        self._known[key] = form = form if order is None else replace(form, order=order)
         if form.entries:
             self._new_forms.append(form)
         return form

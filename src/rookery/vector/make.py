@@ -82,14 +82,15 @@ def make_vec(
     mode = parse_autoreset_mode(autoreset_mode)
     faults = _checked_policy(faults)
     _check_flags(isolate=isolate, copy=copy, caller_steps=caller_steps)
-    if envs_per_batch is not None and backend in ("auto", "native"):
-        backend = "native"
-        envs_per_batch = whole_number("envs_per_batch", envs_per_batch, 1)
-    elif envs_per_batch is not None:
-        raise ConfigError(f"envs_per_batch is for backend='native', not for {backend!r}")
+    if envs_per_batch is not None:
+        backend = _native_for_batches(backend)
     if backend == "native" and num_workers == 0:
         num_workers = None
-    _check_counts(num_workers=num_workers, threads_per_worker=threads_per_worker)
+    _check_counts(
+        num_workers=num_workers,
+        threads_per_worker=threads_per_worker,
+        envs_per_batch=envs_per_batch,
+    )
     if backend == "native":
         _refuse_for_native(
             isolate=isolate,
@@ -118,10 +119,7 @@ def make_vec(
         _require_workers(backend)
         plan["faults"] = faults
         backend = backend if backend == "thread" else "process"
-    if isolate and backend in ("serial", "thread"):
-        raise ConfigError(f"isolate=True needs worker processes; backend={backend!r} has none")
-    if caller_steps and backend == "thread":
-        raise ConfigError("caller_steps=True is for worker processes; backend='thread' has none")
+    _require_processes(backend, isolate, caller_steps)
     if backend == "auto" and not isolate:
         from rookery.vector.auto import choose
 
@@ -171,6 +169,19 @@ def _require_workers(backend: str) -> None:
             "backend='serial' keeps envs in this process, where no deadline can end them and no "
             "restart replace them; this FaultPolicy needs backend='process'"
         )
+
+
+def _require_processes(backend: str, isolate: bool, caller_steps: bool | None) -> None:
+    if isolate and backend in ("serial", "thread"):
+        raise ConfigError(f"isolate=True needs worker processes; backend={backend!r} has none")
+    if caller_steps and backend == "thread":
+        raise ConfigError("caller_steps=True is for worker processes; backend='thread' has none")
+
+
+def _native_for_batches(backend: str) -> str:
+    if backend not in ("auto", "native"):
+        raise ConfigError(f"envs_per_batch is for backend='native', not for {backend!r}")
+    return "native"
 
 
 def _refuse_for_native(**given: Any) -> None:

@@ -40,7 +40,7 @@ def check_mode(mode: AutoresetMode, descriptions: Iterable[Description]) -> None
             known = " or ".join(repr(_name(each)) for each in modes)
             raise ConfigError(
                 f"autoreset_mode={_name(mode)!r} cannot be had of this native env: it steps all "
-                f"its envs at once and resets those that have ended in its own way. Say "
+                "its envs at once, and resets those that have ended in its own way. Say "
                 f"autoreset_mode={known}, build it in another mode (env_kwargs, or in the "
                 "callable), or run single envs: backend='process'"
             )

@@ -104,6 +104,7 @@ def _ranges(num_envs: int, plan: NativePlan) -> list[range] | None:
 
 
 def _check_source(recipe: EnvRecipe) -> None:
+    """Refuse what has no batched form, before anything is started."""
     spec = recipe.spec()
     if spec is not None:
         if spec.vector_entry_point is None:
@@ -118,7 +119,9 @@ def _check_source(recipe: EnvRecipe) -> None:
     except (TypeError, ValueError):  # written in C, and silent about its arguments
         return
     try:
-        signature.bind(1, **recipe.kwargs)
+        takes_mode = "autoreset_mode" in signature.parameters
+        mode = {"autoreset_mode": None} if takes_mode else {}
+        signature.bind(1, **{**mode, **recipe.kwargs})
     except TypeError as error:
         raise ConfigError(
             f"backend='native' calls {recipe.name}{signature} with the number of envs, "

@@ -723,13 +723,10 @@ class WorkerCarrier:
         )
 
     def _timed_out(self, env_id: int, command: str, limit_s: float) -> WorkerTimeout:
-        ids, circumstances = (
-            self.env_ids,
-            self._circumstances(env_id),
-        )  # the signal may end what it hangs in
+        circumstances = self._circumstances(env_id)  # the signal may end what it hangs in
         stack = self.worker.python_stack()
         self.worker.kill()  # it may have been woken, and must not answer after all
-        late = tuple(ids) if self._steps_together else (env_id,)
+        late = tuple(self.env_ids) if self._steps_together else (env_id,)
         return WorkerTimeout(
             f"{which_envs(late)} ({self._name}) did not finish its {command} within {limit_s} s; "
             f"its worker {self.worker.kind} {self.worker.pid} {self.worker.fate}. "
