@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import rookery
 from rookery import FaultPolicy
 from rookery.testing import Fault, Faulty
+from rookery.worker.carrier import WorkerCarrier
 
 KILL = np.array([0, 0, 0, Fault.KILL])
 
@@ -111,3 +113,33 @@ def test_options_are_given_to_those_alone_who_are_reset() -> None:
         venv.reset(options={"reset_mask": mask, "any": "thing"})  # the lost ones are left alone
         with pytest.raises(rookery.WorkerDied, match=r"reset\(\) starts a new one"):
             venv.step(np.zeros(4, int))
+
+
+class Labelled(Faulty):
+    """Remembers which label it had when it was reset."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.label_at_reset = self.label
+        return super().reset(seed=seed, options=options)
+
+
+def test_a_new_worker_knows_its_attributes_before_it_carries_out_a_reset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    have = WorkerCarrier._have
+
+    def have_late(carrier: Any, *args: Any) -> None:
+        end = time.perf_counter() + 0.5  # a worker that does not wait to be told is done by then
+        while carrier._part.is_busy() and time.perf_counter() < end:
+            time.sleep(0.01)
+        have(carrier, *args)
+
+    monkeypatch.setattr(WorkerCarrier, "_have", have_late)
+    faults = FaultPolicy("restart")
+    with rookery.make_vec(
+        Labelled, 4, "process", 2, faults=faults, autoreset_mode="same_step"
+    ) as venv:
+        venv.reset()
+        venv.set_attr("label", "blue")
+        venv.step(KILL)
+        assert venv.get_attr("label_at_reset")[2:] == ("blue", "blue")

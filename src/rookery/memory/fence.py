@@ -14,8 +14,8 @@ def make_fence() -> Callable[[], None]:
     """A function that is a full memory barrier for the thread that calls it.
 
     Processors of the x86 family need none for what it is used for: no write overtakes a write, and
-    no read a read. Elsewhere it takes 0.1 us. Python has no barrier of its own, but locks. Acquiring
-    one keeps later accesses after it, releasing one keeps earlier accesses before it, and no
+    no read a read. Elsewhere it takes 0.1 us. Python has no barrier of its own, but locks: to
+    acquire one keeps later accesses after it, to release one keeps earlier ones before it, and no
     processor moves an acquisition before a release that precedes it. So between the release of the
     first ``with`` and the acquisition of the second nothing passes. An exception that a signal
     handler raises leaves no ``with`` half done.

@@ -134,6 +134,7 @@ class WorkerCarrier:
         self._greet()
         self._is_up = True  # whether the worker has what it needs to serve
         self._is_ended = False  # whether there is no worker, until a reset starts one
+        self._unraised: WorkerError | None = None  # what ended it before a step, for that step
 
     @property
     def pid(self) -> int:
@@ -439,11 +440,16 @@ class WorkerCarrier:
             return
         try:
             self._call_for("step", self.request(ADOPT_SLAB, shape), self._send_slab)
-        except (ChannelClosedError, TornError) as error:
-            self._fail(self._died(error))
-        except WorkerError as error:
-            if self._is_up:
-                self._fail(error)
+        except (ChannelClosedError, TornError) as closed:
+            error: WorkerError = self._died(closed)
+        except WorkerError as failed:
+            error = failed
+        else:
+            return
+        if self._is_up:
+            self._fail(error)
+        if self._is_ended:
+            self._unraised = error
 
     def _send_slab(self) -> None:
         self._board.send_slab(self.worker.channel, self.pid)
@@ -570,7 +576,8 @@ class WorkerCarrier:
             if isinstance(why, dict):
                 self._recovery.close_once_answered(env_id, why)
             else:
-                self.failures[env_id] = self._gone(env_id)
+                self.failures[env_id] = self._unraised or self._gone(env_id)
+        self._unraised = None
 
     def _fail(self, error: WorkerError, failed: Sequence[int] = ()) -> None:
         """Take in that the worker failed: replace it if that is allowed, or say so to its envs.
@@ -628,7 +635,7 @@ class WorkerCarrier:
         self._end_worker()
         self._began = time.perf_counter()
         self.worker = self._start(self._check)
-        self._is_ended = False
+        self._is_ended, self._unraised = False, None
         self._greet()
 
     def _greet(self) -> None:
@@ -656,11 +663,12 @@ class WorkerCarrier:
                 self.describe()
                 self._began = time.perf_counter()  # what follows has as much time again
                 seeds = self._recovery.seeds_after(self._seeds, self._attempt)
-                self._send_assignment(self._recovery.replacing(self._assignment, seeds))
-                for args in list(self._attributes.values()):
-                    self._have("set_attr", *args)
-                if self._prepared:
-                    self._have(PREPARE_RESET, self._prepared)
+                requests = self._requests_to_repeat()
+                self._send_assignment(
+                    self._recovery.replacing(self._assignment, seeds, len(requests))
+                )
+                for method, args in requests:
+                    self._have(method, *args)
                 self._is_up = True
             except WorkerError as error:
                 if not self._policy.restarts:
@@ -668,6 +676,15 @@ class WorkerCarrier:
                 self._budget.spend(error)
                 self._begin_restart()
         self.worker.bells.go.ring()
+
+    def _requests_to_repeat(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """What a new worker must be told before it carries out an order."""
+        requests: list[tuple[str, tuple[Any, ...]]] = [
+            ("set_attr", args) for args in self._attributes.values()
+        ]
+        if self._prepared:
+            requests.append((PREPARE_RESET, (self._prepared,)))
+        return requests
 
     def _have(self, method: str, *args: Any) -> None:
         """Have a worker that is not up yet call a method of its batch, and wait for it."""

@@ -97,7 +97,7 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
 
     handler.add({ADOPT_SLAB: partial(board.receive_slab, channel), LEND: receive_loan})
     server = OrderServer(batch, part, handler, partial(_follow_seed, assignment.index))
-    serve(channel, bells, server, batch, part, handler)
+    serve(channel, bells, server, batch, part, handler, assignment.first_requests)
 
 
 def _follow_seed(worker: int, seed: int) -> None:

@@ -113,6 +113,7 @@ def serve(
     batch: Batch,
     part: OrderPart,
     handler: RequestHandler,
+    first_requests: int,
 ) -> None:
     """Serve until a request to close has been answered.
 
@@ -123,7 +124,10 @@ def serve(
         batch: the envs.
         part: the words of their orders.
         handler: answers requests.
+        first_requests: how many come before any order.
     """
+    for _ in range(first_requests):
+        _answer_request(channel, handler)
     heard, looks_for_requests = 0, False
     while True:
         if part.requests[0] != heard or looks_for_requests:

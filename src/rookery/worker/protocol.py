@@ -70,6 +70,8 @@ class Assignment:
         env_ids: its envs.
         entropy: what its global random streams are seeded with.
         replaces: seeds for the next reset of its envs, if it replaces a worker that was lost.
+        first_requests: how many requests it has to answer before it looks at orders, which may be
+            there already and rest on what the requests say.
     """
 
     spaces: BatchSpaces
@@ -78,6 +80,7 @@ class Assignment:
     index: int
     env_ids: range
     replaces: tuple[int | None, ...] | None = None
+    first_requests: int = 0
 
 
 class NotFinishedError(Exception):

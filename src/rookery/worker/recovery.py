@@ -178,9 +178,11 @@ class Recovery:
         """Seeds for the envs of a new worker: those of the lost one would repeat what lost it."""
         return tuple(derived_seed(seed, attempt) for seed in seeds)
 
-    def replacing(self, assignment: Assignment, seeds: tuple[int | None, ...]) -> Assignment:
+    def replacing(
+        self, assignment: Assignment, seeds: tuple[int | None, ...], first_requests: int
+    ) -> Assignment:
         """What a worker is told that replaces one that was lost."""
-        return replace(assignment, replaces=seeds)
+        return replace(assignment, replaces=seeds, first_requests=first_requests)
 
     def _is_reset_anyway(self, env_id: int) -> bool:
         """Whether the env's step is but the reset after an episode; then nothing is cut short."""

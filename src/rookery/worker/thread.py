@@ -135,7 +135,8 @@ class WorkerThread:
             batch.replace(assignment.replaces)
         handler = RequestHandler(batch, arrays, part.progress)
         server = OrderServer(batch, part, handler)
-        serve(self._theirs, self.bells, server, batch, part, handler)
+        count = assignment.first_requests
+        serve(self._theirs, self.bells, server, batch, part, handler, count)
 
     def _raise_if_given_up(self) -> None:
         if self._is_given_up:
