@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import psutil
-from carriers import NUM_ENVS, Carrier
 from fault_model import DEADLY, HANGS, SOFT, FaultModel, without_causes
 from gymnasium.vector import AutoresetMode
 from interruption import alarm, interrupted
+from model_carriers import NUM_ENVS, Carrier
 
 import rookery
 from rookery import seeding

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import hypothesis
-from carriers import CARRIERS, NUM_ENVS
 from driver import Driver
 from fault_model import DEADLY, HANGS, SOFT
 from hypothesis import HealthCheck, Phase, settings
@@ -17,6 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from model_carriers import CARRIERS, NUM_ENVS
 
 from rookery.testing import Fault
 

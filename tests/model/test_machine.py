@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from carriers import CARRIERS
 from machine import machine_on, run_machine
+from model_carriers import CARRIERS
 
 
 @pytest.mark.timeout(1800)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from carriers import CARRIERS, NUM_ENVS
 from driver import Driver
+from model_carriers import CARRIERS, NUM_ENVS
 
 import rookery
 from rookery.testing import Fault

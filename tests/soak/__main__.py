@@ -25,8 +25,8 @@ ROOT = Path(__file__).parent.parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "soak.json"
 sys.path.insert(0, str(ROOT / "tests" / "model"))
 
-from carriers import CARRIERS  # noqa: E402 (found through the path above)
 from machine import machine_on, run_machine  # noqa: E402
+from model_carriers import CARRIERS  # noqa: E402 (found through the path above)
 
 EXAMPLES, STEPS = 20, 40  # of a round
 NOTHING_COLLECTED = 5  # pytest's exit code

@@ -36,7 +36,7 @@ from rookery.vector.crash import CrashRecorder
 from rookery.vector.options import Options, separated
 from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
-from rookery.vector.shutdown import CLOSE_GRACE_S, shut_down
+from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics import CarrierStatistics, Statistics
 from rookery.worker.loop import Bell
 from rookery.worker.orders import (
@@ -745,29 +745,45 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def close(self, **kwargs: Any) -> None:
         """Close the envs and end the workers; closing twice is fine.
 
+        Where an exception has interrupted the closing (a Ctrl-C), closing again ends at once what
+        is left.
+
         Args:
             **kwargs: ``timeout``, seconds to wait for a pending call and for the envs' own closing,
-                5 by default, after which the workers are ended; ``terminate=True`` does not wait.
+                5 by default, after which they are ended; ``terminate=True`` does not wait at all.
         """
-        super().close(**kwargs)
+        if hasattr(self, "_finalizer") and os.getpid() == self._owner_pid:
+            self.close_extras(**kwargs)
+        self.closed = True
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the envs and end the workers; called once, by ``close``."""
-        if not hasattr(self, "_finalizer"):
+        """Do what ``close`` does, unless it is done."""
+        if not self._finalizer.alive:
             return
-        if os.getpid() != self._owner_pid:  # a forked copy of the owner has no say in this
+        if self._final_statistics is None:
+            self._final_statistics = self.statistics()
+        if self.closed:
+            end_at_once(self._carriers)
+            self._let_go()
             return
-        self._finalizer.detach()
-        grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
-        self._final_statistics = self.statistics()
         self.closed = True
-        carriers, left = self._carriers, self._pending.close()
-        # Shared memory and semaphores go with the last reference to them.
-        del self._arrays, self._orders, self._results, self._carriers, self._finish_order
-        del self._arrivals
-        shut_down(self._owner_pid, carriers, grace_s)
+        left = self._pending.close()
+        grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
+        try:
+            shut_down(self._owner_pid, self._carriers, grace_s)
+        except RookeryError:
+            self._let_go()
+            raise
+        self._let_go()
         if left:
             gym.logger.warn(f"Calling `close` while waiting for `{left}`: its result is dropped.")
+
+    def _let_go(self) -> None:
+        """Give back memory, which goes with the last reference to it."""
+        self._pending.let_go()
+        self._finalizer.detach()
+        del self._arrays, self._orders, self._results, self._carriers, self._finish_order
+        del self._arrivals
 
     def __del__(self) -> None:
         """The finalizer does what is to be done, once nobody has the vector env any more."""

@@ -126,12 +126,14 @@ class Pending:
 
     def close(self) -> str | None:
         """From now on, no call is possible; the name of one whose result nobody has asked for."""
-        self._barred = ClosedError("this vector env is closed")
-        self.is_clear = False
-        self._begins, self._has_single = (), False
-        del self._orders  # shared memory goes with the last reference to it
+        self._barred, self.is_clear = ClosedError("this vector env is closed"), False
         left, self.name = None if self.was_cut_short else self.name, None
         return left
+
+    def let_go(self) -> None:
+        """Give back shared memory, which goes with the last reference to it."""
+        self._begins, self._has_single = (), False
+        del self._orders
 
     def forbid_in_child(self) -> None:
         """From now on, in this forked copy of the process, no call is possible."""

@@ -239,15 +239,11 @@ class ProcessVectorEnv(VectorEnv):
         for carrier in self._carriers:
             carrier.adopt_slab(shape)
 
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        board = getattr(self, "_board", None)
-        try:
-            super().close_extras(timeout, terminate)
-        finally:
-            if board is not None and self.closed:
-                board.release()
-                del self._board, self._worker_arrivals
-                self._nameless()
+    def _let_go(self) -> None:
+        self._board.release()
+        self._nameless()
+        del self._board, self._worker_arrivals
+        super()._let_go()
 
 
 def _count_workers(

@@ -252,6 +252,8 @@ class WorkerCarrier:
                 self._deadline = None
         if self._recovery.closing:
             self._recovery.finish_closing()
+        if self._prepared:
+            self._prepared = {}
         if self._policy.max_worker_rss_mb is not None:
             self._recycle_if_large()
         return bool(self.failures)
@@ -395,8 +397,9 @@ class WorkerCarrier:
 
     def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
         """A request that says, by env, seed and options of the reset that will be ordered."""
+        request = self.request(PREPARE_RESET, prepared)
         self._prepared = prepared
-        return self.request(PREPARE_RESET, prepared)
+        return request
 
     def tell_reset(self, request: tuple[str, Any]) -> None:
         """Have the worker know what was prepared; one that will take its place is told later.
