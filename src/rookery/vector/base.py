@@ -161,8 +161,12 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             EnvFailed: when an env raises; all others were reset.
             WorkerDied: when a worker ends.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        try:
+            self.reset_async(seed=seed, options=options)
+            return self.reset_wait()
+        except BaseException as error:
+            self._pending.note(error)
+            raise
 
     def reset_async(
         self,
@@ -763,6 +767,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self._final_statistics is None:
             self._final_statistics = self.statistics()
         if self.closed:
+            self._pending.close()
             end_at_once(self._carriers)
             self._let_go()
             return
