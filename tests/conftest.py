@@ -14,6 +14,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --whole."""
+    parser.addoption(
+        "--whole",
+        action="store_true",
+        help="run every combination of parameters, not only so many that every two values meet, "
+        "and what exercises another library's classes only",
+    )
+
+
 _GRACE_S = 5.0  # a worker that was told to leave may still be on its way out
 _POLL_S = 0.01
 

@@ -219,9 +219,10 @@ class OrderPart:
         """Have envs whose worker has ended be reset by the next one, in place of what was asked."""
         places = [i - self.env_ids.start for i in env_ids]
         self._kind_of_all = -1
-        self.kind[places] = (self.kind[places] & SINGLY) | RESET
-        seeds = self.seed[places]
-        self.seed[places] = np.where(seeds == SEED_IN_MESSAGE, seeds, NO_SEED)
+        kinds, seeds = self.kind[places], self.seed[places]
+        is_prepared = (kinds & RESET != 0) & (seeds == SEED_IN_MESSAGE)  # a step has no seed
+        self.kind[places] = (kinds & SINGLY) | RESET
+        self.seed[places] = np.where(is_prepared, seeds, NO_SEED)
         self.asked[places] = number
 
     def ask_again(self, env_ids: Sequence[int], number: int) -> None:
