@@ -21,9 +21,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _HERE in item.path.parents and hasattr(item, "callspec"):
             point = item.callspec.params.get("point")
             groups[item.nodeid.partition("[")[0], point].append(item)
-    kept = {
-        group[_STRIDE * turn % len(group)].nodeid for turn, group in enumerate(groups.values())
-    }
+    kept = {group[_STRIDE * turn % len(group)].nodeid for turn, group in enumerate(groups.values())}
     left_out = [item for group in groups.values() for item in group if item.nodeid not in kept]
     config.hook.pytest_deselected(items=left_out)
     gone = set(map(id, left_out))

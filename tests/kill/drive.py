@@ -85,13 +85,15 @@ class Ledger:
         try:
             getattr(self, name)()
         except rookery.WorkerError as error:
-            self.errors.append((name, error))
-            assert isinstance(error, (rookery.WorkerDied, rookery.WorkerTimeout)), error
-            assert set(error.env_ids) <= set(self._ids), error
-            assert not self._restarts or name in MAY_RAISE, (name, error)
-            if name == "close":
-                raise
+            self._check(name, error)
             self._mend(name)
+
+    def _check(self, name: str, error: rookery.WorkerError) -> None:
+        self.errors.append((name, error))
+        if not isinstance(error, (rookery.WorkerDied, rookery.WorkerTimeout)) or name == "close":
+            raise error
+        assert set(error.env_ids) <= set(self._ids), error
+        assert not self._restarts or name in MAY_RAISE, (name, error)
 
     def _mend(self, name: str) -> None:
         while name in ("send", "async_reset"):  # answers of the others
@@ -100,12 +102,12 @@ class Ledger:
             except rookery.NoPendingCallError:
                 break
         mending = "make" if self.venv is None else "reset"
-        while True:
+        for _ in range(5):
             try:
                 return getattr(self, mending)()
             except rookery.WorkerError as error:
                 self.errors.append((mending, error))
-                assert len(self.errors) < 5
+        raise AssertionError(f"{mending} fails again and again") from self.errors[-1][1]
 
     def make(self) -> None:
         self.venv = self._make()
@@ -132,7 +134,9 @@ class Ledger:
             self.venv.reset(options={"reset_mask": self._is_over.copy()})
             self._count[self._is_over] = 0
             self._is_over[:] = False
-        self._stepped(np.arange(self._num_envs), action, self.venv.step(np.full(self._num_envs, action)))
+        self._stepped(
+            np.arange(self._num_envs), action, self.venv.step(np.full(self._num_envs, action))
+        )
 
     def send(self) -> None:
         if self._is_over.any():

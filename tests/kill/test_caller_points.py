@@ -31,7 +31,9 @@ def _marked(value: str) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-@pytest.mark.parametrize("point", range(len(CALLER_POINTS)), ids=lambda i: "-".join(CALLER_POINTS[i]))
+@pytest.mark.parametrize(
+    "point", range(len(CALLER_POINTS)), ids=lambda i: "-".join(CALLER_POINTS[i])
+)
 def test_a_caller_that_is_killed_anywhere_leaves_nothing(
     tmp_path: Path, point: int, method: str
 ) -> None:
@@ -39,7 +41,13 @@ def test_a_caller_that_is_killed_anywhere_leaves_nothing(
     temporary.mkdir()
     traps.mkdir()
     caller = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("callers.py")), str(point), method, str(traps)],
+        [
+            sys.executable,
+            str(Path(__file__).with_name("callers.py")),
+            str(point),
+            method,
+            str(traps),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -35,8 +35,6 @@ POINTS = (
 )
 EARLY = POINTS[: POINTS.index("before a message is sent")]  # within the making of a collector
 LATE = POINTS[POINTS.index("before env.close") :]
-# Where whoever waits can be impatient, which before that is nobody's choice.
-AMID = tuple(point for point in POINTS if point not in EARLY)
 
 
 class Impatient(Exception):
@@ -46,7 +44,7 @@ class Impatient(Exception):
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize(
     ("point", "how"),
-    [(point, how) for point in POINTS for how in ("kill", "stop") if how == "kill" or point in AMID],
+    [(point, how) for point in POINTS for how in ("kill", "stop")],
 )
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_a_collectors_worker_that_ends_or_stops_anywhere(

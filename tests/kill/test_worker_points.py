@@ -70,7 +70,13 @@ COMMANDS = {
     "async_reset": "reset",
     "get_attr": "call",
 }
-SLAB = ("before a block", "before a mapping", "after a mapping", "before adopt_slab", "after adopt_slab")
+SLAB = (
+    "before a block",
+    "before a mapping",
+    "after a mapping",
+    "before adopt_slab",
+    "after adopt_slab",
+)
 
 
 CALLS = ("set_attr", "call", "get_attr")  # which have no deadline but the one of `call_wait`

@@ -300,7 +300,9 @@ POINTS: dict[str, Installer] = {
     "after the board": around("worker.board:Board.receive", "after"),
     "before serving": around("worker.entry:serve", "before"),
     # orders
-    "order seen": around("worker.orders:OrderPart.next_group", "after", lambda part: part.is_busy()),
+    "order seen": around(
+        "worker.orders:OrderPart.next_group", "after", lambda part: part.is_busy()
+    ),
     "before an order": around("worker.loop:OrderServer.carry_out", "before"),
     "after an order": around("worker.loop:OrderServer.carry_out", "after"),
     "before progress": word("progress", "before"),

@@ -76,9 +76,9 @@ class Crew:
             for worker, part in zip(self.workers, parts, strict=True)
         ]
         for worker in self.workers:
+            worker.call_between_waits(self._between_waits)
             worker.lend(block)
             worker.find_actions(self._board.last_action)
-            worker.call_between_waits(self._between_waits)
         self._begin_all(requests)
         self._finish_all()
         # Pickled once: every rollout repeats one of a few requests.
