@@ -76,6 +76,7 @@ class Crew:
             for worker, part in zip(self.workers, parts, strict=True)
         ]
         for worker in self.workers:
+            worker.call_between_waits(self._between_waits)
             worker.lend(block)
             worker.find_actions(self._board.last_action)
         self._begin_all(requests)

@@ -412,8 +412,12 @@ class WorkerCarrier:
         try:
             self._call_for("reset", request)
         except WorkerError:
-            if self._is_ended or self._is_up:
+            if not self._is_starting():
                 raise
+
+    def _is_starting(self) -> bool:
+        """Whether a worker that replaces another still has to be waited for."""
+        return not (self._is_up or self._is_ended)
 
     def _call_for(
         self, command: str, request: tuple[str, Any], meanwhile: Callable[[], None] = lambda: None

@@ -1,0 +1,108 @@
+"""A caller that kills itself at some step; run as a program of its own."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+
+import drive
+from traps import POINTS, Trap, armed, around
+
+import rookery
+from rookery.policy import make_policy
+
+CARRIER, PROCESS = "worker.carrier:WorkerCarrier", "worker.process:WorkerProcess"
+
+# Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and
+# "collect" the life of a collector.
+CALLER_POINTS: list[tuple[str, str, str]] = [
+    ("worker.doorbell:Doorbell.__init__", "after", "make"),
+    ("worker.launch:start_process", "before", "make"),
+    ("worker.launch:start_process", "after", "make"),
+    (f"{PROCESS}.greet", "before", "make"),
+    ("half a message", "", "make"),
+    (f"{PROCESS}.greet", "after", "make"),
+    (f"{CARRIER}.describe", "before", "make"),
+    (f"{CARRIER}.describe", "after", "make"),
+    ("worker.board:Board.allocate", "after", "make"),
+    (f"{PROCESS}.assign", "before", "make"),
+    ("worker.channel:PipeChannel.send_block", "before", "make"),
+    ("worker.channel:PipeChannel.send", "after", "make"),
+    ("worker.channel:PipeChannel.send_block", "after", "make"),
+    (f"{PROCESS}.assign", "after", "make"),
+    ("worker.orders:OrderPart.ask", "before", "step"),
+    ("worker.orders:OrderPart.ask", "after", "reset"),
+    ("worker.doorbell:Doorbell.ring", "after", "step"),
+    (f"{CARRIER}.finish", "before", "step_large"),
+    (f"{CARRIER}._message_of_order", "before", "step_large"),
+    (f"{CARRIER}.begin_call", "before", "call"),
+    ("half a message", "", "call"),
+    (f"{CARRIER}.begin_call", "after", "call"),
+    (f"{CARRIER}.finish_call", "after", "call"),
+    (f"{CARRIER}.tell_reset", "before", "reset_with_options"),
+    (f"{CARRIER}.tell_reset", "after", "reset_with_options"),
+    ("worker.board:Board.enlarge_slab", "after", "step_slab"),
+    ("worker.board:Board.send_slab", "before", "step_slab"),
+    (f"{CARRIER}.adopt_slab", "after", "step_slab"),
+    (f"{CARRIER}._begin_restart", "before", "restart"),
+    (f"{CARRIER}._begin_restart", "after", "restart"),
+    (f"{CARRIER}._renew", "before", "restart"),
+    (f"{CARRIER}._have", "before", "restart"),
+    (f"{CARRIER}._renew", "after", "restart"),
+    ("vector.shutdown:_begin_all", "before", "close"),
+    ("vector.shutdown:_begin_all", "after", "close"),
+    (f"{PROCESS}.stop", "before", "close"),
+    (f"{PROCESS}.stop", "after", "close"),
+    (f"{CARRIER}.lend", "before", "collect"),
+    (f"{PROCESS}.send_block", "before", "collect"),
+    (f"{CARRIER}.lend", "after", "collect"),
+    ("collect.crew:Crew._install", "after", "collect"),
+    ("policy.weights:_checksum", "before", "collect"),
+    ("collect.crew:Crew.fill", "before", "collect"),
+    ("collect.crew:Crew.fill", "after", "collect"),
+    ("collect.crew:_end", "before", "collect"),
+]
+
+
+def main(index: str, method: str, folder: str) -> None:
+    """Do everything, up to the step at which this process ends."""
+    target, when, operation = CALLER_POINTS[int(index)]
+    trap = Trap("caller", folder)
+    (POINTS[target] if target in POINTS else around(target, when))(trap.spring)
+    if operation == "collect":
+        trap.set()
+        with rookery.WorkerCollector(
+            drive.Counting, make_policy, 4, 2, num_steps=8, start_method=method
+        ) as collector:
+            collector.collect()
+        return
+    worker = Trap("before an order", folder)
+    with ExitStack() as stack:
+        if operation == "restart":
+            stack.enter_context(armed(worker))
+        _do_all(operation, trap, worker, method)
+
+
+def _do_all(operation: str, trap: Trap, worker: Trap, method: str) -> None:
+    faults = drive.policy("restart" if operation == "restart" else "raise", "kill")
+    ledger = drive.Ledger(
+        lambda: rookery.make_vec(
+            drive.Counting, 4, "process", 2, faults=faults, start_method=method
+        ),
+        (2, 3),
+        faults.restarts,
+    )
+    names = list(drive.OPERATIONS)
+    place = {"step_slab": names.index("step_large") + 1, "restart": names.index("step")}.get(
+        operation, -1
+    )
+    for i, name in enumerate(names):
+        if name == operation or i == place:
+            if operation == "restart":
+                worker.set()
+            trap.set()
+        ledger.do(name)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
