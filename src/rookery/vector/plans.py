@@ -118,10 +118,12 @@ def make_plans(
 ) -> list[Plan]:
     """All that can be weighed, the fastest first."""
     plans = [_serial(num_envs, measured, machine)]
-    for workers in _worker_counts(num_envs, measured, machine, wishes):
-        for caller in (False, True) if wishes.caller_steps is None else (wishes.caller_steps,):
-            if workers + caller <= num_envs:
-                plans.append(_processes(num_envs, measured, machine, workers, caller))
+    plans += [
+        _processes(num_envs, measured, machine, workers, caller)
+        for caller in (False, True)
+        if wishes.caller_steps in (None, caller)
+        for workers in _worker_counts(num_envs - caller, caller, measured, machine, wishes)
+    ]
     return sorted(plans, key=lambda plan: plan.predicted_s)
 
 
@@ -132,7 +134,7 @@ def best_plan(plans: list[Plan]) -> Plan:
     if fastest > _WORTH_IT * serial.predicted_s:
         return serial
     as_good = [plan for plan in plans if plan.predicted_s <= _AS_GOOD * fastest]
-    return min(as_good, key=lambda plan: plan.num_workers + plan.caller_steps)
+    return min(as_good, key=lambda plan: plan.num_workers)
 
 
 def thread_plan(num_envs: int, measured: Measurement, machine: Machine) -> Plan:
@@ -173,15 +175,16 @@ def _speed(processes: int, measured: Measurement, machine: Machine) -> float:
 
 
 def _worker_counts(
-    num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes
+    most: int, caller: bool, measured: Measurement, machine: Machine, wishes: Wishes
 ) -> list[int]:
+    """How many workers to weigh: no more than can compute at once, unless envs wait."""
     if wishes.num_workers is not None:
-        return [min(wishes.num_workers, num_envs)]
-    counts = {machine.cpus, machine.cpus - 1}
-    if measured.waits:  # more of them can wait at once
-        room = _MEMORY_SHARE * machine.available_bytes // max(measured.memory_bytes, 1)
-        counts |= {min(count, max(int(room), 1)) for count in _doublings(machine.cpus, num_envs)}
-    return sorted({min(count, num_envs) for count in counts if count >= 1})
+        return [min(wishes.num_workers, most)]
+    counts = {machine.cpus - caller}
+    if measured.waits:
+        room = int(_MEMORY_SHARE * machine.available_bytes // max(measured.memory_bytes, 1))
+        counts |= {min(count, max(room, 1)) for count in _doublings(machine.cpus, most)}
+    return sorted({min(count, most) for count in counts if count >= 1})
 
 
 def _doublings(first: int, last: int) -> Iterator[int]:

@@ -54,28 +54,37 @@ _ANSWER_TIMEOUT_S = 40.0
 
 @dataclass(frozen=True)
 class Timing:
-    """What calls of ``step`` cost, in seconds per call; medians, but for what is said otherwise.
+    """What calls of ``step`` cost, in seconds per call; medians, if nothing else is said.
 
     Attributes:
         asking_s: until the envs were asked.
-        stepping_s: until all had answered; the mean.
+        stepping_s: until all had answered.
+        mean_stepping_s: the same, the mean.
         again_s: a second look at envs that have answered.
         reading_s: for making the results.
         rereading_s: for making the same results again: what one more env in a row costs, while one
             alone is read with whatever has left the caches in between.
-        busy_s: of ``stepping_s``, in the batch; the median.
+        busy_s: of ``stepping_s``, in the batch.
         mean_busy_s: the same, the mean.
+        cpu_s: computing of the calling process, with all that it does between calls; the mean.
         calls: how many were made, those included that were not timed.
     """
 
     asking_s: float
     stepping_s: float
+    mean_stepping_s: float
     again_s: float
     reading_s: float
     rereading_s: float
     busy_s: float
     mean_busy_s: float
+    cpu_s: float
     calls: int = 1
+
+    @property
+    def call_s(self) -> float:
+        """A whole call, median."""
+        return self.asking_s + self.stepping_s + self.reading_s
 
 
 @dataclass(frozen=True)
@@ -213,8 +222,9 @@ def combine(
         env_s = worker_env_s + reading_s
     else:
         own_reading_s = max(own.rereading_s - reading_none_s, 0.0)
-        own_s = own.asking_s + own.stepping_s + own.rereading_s
-        stepping_s = max((own_s - waiting_s) * core_share - call_s - own_reading_s, empty_step_s)
+        # CPU seconds are the same however busy the machine is; what measuring took is taken out.
+        measuring_s = max(one.cpu_s - one.call_s, 0.0)
+        stepping_s = max(own.cpu_s - measuring_s - call_s - own_reading_s, empty_step_s)
         env_s = stepping_s + max(own_reading_s, copying_s)
         worker_env_s = stepping_s + max(report.busy_for_caller_s - own.busy_s, 0.0)
         once_s += max(timing.busy_s - max(report.busy_for_caller_s, own.busy_s), 0.0)
@@ -225,7 +235,7 @@ def combine(
         reading_s=max(reading_s, copying_s),
         call_s=call_s,
         worker_s=max(timing.asking_s - one.asking_s, 0.0) + timing.again_s,
-        round_trip_s=max(timing.stepping_s - timing.mean_busy_s, 0.0) + once_s,
+        round_trip_s=max(timing.mean_stepping_s - timing.mean_busy_s, 0.0) + once_s,
         core_share=core_share,
         memory_bytes=memory_bytes,
         is_of_resets=is_of_resets,
@@ -262,11 +272,12 @@ def _slope(name: str, report: SerialReport) -> float:
 def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: int) -> Timing:
     """Step all envs until a time is over, or as often as is said, and once at least."""
     rows: list[tuple[float, ...]] = []
-    limit = time.perf_counter() + budget_s
+    limit, cpu_before = time.perf_counter() + budget_s, time.process_time()
     for _ in range(_WARM_UP_STEPS + most):
         rows.append(_timed_step(venv, actions))
         if time.perf_counter() > limit:
             break
+    cpu_s = time.process_time() - cpu_before
     rereading_s = min(_time_rereading(venv) for _ in range(_REREADINGS))
     calls = len(rows)
     warm = rows[_WARM_UP_STEPS:] if calls > 2 * _WARM_UP_STEPS else rows
@@ -275,12 +286,14 @@ def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: in
     reading_s = max(median(reading) - median(again), 0.0)
     return Timing(
         asking_s=median(asking),
-        stepping_s=mean(stepping),
+        stepping_s=median(stepping),
+        mean_stepping_s=mean(stepping),
         again_s=median(again),
         reading_s=reading_s,
         rereading_s=min(rereading_s, reading_s),
         busy_s=median(busy),
         mean_busy_s=mean(busy),
+        cpu_s=cpu_s / calls,
         calls=calls,
     )
 
