@@ -11,6 +11,7 @@ those that it is compared to.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import random
@@ -37,6 +38,7 @@ _OBSERVATIONS: dict[str, Callable[[], gymnasium.Space[Any]]] = {
     "1 MB": lambda: gymnasium.spaces.Box(0, 255, (512, 512, 4), np.uint8),
     "Sequence": lambda: gymnasium.spaces.Sequence(gymnasium.spaces.Box(-1, 1, (8,), np.float32)),
 }
+_MOST_STORED = {"1 MB": 1}
 _NUM_ENVS = (1, 8, 64)
 _LOADS = {"idle": 0, "busy": CORES}
 
@@ -73,7 +75,7 @@ CASES = tuple(
 
 @functools.cache
 def _stored(space: str) -> list[Any]:
-    """Observations that all envs of a process return in turn."""
+    """Observations that all envs of a process return in turn; large ones take long to draw."""
     drawn_from = _OBSERVATIONS[space]()
     drawn_from.seed(0)
     return [drawn_from.sample() for _ in range(4)]
@@ -93,7 +95,8 @@ class WorkingEnv(gymnasium.Env[Any, int]):
 
     def __init__(self, space: str, rounds: int, sleep_s: float) -> None:
         self.observation_space = _OBSERVATIONS[space]()
-        self._stored = itertools.cycle(_stored(space))
+        # Objects of its own, for copies of one object that many envs return cost no more than one.
+        self._stored = itertools.cycle(copy.deepcopy(_stored(space)[: _MOST_STORED.get(space, 4)]))
         self._rounds, self._sleep_s = rounds, sleep_s
         self._steps = 0
 

@@ -24,21 +24,22 @@ class LegalActions:
 
     Args:
         venv: the vector env.
+        heeds_masks: False for envs to which all actions are alike.
 
     Attributes:
         are_masked: whether the env says which actions are legal.
         are_unknown: whether an action was asked for and none was known to be legal.
     """
 
-    def __init__(self, venv: VectorEnv) -> None:
+    def __init__(self, venv: VectorEnv, heeds_masks: bool = True) -> None:
         self._venv = venv
         self._space = venv.single_action_space
         self._space.seed(0)
         venv.action_space.seed(0)
         self.are_unknown = False
         obs, infos = venv.reset(seed=0)
-        self._has_method = any(venv.apply(_has_method))
-        self.are_masked = self._has_method or _mask_in(obs, infos) is not None
+        self._has_method = heeds_masks and any(venv.apply(_has_method))
+        self.are_masked = heeds_masks and (self._has_method or _mask_in(obs, infos) is not None)
         self._pool: list[Any] = []
         if not self.are_masked:
             self._pool = [venv.action_space.sample() for _ in range(_POOL)]

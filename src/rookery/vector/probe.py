@@ -1,32 +1,33 @@
 """The probe: step one throwaway env in a worker for a moment, and say what it and the talking cost.
 
 The env is built in a worker, and never used for anything else. There it is stepped twice: from
-here, as a worker's envs are, and by a serial vector env in the worker itself; an env that does
-nothing shows what a serial vector env costs. All of it happens beside whatever else the machine
-does, and none of it for long: each part stops when its time is over.
+here, as a worker's envs are, and by a serial vector env in the worker itself. Envs that only return
+what it has returned show what a call costs, and what each env more. All of it happens beside
+whatever else the machine does, and none of it for long: each part stops when its time is over.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 import psutil
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
-from rookery.env.spaces import Leaf, leaves
+from rookery.env.spaces import Leaf, leaves, rows
 from rookery.errors import RookeryError
 from rookery.vector.base import VectorEnv
 from rookery.vector.legal import LegalActions
@@ -39,13 +40,15 @@ if sys.platform != "win32":
     import resource
 
 # How long the parts may take; a step that takes longer is still made, once.
-_IN_WORKER_S, _SERIALLY_S, _FOR_CALLER_S = 0.09, 0.06, 0.02
+_IN_WORKER_S, _SERIALLY_S, _REPLAY_S = 0.08, 0.05, 0.015
 _MOST_STEPS = 2000
 _WARM_UP_STEPS = 5
-_EMPTY_STEPS, EMPTY_ENVS = 100, 9
+_REPLAY_STEPS, MANY = 400, 9
 _REREADINGS = 9
 _MOST_COPIED_BYTES = 2**25  # enough to see what copying a large batch costs
 _LARGE_BATCH_BYTES = 2**20  # smaller ones are copied as fast as the one row that is measured
+
+Sample: TypeAlias = "tuple[Any, dict[str, Any]]"  # an observation and infos
 
 # The probe's own deadlines, far beyond its time: whoever passes them hangs, or may as well.
 _DEADLINES = FaultPolicy(step_timeout_s=10.0, reset_timeout_s=30.0, make_timeout_s=120.0)
@@ -58,8 +61,9 @@ class Timing:
 
     Attributes:
         asking_s: until the envs were asked.
-        stepping_s: until all had answered.
-        mean_stepping_s: the same, the mean.
+        least_asking_s: the same, the least: whoever is woken may take the core from who wakes him.
+        stepping_s: from then on, until all had answered.
+        answered_s: from the beginning until all had answered; the mean.
         again_s: a second look at envs that have answered.
         reading_s: for making the results.
         rereading_s: for making the same results again: what one more env in a row costs, while one
@@ -71,8 +75,9 @@ class Timing:
     """
 
     asking_s: float
+    least_asking_s: float
     stepping_s: float
-    mean_stepping_s: float
+    answered_s: float
     again_s: float
     reading_s: float
     rereading_s: float
@@ -108,19 +113,24 @@ class Usage:
 class SerialReport:
     """What a worker tells of serial vector envs in it.
 
+    The first four are of envs that do nothing but return what the measured env has returned: of one
+    of them and of ``MANY``, with results as for this process and as for another.
+
     Attributes:
-        one: of an env that does nothing.
-        many: of ``EMPTY_ENVS`` such envs.
+        here_one: see above, as all that follow.
+        here_many: ...
+        there_one: ...
+        there_many: ...
         own: of the env that is measured; None if its steps take too long for it to matter.
-        busy_for_caller_s: what stepping that env takes a batch whose results go elsewhere; median.
         before: the worker's usage before ``own``.
         after: the worker's usage after it.
     """
 
-    one: Timing
-    many: Timing
+    here_one: Timing
+    here_many: Timing
+    there_one: Timing
+    there_many: Timing
     own: Timing | None
-    busy_for_caller_s: float
     before: Usage
     after: Usage
 
@@ -159,7 +169,7 @@ def measure(
         before = _ask_worker(venv, _usage_of)
         timing = time_steps(venv, actions, _IN_WORKER_S, _MOST_STEPS)
         after = _ask_worker(venv, _usage_of)
-        is_slow = is_slow or timing.busy_s > _FOR_CALLER_S / 2
+        is_slow = is_slow or timing.busy_s > _SERIALLY_S / 4
         report = _ask_worker(venv, partial(report_serially, copy=copy, steps_env=not is_slow))
         if is_slow:
             report = replace(report, before=before, after=after)
@@ -207,39 +217,39 @@ def combine(
         memory_bytes: of the worker.
         is_of_resets: whether resets stood for steps.
     """
-    one, own = report.one, report.own
-    # An env that does nothing, and a call of no env at all.
-    empty_step_s = _slope("stepping_s", report)
-    reading_none_s = one.rereading_s - _slope("rereading_s", report)
-    call_s = max(one.asking_s + one.stepping_s - empty_step_s + reading_none_s, 0.0)
-
+    here, own = report.here_one, report.own
+    serial_s = _slope("call_s", here, report.here_many)  # all but the env's own step
+    writing_s = _slope("stepping_s", report.there_one, report.there_many)
+    reading_s = _slope("rereading_s", report.there_one, report.there_many)
     calls = timing.calls if own is None else own.calls
     waiting_s, core_share = spent(report.before, report.after, calls)
-    reading_s = max(timing.rereading_s - reading_none_s, 0.0)
-    once_s = max(timing.reading_s - timing.rereading_s, 0.0)  # with whatever left the caches
     if own is None:
-        worker_env_s = max(timing.mean_busy_s - waiting_s, 0.0) * core_share
-        env_s = worker_env_s + reading_s
-    else:
-        own_reading_s = max(own.rereading_s - reading_none_s, 0.0)
-        # CPU seconds are the same however busy the machine is; what measuring took is taken out.
-        measuring_s = max(one.cpu_s - one.call_s, 0.0)
-        stepping_s = max(own.cpu_s - measuring_s - call_s - own_reading_s, empty_step_s)
-        env_s = stepping_s + max(own_reading_s, copying_s)
-        worker_env_s = stepping_s + max(report.busy_for_caller_s - own.busy_s, 0.0)
-        once_s += max(timing.busy_s - max(report.busy_for_caller_s, own.busy_s), 0.0)
+        env_s = max(timing.mean_busy_s - waiting_s, 0.0) * core_share
+    else:  # CPU seconds are the same however busy the machine is
+        env_s = max(own.cpu_s - here.cpu_s, 0.0)
+    # What alone comes back to a core that has done something else costs more than one of many.
+    alone_s = max(timing.reading_s - report.there_one.rereading_s, 0.0)
+    if own is not None:
+        alone_s += max(timing.busy_s - own.busy_s - max(writing_s - serial_s, 0.0), 0.0)
+    ringing_s = max(timing.least_asking_s - here.least_asking_s, 0.0)
+    talking_s = max(timing.answered_s - timing.mean_busy_s - here.asking_s - ringing_s, 0.0)
     return Measurement(
-        env_s=env_s,
-        worker_env_s=worker_env_s,
+        env_s=env_s + max(serial_s, copying_s),
+        worker_env_s=env_s + writing_s,
         waiting_s=waiting_s,
         reading_s=max(reading_s, copying_s),
-        call_s=call_s,
-        worker_s=max(timing.asking_s - one.asking_s, 0.0) + timing.again_s,
-        round_trip_s=max(timing.mean_stepping_s - timing.mean_busy_s, 0.0) + once_s,
+        call_s=max(here.call_s - serial_s, 0.0),
+        worker_s=ringing_s + timing.again_s,
+        round_trip_s=talking_s + alone_s,
         core_share=core_share,
         memory_bytes=memory_bytes,
         is_of_resets=is_of_resets,
     )
+
+
+def _slope(name: str, one: Timing, many: Timing) -> float:
+    """What one more env costs."""
+    return float(max(getattr(many, name) - getattr(one, name), 0.0) / (MANY - 1))
 
 
 def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
@@ -260,41 +270,35 @@ def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
     return waited_s / calls, share
 
 
-def _slope(name: str, report: SerialReport) -> float:
-    """What one more env that does nothing costs."""
-    more = getattr(report.many, name) - getattr(report.one, name)
-    return float(max(more, 0.0) / (EMPTY_ENVS - 1))
-
-
 # ---------------------------------------------------------------- on both sides
 
 
 def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: int) -> Timing:
     """Step all envs until a time is over, or as often as is said, and once at least."""
-    rows: list[tuple[float, ...]] = []
-    limit, cpu_before = time.perf_counter() + budget_s, time.process_time()
-    for _ in range(_WARM_UP_STEPS + most):
-        rows.append(_timed_step(venv, actions))
-        if time.perf_counter() > limit:
-            break
+    limit, first = time.perf_counter() + budget_s, []
+    while len(first) < _WARM_UP_STEPS and (not first or time.perf_counter() < limit):
+        first.append(_timed_step(venv, actions))
+    timed: list[tuple[float, ...]] = []
+    cpu_before = time.process_time()
+    while len(timed) < most and time.perf_counter() < limit:
+        timed.append(_timed_step(venv, actions))
     cpu_s = time.process_time() - cpu_before
     rereading_s = min(_time_rereading(venv) for _ in range(_REREADINGS))
-    calls = len(rows)
-    warm = rows[_WARM_UP_STEPS:] if calls > 2 * _WARM_UP_STEPS else rows
-    asking, stepping, again, reading, busy = zip(*warm, strict=True)
+    asking, stepping, again, reading, busy = zip(*(timed or first), strict=True)
     median, mean = statistics.median, statistics.fmean
     reading_s = max(median(reading) - median(again), 0.0)
     return Timing(
         asking_s=median(asking),
+        least_asking_s=min(asking),
         stepping_s=median(stepping),
-        mean_stepping_s=mean(stepping),
+        answered_s=mean(asking) + mean(stepping),
         again_s=median(again),
         reading_s=reading_s,
         rereading_s=min(rereading_s, reading_s),
         busy_s=median(busy),
         mean_busy_s=mean(busy),
-        cpu_s=cpu_s / calls,
-        calls=calls,
+        cpu_s=cpu_s / max(len(timed), 1),
+        calls=len(first) + len(timed),
     )
 
 
@@ -329,63 +333,64 @@ def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
 
 
 def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> SerialReport:
-    """Time serial vector envs of envs that do nothing, and one of ``env`` if that is wanted."""
-    one, many = (_time_empty(count, copy) for count in (1, EMPTY_ENVS))
-    before, own, busy_for_caller_s = _usage_of(env), None, 0.0
+    """Time serial vector envs: of ``env``, if that is wanted, and of some that do nothing."""
+    samples: list[Sample] = [(env.observation_space.sample(), {})]
+    before = after = _usage_of(env)
+    own = None
     if steps_env:
         batch = EnvBatch([EnvRecipe(lambda: env)], 0)
         venv = SerialVectorEnv.of_batch(batch, AutoresetMode.NEXT_STEP, copy)
         try:
             actions = LegalActions(venv)
+            samples = _samples(venv, actions)
             before = _usage_of(env)
             own = time_steps(venv, actions, _SERIALLY_S, _MOST_STEPS)
             after = _usage_of(env)
-            busy_for_caller_s = own.busy_s
-            if not actions.are_masked and not _has_free_leaves(venv.single_action_space):
-                busy_for_caller_s = _time_for_caller(batch, venv, actions)
         finally:
             batch.envs.clear()  # it is not theirs to close
             venv.close()
-        return SerialReport(one, many, own, busy_for_caller_s, before, after)
-    return SerialReport(one, many, own, busy_for_caller_s, before, _usage_of(env))
+    recipe = EnvRecipe(lambda: _Replay(env, samples))
+    timings = [
+        _time_replay([recipe] * count, copy, travels)
+        for travels in (False, True)
+        for count in (1, MANY)
+    ]
+    return SerialReport(*timings, own, before, after)
 
 
-def _time_for_caller(batch: EnvBatch, venv: SerialVectorEnv, actions: LegalActions) -> float:
-    """Seconds for a step of a batch whose results are for another process: median."""
-    spaces = BatchSpaces(venv.single_observation_space, venv.single_action_space, 1, 1)
-    views = {name: np.zeros(shape, dtype) for name, (shape, dtype) in spaces.columns().items()}
-    arrays = BatchArrays(spaces, views)
-    venv.reset()
-    batch.attach(arrays, AutoresetMode.DISABLED, travels=True)
-    times, limit = [], time.perf_counter() + _FOR_CALLER_S
-    while time.perf_counter() < limit:
-        before = batch.busy_s
-        if arrays.terminated[0][0] or arrays.truncated[0][0]:
-            batch.reset(0, [0], [None], [None])
-        else:
-            arrays.write_actions(actions.next())
-            batch.step(0)
-        times.append(batch.busy_s - before)
-    return statistics.median(times)
+def _samples(venv: SerialVectorEnv, actions: LegalActions) -> list[Sample]:
+    """Some observations and infos of the one env."""
+    samples: list[Sample] = []
+    venv.infos_per_env = not actions.are_masked  # masks are found in the other form
+    for _ in range(_WARM_UP_STEPS):
+        action = actions.next()
+        results = venv.reset() if action is None else venv.step(action)
+        (obs,) = rows(venv.single_observation_space, results[0])
+        samples.append((obs, {} if actions.are_masked else results[-1][0]))
+        actions.note(results[0], results[-1])
+    venv.infos_per_env = False
+    return samples
 
 
-def _time_empty(count: int, copy: bool) -> Timing:
-    with SerialVectorEnv([_Empty] * count, copy=copy) as venv:
-        return time_steps(venv, LegalActions(venv), _SERIALLY_S / 4, _EMPTY_STEPS)
+def _time_replay(recipes: list[EnvRecipe], copy: bool, travels: bool) -> Timing:
+    batch = EnvBatch(recipes, 0)
+    with SerialVectorEnv.of_batch(batch, AutoresetMode.NEXT_STEP, copy, travels) as venv:
+        return time_steps(venv, LegalActions(venv, heeds_masks=False), _REPLAY_S, _REPLAY_STEPS)
 
 
-class _Empty(gym.Env[Any, Any]):
-    """Does nothing."""
+class _Replay(gym.Env[Any, Any]):
+    """Returns what another env has returned, and does nothing else."""
 
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-    _obs = np.zeros(1, np.float32)
+    def __init__(self, env: gym.Env[Any, Any], samples: list[Sample]) -> None:
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self._samples = itertools.cycle(deepcopy(samples))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return self._obs, {}
+        return next(self._samples)
 
     def step(self, action: Any) -> Any:
-        return self._obs, 0.0, False, False, {}
+        obs, info = next(self._samples)
+        return obs, 0.0, False, False, info
 
 
 def _usage_of(env: gym.Env[Any, Any]) -> Usage:
@@ -428,7 +433,3 @@ def _row_bytes(space: gym.Space[Any]) -> int:
         for leaf in leaves(space, "observation")
         if isinstance(leaf, Leaf)
     )
-
-
-def _has_free_leaves(space: gym.Space[Any]) -> bool:
-    return not all(isinstance(leaf, Leaf) for leaf in leaves(space, "action"))
