@@ -311,6 +311,7 @@ def _usage(wall_s: float, cpu_s: float, queued_s: float | None, waits: int | Non
         (_usage(1.0, 1.0, 0.0, 0), 0.0, 1.0),  # computes alone
         (_usage(1.0, 0.2, 0.0, 100), 0.008, 1.0),  # waits
         (_usage(1.0, 0.4, 0.6, 0), 0.0, 0.4),  # others have the core
+        (_usage(1.0, 0.4, 0.2, 3), 0.0, 0.4),  # others, and the host of a virtual machine
         (_usage(1.0, 0.25, 0.25, 100), 0.005, 0.5),  # both
         (_usage(1.0, 0.4, None, 3), 0.0, 0.4),  # the system tells less
         (_usage(1.0, 0.4, None, 100), 0.006, 1.0),
@@ -344,8 +345,8 @@ ALONE = Usage(1.0, 1.0, 0.0, 0)
 
 def test_timings_add_up_to_a_measurement() -> None:
     worker = _timing(
-        asking=9, least_asking=5, stepping=60, answered=68, again=1, reading=11, rereading=9, busy=44,
-        mean_busy=45,
+        asking=9, least_asking=5, stepping=60, answered=68, again=1, reading=11, rereading=9,
+        busy=44, mean_busy=45,
     )  # fmt: skip
     measured = combine(worker, SerialReport(*REPLAYS, OWN, NOTHING, ALONE), copying_s=0.0)
     assert vars(measured) == pytest.approx(

@@ -25,7 +25,7 @@ MOST_THREADS = 32  # that backend="thread" starts by itself
 _WORTH_IT = 0.9  # of serial's time; a smaller gain is not worth a process
 _AS_GOOD = 1.02  # of two plans, this near, the one with fewer processes is better
 _MEMORY_SHARE = 0.5  # of what is available, at most, for worker processes
-_WAITS = 0.5  # of a step; envs that wait longer are worth more workers than there are CPUs
+_WAITS = 0.5  # of a call; envs that wait longer are worth more workers than there are CPUs
 _ALONE = 0.9  # of a core; who gets that much has it for himself
 _HALF = 0.5  # of a round trip: a caller that steps a share is awake when its workers are done
 
@@ -78,7 +78,7 @@ class Measurement:
     @property
     def waits(self) -> bool:
         """Whether the env waits for most of a step."""
-        return self.waiting_s > _WAITS * (self.waiting_s + self.env_s)
+        return self.waiting_s > _WAITS * (self.waiting_s + self.env_s + self.call_s)
 
 
 @dataclass(frozen=True)

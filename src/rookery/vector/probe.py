@@ -255,15 +255,15 @@ def _slope(name: str, one: Timing, many: Timing) -> float:
 def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
     """Seconds per call in which a process waited, and the share of a core it got otherwise.
 
-    A process that neither computes nor is ready to waits. Where the system does not say whether it
-    was ready, it waited if it gave up its core by itself about once in each call, as an env that
-    waits must; if not, others had the core.
+    A process that neither computes nor is ready waits, if the system says when it was ready. And it
+    waits only if it gave up its core by itself about once in each call, as an env that waits must;
+    if not, others had the core, or the host of a virtual machine.
     """
     wall_s, cpu_s = after.wall_s - before.wall_s, after.cpu_s - before.cpu_s
     waited_s = max(wall_s - cpu_s, 0.0)
     if before.queued_s is not None and after.queued_s is not None:
         waited_s = max(waited_s - (after.queued_s - before.queued_s), 0.0)
-    elif before.waits is not None and after.waits is not None:
+    if before.waits is not None and after.waits is not None:
         waited_s = waited_s if 2 * (after.waits - before.waits) >= calls else 0.0
     active_s = wall_s - waited_s
     share = min(cpu_s / active_s, 1.0) if active_s > 0 and cpu_s > 0 else 1.0
@@ -275,11 +275,13 @@ def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
 
 def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: int) -> Timing:
     """Step all envs until a time is over, or as often as is said, and once at least."""
-    limit, first = time.perf_counter() + budget_s, []
+    first: list[tuple[float, ...]] = []
+    limit, cpu_before = time.perf_counter() + budget_s, time.process_time()
     while len(first) < _WARM_UP_STEPS and (not first or time.perf_counter() < limit):
         first.append(_timed_step(venv, actions))
     timed: list[tuple[float, ...]] = []
-    cpu_before = time.process_time()
+    if time.perf_counter() < limit:
+        cpu_before = time.process_time()
     while len(timed) < most and time.perf_counter() < limit:
         timed.append(_timed_step(venv, actions))
     cpu_s = time.process_time() - cpu_before
@@ -297,7 +299,7 @@ def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: in
         rereading_s=min(rereading_s, reading_s),
         busy_s=median(busy),
         mean_busy_s=mean(busy),
-        cpu_s=cpu_s / max(len(timed), 1),
+        cpu_s=cpu_s / len(timed or first),
         calls=len(first) + len(timed),
     )
 
@@ -350,12 +352,15 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
             batch.envs.clear()  # it is not theirs to close
             venv.close()
     recipe = EnvRecipe(lambda: _Replay(env, samples))
-    timings = [
-        _time_replay([recipe] * count, copy, travels)
-        for travels in (False, True)
-        for count in (1, MANY)
-    ]
-    return SerialReport(*timings, own, before, after)
+    return SerialReport(
+        here_one=_time_replay([recipe], copy, travels=False),
+        here_many=_time_replay([recipe] * MANY, copy, travels=False),
+        there_one=_time_replay([recipe], copy, travels=True),
+        there_many=_time_replay([recipe] * MANY, copy, travels=True),
+        own=own,
+        before=before,
+        after=after,
+    )
 
 
 def _samples(venv: SerialVectorEnv, actions: LegalActions) -> list[Sample]:
@@ -364,7 +369,7 @@ def _samples(venv: SerialVectorEnv, actions: LegalActions) -> list[Sample]:
     venv.infos_per_env = not actions.are_masked  # masks are found in the other form
     for _ in range(_WARM_UP_STEPS):
         action = actions.next()
-        results = venv.reset() if action is None else venv.step(action)
+        results: tuple[Any, ...] = venv.reset() if action is None else venv.step(action)
         (obs,) = rows(venv.single_observation_space, results[0])
         samples.append((obs, {} if actions.are_masked else results[-1][0]))
         actions.note(results[0], results[-1])
