@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +372,16 @@ def test_copies_of_large_batches_are_counted_on_both_sides() -> None:
     assert large.env_s - small.env_s == pytest.approx(497e-6)
     assert large.reading_s == pytest.approx(500e-6)
     assert large.worker_env_s == small.worker_env_s
+
+
+def test_a_few_steps_that_others_have_delayed_are_no_waiting() -> None:
+    delayed = Usage(1.0, 0.1, 0.4, 100)  # half of the time is nobody's: 5 ms for each call
+    measured = combine(OWN, SerialReport(*REPLAYS, OWN, NOTHING, delayed), copying_s=0.0)
+    assert measured.core_share == pytest.approx(0.2)
+    assert measured.waiting_s == 0
+    inaccurate = replace(OWN, cpu_s=15e-6)  # less than doing nothing took
+    measured = combine(OWN, SerialReport(*REPLAYS, inaccurate, NOTHING, ALONE), copying_s=0.0)
+    assert measured.env_s == pytest.approx(33e-6)
 
 
 def test_long_steps_are_measured_in_the_worker_alone() -> None:

@@ -50,6 +50,8 @@ _LARGE_BATCH_BYTES = 2**20  # smaller ones are copied as fast as the one row tha
 
 Sample: TypeAlias = "tuple[Any, dict[str, Any]]"  # an observation and infos
 
+_BUSY = 0.9  # of a core; who gets less has not been alone
+
 # The probe's own deadlines, far beyond its time: whoever passes them hangs, or may as well.
 _DEADLINES = FaultPolicy(step_timeout_s=10.0, reset_timeout_s=30.0, make_timeout_s=120.0)
 _ANSWER_TIMEOUT_S = 40.0
@@ -225,8 +227,13 @@ def combine(
     waiting_s, core_share = spent(report.before, report.after, calls)
     if own is None:
         env_s = max(timing.mean_busy_s - waiting_s, 0.0) * core_share
-    else:  # CPU seconds are the same however busy the machine is
-        env_s = max(own.cpu_s - here.cpu_s, 0.0)
+    else:
+        if core_share < _BUSY:  # others make means of a few steps a matter of chance
+            waiting_s = min(waiting_s, max(own.call_s - own.cpu_s, 0.0))
+        # CPU seconds are the same however busy the machine is, but of cheap steps a small difference
+        # of large numbers; what most steps take is the other witness.
+        most_s = max(own.stepping_s - here.stepping_s - waiting_s, 0.0) * core_share
+        env_s = max(own.cpu_s - here.cpu_s, most_s)
     # What alone comes back to a core that has done something else costs more than one of many.
     alone_s = max(timing.reading_s - report.there_one.rereading_s, 0.0)
     if own is not None:
