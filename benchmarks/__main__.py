@@ -6,11 +6,12 @@ python -m benchmarks [SUBJECT ...] [--case NAME ...] [--repetitions N] [--quick]
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from benchmarks import picture, readme_table, results
 from benchmarks.conditions import read_conditions
 from benchmarks.runner import run_subject
-from benchmarks.subjects import SUBJECTS
+from benchmarks.subjects import SUBJECTS, TABULATED, load_subject
 
 
 def main() -> None:
@@ -22,11 +23,19 @@ def main() -> None:
             subject, arguments.quick, arguments.case, arguments.repetitions
         ):
             path = results.write_result(folder, subject, conditions, measured)
-            cases = list(results.read_cases(folder, subject).values())
-            picture.draw(cases, path.with_suffix(".png"))
-            print(f"\nwrote {path} and its picture", flush=True)
+            print(f"\nwrote {path} and {_show(subject, folder)}", flush=True)
     if not arguments.quick:
         readme_table.main()
+
+
+def _show(subject: str, folder: Path) -> Path:
+    """Draw the picture of a subject's results, or write their table."""
+    if subject in TABULATED:
+        path: Path = load_subject(subject).write_report(folder)
+        return path
+    path = folder / f"{subject}.png"
+    picture.draw(list(results.read_cases(folder, subject).values()), path)
+    return path
 
 
 def _parse_arguments() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""The subjects that can be measured, by name; the name is the module's address."""
+"""The subjects that can be measured, by name; the name is mostly the module's address."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ SUBJECTS = (
     "waiting",
     "partial",
     "atari",
+    "auto",
 )
+_MODULES = {"auto": "auto_grid"}  # that are not named as their subject
+TABULATED = ("auto",)  # have a table in place of a picture
 
 
 def load_subject(name: str) -> ModuleType:
     """Import a subject: a module with ``CASES`` and ``measure``."""
-    return importlib.import_module(f"benchmarks.{name}")
+    return importlib.import_module(f"benchmarks.{_MODULES.get(name, name)}")
 
 
 def cases_of(subject: str, quick: bool) -> list[Case]:

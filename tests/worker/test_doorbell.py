@@ -61,7 +61,7 @@ def test_after_long_waits_it_blocks_at_once(
     bell = _bell()
     yields: list[int] = []
     monkeypatch.setattr(doorbell, "_yield_core", lambda: yields.append(1))
-    bell._expected_s = 2 * doorbell._MAX_SPIN_S
+    bell._expected_s = 2 * bell._longest_s
     assert not bell.wait(_alive, time.perf_counter() + 0.01)
     assert not yields
 
@@ -74,7 +74,7 @@ def test_after_a_late_yield_the_next_waits_block_at_once(
 
     def late() -> None:
         yields.append(1)
-        time.sleep(2 * doorbell._LATE_YIELD_S)
+        time.sleep(2 * bell._late_s)
         bell.ring()
 
     monkeypatch.setattr(doorbell, "_company", doorbell._Company())

@@ -288,10 +288,10 @@ class BatchArrays:
         self._only_action = self.actions[0] if is_leaf else None
 
     @classmethod
-    def in_memory(cls, spaces: BatchSpaces) -> BatchArrays:
-        """Arrays of this process alone."""
+    def in_memory(cls, spaces: BatchSpaces, keeps_objects: bool = True) -> BatchArrays:
+        """Arrays of this process alone; see the class for ``keeps_objects``."""
         views = {n: np.zeros(shape, dtype) for n, (shape, dtype) in spaces.columns().items()}
-        return cls(spaces, views, keeps_objects=True)
+        return cls(spaces, views, keeps_objects)
 
     def free_writers(self, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
         """What takes the values of an env's free leaves, in their order.

@@ -2,69 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
 
 from rookery.env.recipe import EnvRecipe
-from rookery.vector.base import VectorEnv
-from rookery.vector.cpus import usable_cpus
-from rookery.vector.process import ProcessVectorEnv
-
-_PROBE_S = 0.15
-_PROBE_STEPS = 2000
-_WARM_UP_STEPS = 5
-_PER_BATCH_S = 1.2e-6  # what stepping a batch costs beside its envs; of one env it is a large part
-_PER_CALL_S = 2.5e-6  # what a step costs the caller anyway: checks, copies, flags
-_PER_WORKER_S = 3e-6  # what one more worker costs the caller per step: a ring and a wait
-_PER_INFO_S = 5e-6  # what an info that is not empty costs on its way through the pipe
-_WORTH_IT = 0.85  # of serial's time; a smaller gain is not worth a process
-_WORTH_IT_S = 1e-5  # nor is one below this: processes that share cores vary by as much
-_CALLER_OVERHEAD = (
-    0.5  # of a round trip: while the caller steps its share, workers are awake already
+from rookery.errors import EnvFailed, PicklingError, RookeryError, WorkerDied, WorkerTimeout
+from rookery.vector.cpus import cpu_capacity, usable_cpus
+from rookery.vector.plans import (
+    Machine,
+    Measurement,
+    Plan,
+    Wishes,
+    best_plan,
+    make_plans,
+    thread_plan,
 )
-_MEMORY_SHARE = 0.5  # of what is available, at most, for worker processes
+from rookery.vector.probe import measure
 
-
-@dataclass(frozen=True)
-class Measurement:
-    """What stepping one env in one worker showed.
-
-    Attributes:
-        step_s: seconds for a step in the worker, resets included.
-        cpu_fraction: how much of that the env computes; the rest it waits.
-        round_trip_s: seconds from the caller's step call to its result, less ``step_s``.
-        has_infos: whether infos came with the steps.
-        memory_bytes: resident memory of the worker.
-    """
-
-    step_s: float
-    cpu_fraction: float
-    round_trip_s: float
-    has_infos: bool
-    memory_bytes: int
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One way to run the envs, and the time that a step of all of them should take."""
-
-    backend: str
-    num_workers: int
-    caller_steps: bool
-    predicted_s: float
-
-    def __str__(self) -> str:
-        if self.backend == "serial":
-            where = "in this process"
-        else:
-            where = f"{self.num_workers} worker process{'es' if self.num_workers > 1 else ''}"
-            where += " and this process" if self.caller_steps else ""
-        return f"{where} ({self.predicted_s * 1e6:.0f} us per step of all envs)"
+_MOST_WORDS = 300  # of an error, in a reason
 
 
 @dataclass(frozen=True)
@@ -75,7 +31,7 @@ class Choice:
         backend: ``"serial"`` or ``"process"``.
         num_workers: worker processes; 0 for serial.
         caller_steps: whether the calling process steps a share.
-        measurement: what the choice rests on; None if nothing had to be measured.
+        measurement: what the choice rests on; None if nothing was measured.
         plans: all that were weighed, the fastest first.
         reason: in words.
     """
@@ -97,8 +53,12 @@ def choose(
     caller_steps: bool | None,
     start_method: str | None,
     threads_per_worker: int | None,
+    copy: bool = True,
 ) -> Choice:
     """Measure a throwaway env in a worker and choose the fastest way to run all of them.
+
+    What keeps an env from being measured (it raises, hangs, dies, cannot travel) is no failure: the
+    choice is then made without, see :func:`unmeasured`.
 
     Args:
         recipes: of all envs; the first is measured.
@@ -106,119 +66,94 @@ def choose(
         caller_steps: what the user wants, or None.
         start_method: for the worker.
         threads_per_worker: for the worker.
+        copy: whether results are to be copied.
     """
     if len(recipes) == 1:
         return Choice("serial", 0, False, None, (), "serial: a single env has nobody to share with")
-    measured = measure(recipes[0], start_method, threads_per_worker)
-    plans = sorted(
-        _plans(len(recipes), measured, num_workers, caller_steps), key=lambda plan: plan.predicted_s
-    )
-    serial = next(plan for plan in plans if plan.backend == "serial")
-    worth_it_s = min(_WORTH_IT * serial.predicted_s, serial.predicted_s - _WORTH_IT_S)
-    best = plans[0] if plans[0].predicted_s < worth_it_s else serial
-    return Choice(
-        best.backend,
-        best.num_workers,
-        best.caller_steps,
-        measured,
-        tuple(plans),
-        _reason(best, plans, measured),
-    )
+    machine, wishes = machine_here(), Wishes(num_workers, caller_steps)
+    try:
+        measured = measure(recipes[0], len(recipes), copy, start_method, threads_per_worker)
+    except Exception as error:  # whatever one env does, all of them may still work
+        return unmeasured(error, len(recipes), machine, wishes)
+    return chosen(len(recipes), measured, machine, wishes)
 
 
-def _reason(best: Plan, plans: list[Plan], measured: Measurement) -> str:
+def chosen(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes) -> Choice:
+    """The choice that follows from a measurement."""
+    plans = make_plans(num_envs, measured, machine, wishes)
+    best = best_plan(plans)
+    reason = _reason(best, plans, measured, machine) + _about_threads(
+        num_envs, best, measured, machine
+    )
+    return Choice(best.backend, best.num_workers, best.caller_steps, measured, tuple(plans), reason)
+
+
+def unmeasured(error: Exception, num_envs: int, machine: Machine, wishes: Wishes) -> Choice:
+    """The choice when no env could be measured.
+
+    The rule: envs that a worker cannot have (they cannot travel, cannot be built there, no worker
+    can be started) stay in this process. So do envs that raised where there is but one CPU. All
+    others go into worker processes, one per usable CPU: nobody knows what their steps cost, and an
+    env that hangs or dies takes no more than its worker with it.
+    """
+    where = "in worker processes"
+    if isinstance(error, (WorkerDied, WorkerTimeout)):
+        what = "ended its worker" if isinstance(error, WorkerDied) else "did not answer in time"
+        why = f"the env that was tried {what}, and a worker keeps that from this process"
+    elif isinstance(error, EnvFailed) and error.command != "make":
+        why = "the env that was tried raised an error"
+        if machine.cpus == 1:
+            where = "in this process"
+            why += ", and there is but one CPU"
+    else:
+        where = "in this process"
+        why = "the env that was tried cannot be built in a worker"
+        if isinstance(error, PicklingError):
+            why = "the envs cannot be sent to a worker"
+        elif not isinstance(error, RookeryError):
+            why = "trying an env in a worker failed"
+    reason = f"{where}, without a measurement: {why} ({_in_short(error)})"
+    if where == "in this process":
+        return Choice("serial", 0, False, None, (), reason)
+    caller_steps = bool(wishes.caller_steps)
+    most = max(num_envs - caller_steps, 1)
+    wanted = wishes.num_workers or max(machine.cpus - caller_steps, 1)
+    return Choice("process", min(wanted, most), caller_steps, None, (), reason)
+
+
+def machine_here() -> Machine:
+    """What this process may use."""
+    return Machine(usable_cpus(), cpu_capacity(), int(psutil.virtual_memory().available))
+
+
+def _reason(best: Plan, plans: list[Plan], measured: Measurement, machine: Machine) -> str:
     others = ", ".join(str(plan) for plan in plans if plan is not best)
+    call = "step"
+    if measured.is_of_resets:
+        call = "reset (no action was known to be legal, so none was tried)"
+    beside = ""
+    if measured.core_share < 1:
+        beside = f", of which a process got {measured.core_share:.0%} of one while it computed"
     return (
-        f"{best}: a step takes {measured.step_s * 1e6:.1f} us, {measured.cpu_fraction:.0%} of it "
-        f"computing, a round trip to a worker {measured.round_trip_s * 1e6:.1f} us more, on "
-        f"{usable_cpus()} usable CPUs. Also weighed: {others}"
+        f"{best}: a {call} takes {measured.env_s * 1e6:.1f} us of computing and "
+        f"{measured.waiting_s * 1e6:.1f} us of waiting, a round trip to a worker "
+        f"{measured.round_trip_s * 1e6:.1f} us, reading one env's results from it "
+        f"{measured.reading_s * 1e6:.1f} us, on {machine.cpus} usable CPUs{beside}. "
+        f"Also weighed: {others}"
     )
 
 
-def measure(
-    recipe: EnvRecipe, start_method: str | None, threads_per_worker: int | None
-) -> Measurement:
-    """Step one env with random actions in a worker for at most about 0.2 s."""
-    with ProcessVectorEnv(
-        [recipe], num_workers=1, start_method=start_method, threads_per_worker=threads_per_worker
-    ) as venv:
-        worker = psutil.Process(venv.pids[0])
-        venv.action_space.seed(0)
-        actions = [venv.action_space.sample() for _ in range(32)]
-        venv.reset(seed=0)
-        limit = time.perf_counter() + _PROBE_S
-        has_infos = _step(venv, actions, _WARM_UP_STEPS, limit)[1]
-        busy_before, cpu_before = _busy_s(venv), _cpu_s(worker)
-        started = time.perf_counter()
-        steps, infos = _step(venv, actions, _PROBE_STEPS, limit)
-        elapsed = time.perf_counter() - started
-        busy, cpu = _busy_s(venv) - busy_before, _cpu_s(worker) - cpu_before
-        return Measurement(
-            step_s=max(busy / steps - _PER_BATCH_S, 0.0),
-            cpu_fraction=min(cpu / busy, 1.0) if elapsed > _PROBE_S / 3 else 1.0,
-            round_trip_s=max(elapsed - busy, 0.0) / steps,
-            has_infos=has_infos or infos,
-            memory_bytes=worker.memory_info().rss,
-        )
-
-
-def _step(venv: VectorEnv, actions: list[Any], most: int, limit: float) -> tuple[int, bool]:
-    has_infos = False
-    for i in range(most):
-        infos = venv.step(actions[i % len(actions)])[4]
-        has_infos = has_infos or bool(infos)
-        if time.perf_counter() > limit:
-            return i + 1, has_infos
-    return most, has_infos
-
-
-def _busy_s(venv: VectorEnv) -> float:
-    return venv.statistics().carriers[0].busy_s
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def _plans(
-    num_envs: int, measured: Measurement, num_workers: int | None, caller_steps: bool | None
-) -> Iterator[Plan]:
-    cpus = usable_cpus()
-    yield Plan("serial", 0, False, _PER_CALL_S + num_envs * measured.step_s)
-    for workers in _worker_counts(num_envs, measured, num_workers, cpus):
-        for caller in (False, True) if caller_steps is None else (caller_steps,):
-            if workers + caller <= num_envs:
-                yield Plan(
-                    "process",
-                    workers,
-                    caller,
-                    _predicted_s(num_envs, measured, workers, caller, cpus),
-                )
-
-
-def _worker_counts(
-    num_envs: int, measured: Measurement, num_workers: int | None, cpus: int
-) -> list[int]:
-    if num_workers is not None:
-        return [min(num_workers, num_envs)]
-    counts = {min(cpus, num_envs), min(cpus - 1, num_envs)}
-    if measured.cpu_fraction < 0.5:  # envs that wait: more of them can wait at once
-        room = int(
-            _MEMORY_SHARE * psutil.virtual_memory().available / max(measured.memory_bytes, 1)
-        )
-        counts |= {min(num_envs, cpus * factor, max(room, 1)) for factor in (4, 16, num_envs)}
-    return sorted(count for count in counts if count >= 1)
-
-
-def _predicted_s(
-    num_envs: int, measured: Measurement, workers: int, caller: bool, cpus: int
-) -> float:
-    """Time for a step of all envs: the longest share or all computing, plus the talking."""
-    longest = math.ceil(num_envs / (workers + caller)) * measured.step_s
-    computing = num_envs * measured.step_s * measured.cpu_fraction / cpus
-    talking = (
-        measured.round_trip_s * (_CALLER_OVERHEAD if caller else 1.0) + workers * _PER_WORKER_S
+def _about_threads(num_envs: int, best: Plan, measured: Measurement, machine: Machine) -> str:
+    """A word on threads, where they would do as well."""
+    threads = thread_plan(num_envs, measured, machine)
+    if not measured.waits or threads.predicted_s > best.predicted_s:
+        return ""
+    return (
+        f". These envs wait for most of a step, so backend='thread' should do better: {threads}. "
+        "It is not chosen by itself, because a fault of one env would then end this process"
     )
-    infos = num_envs * _PER_INFO_S * measured.has_infos
-    return _PER_CALL_S + max(longest, computing) + talking + infos
+
+
+def _in_short(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}..."

@@ -10,12 +10,17 @@ from pathlib import Path
 
 def usable_cpus() -> int:
     """CPUs by affinity mask and cgroup quota, at least 1."""
+    return max(math.ceil(cpu_capacity()), 1)
+
+
+def cpu_capacity() -> float:
+    """CPUs' worth of computing, which a quota may make a fraction."""
     if sys.platform == "linux":
         count = len(os.sched_getaffinity(0))
     else:
         count = os.cpu_count() or 1
     quota = cgroup_quota(Path("/sys/fs/cgroup"))
-    return max(min(count, math.ceil(quota)) if quota else count, 1)
+    return min(float(count), quota) if quota else float(count)
 
 
 def cgroup_quota(root: Path) -> float | None:

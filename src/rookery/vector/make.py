@@ -123,7 +123,7 @@ def make_vec(
     if backend == "auto" and not isolate:
         from rookery.vector.auto import choose
 
-        choice = choose(recipes, num_workers, caller_steps, start_method, threads_per_worker)
+        choice = choose(recipes, num_workers, caller_steps, start_method, threads_per_worker, copy)
         backend = choice.backend
         plan.update(num_workers=choice.num_workers, caller_steps=choice.caller_steps)
     venv = _carrier(

@@ -46,14 +46,28 @@ class SerialVectorEnv(VectorEnv):
         self._open(EnvBatch(as_recipes(env_fns), first_id=0), mode, observation_mode, copy)
 
     @classmethod
-    def of_batch(cls, batch: Batch, mode: AutoresetMode, copy: bool) -> SerialVectorEnv:
-        """A vector env of a batch of another kind, which it closes."""
+    def of_batch(
+        cls, batch: Batch, mode: AutoresetMode, copy: bool, travels: bool = False
+    ) -> SerialVectorEnv:
+        """A vector env of a batch of another kind, which it closes.
+
+        Args:
+            batch: the envs.
+            mode: what happens when an episode ends.
+            copy: see the class.
+            travels: whether all results are written as for another process, and read as there.
+        """
         venv = cls.__new__(cls)
-        venv._open(batch, mode, "same", copy)
+        venv._open(batch, mode, "same", copy, travels)
         return venv
 
     def _open(
-        self, batch: Batch, mode: AutoresetMode, observation_mode: ObservationMode, copy: bool
+        self,
+        batch: Batch,
+        mode: AutoresetMode,
+        observation_mode: ObservationMode,
+        copy: bool,
+        travels: bool = False,
     ) -> None:
         self._batch = batch
         try:
@@ -68,8 +82,8 @@ class SerialVectorEnv(VectorEnv):
                 self.num_envs,
                 num_buffers=1 if copy else 2,
             )
-            arrays = BatchArrays.in_memory(spaces)
-            batch.attach(arrays, mode)
+            arrays = BatchArrays.in_memory(spaces, keeps_objects=not travels)
+            batch.attach(arrays, mode, travels=travels)
             self._ready(arrays, orders, copy)
         except BaseException:
             batch.close()

@@ -1,11 +1,11 @@
 """Doorbell: one process rings, another waits, and neither wastes what the other could use.
 
-Waiting is where throughput goes. Blocking at once costs a wake-up of 30-50 us on an idle core; a
-plain busy loop takes the core from whoever should ring. So a wait first tries again and again,
-yielding the core between tries, for about as long as recent waits took; then it blocks. Two cases
-block at once: recent waits were long (the envs wait themselves, and trying would burn a core for
-nothing), and a yield came back late (somebody else wanted the core; yielding in turns with a busy
-process would collapse to a few wake-ups per scheduler tick).
+Waiting is where throughput goes. Blocking at once costs a wake-up; a plain busy loop takes the core
+from whoever should ring. So a wait first tries again and again, yielding the core between tries,
+for about as long as recent waits took; then it blocks. Two cases block at once: recent waits were
+long (the envs wait themselves, and trying would burn a core for nothing), and a yield came back
+late (somebody else wanted the core; yielding in turns with a busy process would collapse to a few
+wake-ups per scheduler tick). What is long and what is late, :mod:`rookery.worker.patience` says.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from multiprocessing import context, resource_tracker
 from typing import Any
 
 from rookery.worker.limits import ABANDONED_EXIT_CODE, reserve_standard_descriptors
+from rookery.worker.patience import patience_here
 
 _SEMAPHORE_KIND = 1
 _MOST_RINGS = 32767  # that are remembered; macOS has no larger semaphores
-_MAX_SPIN_S = 1e-3  # longer waits gain nothing from trying: a wake-up is then 5 % of them
-_MIN_SPIN_S = 1e-4
-_LATE_YIELD_S = 1e-4  # at 30 us the test fires on ordinary switches
 _MAX_BACKOFF_WAITS = 4096
 _QUIET_WAITS = 256  # without a late yield, before the back-off is halved
 _LEARNING_RATE = 0.05
@@ -110,6 +108,7 @@ class Doorbell:
         self._acquire: Callable[..., bool] = semaphore.acquire
         self._release: Callable[[], None] = semaphore.release
         self._expected_s = 0.0
+        self._late_s, self._shortest_s, self._longest_s = patience_here(_yield_core)
 
     def ring(self) -> None:
         """Wake the waiter, or the next one."""
@@ -158,21 +157,21 @@ class Doorbell:
             return True
         started = time.perf_counter()
         rang = self._try_for_a_while(started) or self._block(anyone_left, deadline)
-        waited_s = min(time.perf_counter() - started, 2 * _MAX_SPIN_S)
+        waited_s = min(time.perf_counter() - started, 2 * self._longest_s)
         self._expected_s += _LEARNING_RATE * (waited_s - self._expected_s)
         return rang
 
     def _try_for_a_while(self, now: float) -> bool:
-        if self._expected_s > _MAX_SPIN_S:
+        if self._expected_s > self._longest_s:
             return False
         if _company.wants_the_core():
             return False
-        acquire, clock = self._acquire, time.perf_counter
-        end = now + max(4 * self._expected_s, _MIN_SPIN_S)
+        acquire, clock, late_s = self._acquire, time.perf_counter, self._late_s
+        end = now + max(4 * self._expected_s, self._shortest_s)
         while now < end:
             _yield_core()
             rang, before, now = acquire(False), now, clock()
-            if now - before > _LATE_YIELD_S:
+            if now - before > late_s:
                 _company.was_busy()
                 return rang
             if rang:

@@ -1,0 +1,41 @@
+"""How long a wait tries depends on the machine, and on nothing else."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rookery.worker.patience import Costs, measure_costs, patience
+
+FAST = Costs(try_s=0.5e-6, wake_up_s=10e-6)
+
+
+def test_a_processor_five_times_slower_is_given_five_times_the_time() -> None:
+    slow = Costs(*(5 * cost for cost in FAST))
+    assert patience(slow) == pytest.approx([5 * limit for limit in patience(FAST)])
+
+
+def test_slow_wake_ups_are_worth_trying_longer() -> None:
+    slow = patience(FAST._replace(wake_up_s=2e-3))
+    assert slow.shortest_s > 2e-3
+    assert slow.longest_s > 10 * 2e-3
+    assert slow.late_s > 2e-3  # a yield may have had somebody woken
+
+
+@pytest.mark.parametrize("try_s", [1e-7, 1e-6, 1e-4])
+@pytest.mark.parametrize("wake_up_s", [1e-6, 1e-4, 1e-2])
+def test_the_limits_are_in_order(try_s: float, wake_up_s: float) -> None:
+    limits = patience(Costs(try_s, wake_up_s))
+    assert 10 * try_s < limits.late_s
+    assert limits.shortest_s < limits.longest_s / 5
+
+
+def test_measuring_yields_the_core_and_leaves_no_thread() -> None:
+    yields: list[int] = []
+    before = threading.active_count()
+    costs = measure_costs(lambda: yields.append(1))
+    assert yields
+    assert 0 < costs.try_s < float("inf")
+    assert 0 < costs.wake_up_s < float("inf")
+    assert threading.active_count() == before
