@@ -230,8 +230,8 @@ def combine(
     else:
         if core_share < _BUSY:  # others make means of a few steps a matter of chance
             waiting_s = min(waiting_s, max(own.call_s - own.cpu_s, 0.0))
-        # CPU seconds are the same however busy the machine is, but of cheap steps a small difference
-        # of large numbers; what most steps take is the other witness.
+        # CPU seconds are the same however busy the machine is, but of cheap steps a small
+        # difference of large numbers; what most steps take is the other witness.
         most_s = max(own.stepping_s - here.stepping_s - waiting_s, 0.0) * core_share
         env_s = max(own.cpu_s - here.cpu_s, most_s)
     # What alone comes back to a core that has done something else costs more than one of many.
@@ -313,7 +313,7 @@ def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: in
 
 def _time_rereading(venv: VectorEnv) -> float:
     started = time.perf_counter()
-    venv._results.step(venv._has_infos())
+    venv._results.step(venv._carriers[0].has_told)
     return time.perf_counter() - started
 
 

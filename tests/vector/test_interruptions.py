@@ -1,0 +1,197 @@
+"""Whatever interrupts a call, a reset makes the vector env whole, and nothing stale is returned."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from gated_envs import INTERRUPT, NO_HURRY_S, WAIT, Gated, make
+
+import rookery
+
+CARRIERS = ["serial", "thread", "process"]
+
+
+def _gated(kind: str, folder: Path, num_envs: int = 3) -> rookery.VectorEnv:
+    return make(kind, Gated, num_envs, kwargs={"folder": str(folder), "caller": os.getpid()})
+
+
+def _counts(obs: Any) -> list[int]:
+    return list(obs[:, 0].tolist())
+
+
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_after_a_ctrl_c_in_a_step_a_reset_begins_anew(kind: str, tmp_path: Path) -> None:
+    with _gated(kind, tmp_path) as venv:
+        venv.reset(seed=1)
+        venv.step(np.zeros(3, int))
+        with pytest.raises(KeyboardInterrupt):
+            venv.step(np.array([0, INTERRUPT, 0]))
+        (tmp_path / "open").touch()
+        assert _counts(venv.reset(seed=1)[0]) == [0, 0, 0]
+        assert _counts(venv.step(np.zeros(3, int))[0]) == [1, 1, 1]
+        assert venv.get_attr("count") == (1, 1, 1)
+
+
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_after_a_ctrl_c_nothing_stale_is_returned(kind: str, tmp_path: Path) -> None:
+    with _gated(kind, tmp_path) as venv:
+        venv.reset(seed=1)
+        venv.step(np.zeros(3, int))
+        with pytest.raises(KeyboardInterrupt):
+            venv.step(np.array([0, INTERRUPT, 0]))
+        (tmp_path / "open").touch()
+        for take_up in (venv.step_wait, lambda: venv.step(np.zeros(3, int))):
+            before = venv._vector_steps
+            try:
+                counts = _counts(take_up()[0])
+            except rookery.UsageError as error:
+                assert "reset()" in str(error)
+                assert venv._vector_steps == before
+            else:
+                assert counts == [before + 1] * 3
+        assert _counts(venv.reset()[0]) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_step_that_was_interrupted_can_be_waited_for_again(kind: str, tmp_path: Path) -> None:
+    with _gated(kind, tmp_path) as venv:
+        venv.reset(seed=1)
+        with pytest.raises(KeyboardInterrupt):
+            venv.step(np.array([0, INTERRUPT, 0]))
+        (tmp_path / "open").touch()
+        assert _counts(venv.step_wait()[0]) == [1, 1, 1]
+        assert _counts(venv.step(np.zeros(3, int))[0]) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_after_a_ctrl_c_a_vector_env_can_be_closed(kind: str, tmp_path: Path) -> None:
+    venv = _gated(kind, tmp_path)
+    venv.reset(seed=5)
+    with pytest.raises(KeyboardInterrupt):
+        venv.step(np.array([0, INTERRUPT, 0]))
+    (tmp_path / "open").touch()
+    venv.close(timeout=NO_HURRY_S)
+    assert len(list(tmp_path.glob("closed-*"))) == 3
+
+
+CALLS: dict[str, Callable[[rookery.VectorEnv], Any]] = {
+    "step": lambda venv: venv.step(np.zeros(2, int)),
+    "reset": lambda venv: venv.reset(seed=4),
+    "reset-with-options": lambda venv: venv.reset(seed=4, options={"a": 1}),
+    "call": lambda venv: venv.get_attr("count"),
+    "partial": lambda venv: (venv.send(np.zeros(1, int), [1]), venv.recv(timeout=50)),
+}
+
+
+@pytest.mark.parametrize("call", list(CALLS))
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(kind: str, call: str, tmp_path: Path) -> None:
+    with _gated(kind, tmp_path, 2) as venv:
+        venv.reset(seed=1)
+        line = 0
+        while _is_interrupted(lambda: CALLS[call](venv), line):
+            line += 1
+            assert _counts(_reset_or_receive(venv)) == [0, 0]
+            assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
+            assert venv.get_attr("count") == (1, 1)
+        assert line > 10
+
+
+def _reset_or_receive(venv: rookery.VectorEnv) -> Any:
+    """Observations of a reset; what was sent before the interruption is received first."""
+    try:
+        return venv.reset(seed=3)[0]
+    except rookery.PendingCallError as error:
+        assert "recv()" in str(error)
+    with suppress(rookery.UsageError):
+        venv.recv(timeout=50)
+    return venv.reset(seed=3)[0]
+
+
+def _is_interrupted(call: Callable[[], Any], line: int) -> bool:
+    """Have a Ctrl-C strike before the line of ours that runs as number ``line``; False if none."""
+    left = line
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        path = frame.f_code.co_filename
+        # No handler of a signal runs between the lines of a `with` that only takes a lock.
+        if f"{os.sep}rookery{os.sep}" not in path or path.endswith("fence.py"):
+            return None
+        if event == "line":
+            left -= 1
+            if left == -1:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_a_worker_that_died_between_calls_leaves_no_call_under_way(tmp_path: Path) -> None:
+    venv = _gated("process", tmp_path)
+    venv.reset(seed=5)
+    worker = psutil.Process(venv.pids[1])
+    worker.kill()
+    psutil.wait_procs([worker])
+    with pytest.raises(rookery.WorkerDied, match="env 1"):
+        venv.step(np.zeros(3, int))
+    with pytest.raises(rookery.WorkerDied):
+        venv.get_attr("count")
+    assert _counts(venv.reset(seed=5)[0]) == [0, 0, 0]
+    assert _counts(venv.step(np.zeros(3, int))[0]) == [1, 1, 1]
+    venv.close(timeout=NO_HURRY_S)
+    assert len(list(tmp_path.glob("closed-*"))) == 3
+
+
+def test_after_a_worker_died_the_others_close_their_envs(tmp_path: Path) -> None:
+    venv = _gated("process", tmp_path)
+    venv.reset(seed=5)
+    worker = psutil.Process(venv.pids[1])
+    worker.kill()
+    psutil.wait_procs([worker])
+    with pytest.raises(rookery.WorkerDied):
+        venv.step(np.zeros(3, int))
+    venv.close(timeout=NO_HURRY_S)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed-5", "closed-7"]
+
+
+@pytest.mark.parametrize("options", [None, {"a": 1}])
+def test_a_reset_after_a_worker_died_is_survived_where_restarts_are_allowed(
+    options: Any, tmp_path: Path
+) -> None:
+    policy = rookery.FaultPolicy("restart")
+    with make("process", Gated, kwargs={"folder": str(tmp_path)}, faults=policy) as venv:
+        venv.reset(seed=5)
+        worker = psutil.Process(venv.pids[1])
+        worker.kill()
+        psutil.wait_procs([worker])
+        assert _counts(venv.reset(seed=5, options=options)[0]) == [0, 0]
+        assert venv.get_attr("_seed") == (5, 6)
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_an_env_that_hangs_keeps_no_other_from_being_closed(kind: str, tmp_path: Path) -> None:
+    venv = _gated(kind, tmp_path, 2)
+    venv.reset(seed=5)
+    venv.step_async(np.array([WAIT, 0]))
+    with pytest.warns(UserWarning, match="under way"):
+        venv.close(timeout=5)
+    assert (tmp_path / "closed-6").exists() and not (tmp_path / "closed-5").exists()
+    (tmp_path / "open").touch()
