@@ -15,7 +15,7 @@ CARRIERS = ["serial", "thread", "process"]
 
 
 class Picture(gym.Env[Any, Any]):
-    """Tells a picture that is larger than the buffer of a pipe, when it is reset and in a step 1."""
+    """Tells a picture that is larger than a pipe's buffer, when it is reset and in a step 1."""
 
     observation_space = gym.spaces.Box(0, 9999, (1,), np.int64)
     action_space = gym.spaces.Discrete(2)
