@@ -612,8 +612,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Per env, what its method ``name`` returns, or its attribute ``name``."""
-        self.call_async(name, *args, **kwargs)
-        return self.call_wait()
+        with self._pending.guard:
+            self.call_async(name, *args, **kwargs)
+            return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call of every env's method; :meth:`call_wait` returns the results."""
@@ -650,8 +651,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for env_id in ids:
             if not 0 <= env_id < self.num_envs:
                 raise ConfigError(f"apply: there is no env {env_id}, only 0 to {self.num_envs - 1}")
-        self._request("apply", [(function, ids)] * len(self._carriers))
-        by_id = dict(pair for pairs in self._answers("apply", None) for pair in pairs)
+        with self._pending.guard:
+            self._request("apply", [(function, ids)] * len(self._carriers))
+            by_id = dict(pair for pairs in self._answers("apply", None) for pair in pairs)
         return [by_id[env_id] for env_id in ids]
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
@@ -662,8 +664,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if len(values) != self.num_envs:
             raise ConfigError(f"set_attr got {len(values)} values for {self.num_envs} envs")
         parts = [carrier.env_ids for carrier in self._carriers]
-        self._request("set_attr", [(name, values[ids.start : ids.stop]) for ids in parts])
-        self._answers("set_attr", None)
+        with self._pending.guard:
+            self._request("set_attr", [(name, values[ids.start : ids.stop]) for ids in parts])
+            self._answers("set_attr", None)
 
     def render(self) -> tuple[Any, ...]:
         """The rendered frame of every env."""

@@ -57,7 +57,7 @@ class LocalCarrier:
         if order.kind & RESET and (
             order.env_ids is None or len(order.env_ids) == len(self.env_ids)
         ):
-            self._is_torn = False
+            self._is_torn, self._under_way, self._step = False, None, None
         self._part.ask(order)
 
     def poll(self) -> None:
@@ -150,7 +150,12 @@ class LocalCarrier:
         """The batch sees the arrays that everybody has."""
 
     def begin_close(self, deadline: float) -> bool:
-        """Note that the envs are to be closed."""
+        """Note that the envs are to be closed, after what was requested before."""
+        if self._request is not None:
+            try:
+                self.finish_call()
+            except RookeryError:  # nobody has asked for its result
+                self._request = None
         self._request = "close", ()
         return True
 
