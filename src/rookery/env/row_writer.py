@@ -103,8 +103,10 @@ class RowWriter:
         loose = b""
         if self._travels:
             loose = (final or b"") + (pickled(rest) if rest else b"")
-        elif final or rest:
-            self._slab.added[self._buffer][env_id] = [part for part in (final, rest) if part]
+        else:
+            self._slab.added[self._buffer].pop(env_id, None)
+            if final or rest:
+                self._slab.added[self._buffer][env_id] = [part for part in (final, rest) if part]
         self._forms[env_id] = form_id
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
