@@ -157,7 +157,9 @@ class RookeryVecEnv(VecEnv):
 
     def close(self) -> None:
         """Close the envs and end the workers; closing twice is fine."""
-        self.vector_env.close()
+        with warnings.catch_warnings():  # SB3's own say nothing of a step that is under way
+            warnings.filterwarnings("ignore", message=".*Calling `close` while waiting")
+            self.vector_env.close()
 
     def _close_episode(self, env_id: int, info: dict[str, Any], cut: bool) -> dict[str, Any]:
         """The info of an episode's last step; what else there is came with the reset after it."""

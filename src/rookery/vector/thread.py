@@ -100,6 +100,7 @@ class ThreadVectorEnv(VectorEnv):
     ) -> None:
         """Wait for the threads' envs, and give everybody their part of the arrays."""
         descriptions = [carrier.describe() for carrier in carriers]
+        _refuse_twins([key for carrier in carriers for key in carrier.worker.env_keys])  # type: ignore[attr-defined]
         parts = [carrier.env_ids for carrier in carriers]
         spaces = agree(parts, descriptions, observation_mode)
         batch_spaces = BatchSpaces(
@@ -119,3 +120,15 @@ class ThreadVectorEnv(VectorEnv):
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._arrays.enlarge_slab_in_memory(shape)
+
+
+def _refuse_twins(keys: Sequence[int]) -> None:
+    """Complain if envs of different threads are one object; a batch looks after its own."""
+    places: dict[int, int] = {}
+    for env_id, key in enumerate(keys):
+        twin = places.setdefault(key, env_id)
+        if twin != env_id:
+            raise ConfigError(
+                f"Envs {twin} and {env_id} are one and the same object, which two threads would "
+                "step at once. Return a new env at each call, not one made before."
+            )

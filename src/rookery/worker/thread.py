@@ -40,6 +40,7 @@ class WorkerThread:
         pid: of this process.
         channel: to the thread.
         bells: between it and the caller.
+        env_keys: one for each env that was built, the same for the same object.
     """
 
     kind, fate = "thread", "was given up"
@@ -54,6 +55,7 @@ class WorkerThread:
         self.channel = QueueChannel(to_thread, to_caller, check)
         self._theirs = QueueChannel(to_caller, to_thread, self._raise_if_given_up)
         self._is_given_up = False
+        self.env_keys: tuple[int, ...] = ()
         self._make_batch = make_batch
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -118,6 +120,7 @@ class WorkerThread:
     def _build(self) -> Batch | None:
         try:
             batch = self._make_batch()
+            self.env_keys = tuple(id(env.unwrapped) for env in batch.envs)
             batch.passes_on = (GivenUpError,)
             description = batch.describe()
         except BaseException as error:  # whatever an env does, the caller hears of it
