@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from rookery.memory import SharedBlock
+from rookery.worker.channel import PipeChannel
 
 
 def _fill(connection: Connection) -> None:
-    memory = SharedBlock.receive(connection)
+    memory = PipeChannel(connection).receive_block()
     np.frombuffer(memory, np.uint8)[...] = 7
     connection.send("filled")
 
@@ -26,7 +27,7 @@ def test_another_process_writes_into_the_block(method: str) -> None:
     child = context.Process(target=_fill, args=(theirs,))
     child.start()
     block = SharedBlock(100)
-    block.send(ours, child.pid)
+    PipeChannel(ours).send_block(block, child.pid)
     assert ours.recv() == "filled"
     assert (np.frombuffer(block.memory, np.uint8) == 7).all()
     block.close()

@@ -566,12 +566,20 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return len(ready) < min_envs and not self._has_failed(ready)
 
     def _ready_ids(self) -> Ids:
-        """Ids of the envs whose answer has come and was not handed out; whole batches, if so."""
+        """Ids of the envs whose answer has come whole and was not handed out.
+
+        Of batches that step together, all envs or none.
+        """
         orders = self._orders
-        if not self._steps_together:
-            return orders.ready()
-        late = self._carrier_of[orders.asked != orders.answered]  # words are written one by one
         ready = orders.ready()
+        is_partial = _IN_MESSAGE in orders.status[ready].tobytes()
+        if is_partial or any(carrier.needs_poll for carrier in self._carriers):
+            for carrier in self._carriers:  # what has come since they were asked last
+                carrier.poll()
+            ready = np.intersect1d(ready, orders.ready(), assume_unique=True)
+        if not self._steps_together:
+            return ready
+        late = self._carrier_of[orders.asked != orders.answered]  # words are written one by one
         return ready[~np.isin(self._carrier_of[ready], late)]
 
     def _caller_has_work(self) -> bool:
