@@ -275,9 +275,11 @@ class WorkerCarrier:
         """Take the messages that belong to answers which have come."""
         part = self._part
         first_id = self.env_ids.start
-        for place in (part.status == IN_MESSAGE).nonzero()[0].tolist():
+        # First who has answered: only then is a status that of the last order.
+        for place in (part.asked == part.answered).nonzero()[0].tolist():
+            part.fence()
             number, env_id = int(part.answered[place]), first_id + place
-            if number != part.asked[place] or self._told.get(env_id) == number:
+            if part.status[place] != IN_MESSAGE or self._told.get(env_id) == number:
                 continue
             content = self._message_of_order(number, env_id)
             if isinstance(content, News):
@@ -605,7 +607,7 @@ class WorkerCarrier:
     def _untold(self) -> list[int]:
         """Envs that have answered, but whose message did not come."""
         part, received = self._part, self._orders.received
-        waiting = (part.status == IN_MESSAGE) & (part.asked == part.answered)
+        waiting = (part.asked == part.answered) & (part.status == IN_MESSAGE)
         ids = [self.env_ids[i] for i in waiting.nonzero()[0].tolist()]
         numbers = self._orders.asked
         return [i for i in ids if numbers[i] not in (received[i], self._told.get(i))]
