@@ -30,7 +30,7 @@ BAD = [
     ("InfoIsNone", "reset and step return what they should", "not a dict"),
     ("RewardIsText", "reset and step return what they should", "not a number"),
     ("FlagIsText", "reset and step return what they should", "not a bool"),
-    ("NoSpaces", "has spaces", "observation_space is None"),
+    ("NoSpaces", "can be built", "observation_space"),
     ("RaisesInStep", "behaviour", "KeyError: 'lost key'"),
     ("RaisesWhenBuilt", "can be built", "no such simulator"),
     ("EndsItsProcess", "step", "exit code 3"),

@@ -276,39 +276,3 @@ def test_an_answer_that_comes_in_the_middle_of_a_look_is_not_taken_without_its_m
         venv.send(np.array([Fault.RAISE]), [1])
         with pytest.raises(KeyError):
             venv.recv(timeout=60)
-
-
-class Answering(np.ndarray):
-    """Statuses; while they are looked at, the worker answers the next order, without a message."""
-
-    answers: Any = None
-
-    def __eq__(self, other: Any) -> Any:
-        result = np.asarray(self) == other
-        if self.answers is not None:
-            answers, self.answers = self.answers, None
-            answers()
-        return result
-
-
-def test_a_status_is_not_taken_for_that_of_a_later_answer() -> None:
-    from rookery.worker.orders import DONE
-
-    with make("process", Faulty) as venv:
-        venv.reset(seed=1)
-        venv.send(np.array([Fault.RAISE]), [0])
-        with pytest.raises(KeyError):
-            venv.recv(timeout=60)
-        carrier = venv._carriers[0]
-        part = carrier._part
-        part.asked[0] += 1  # another order, under way
-
-        def answer() -> None:
-            part.status[0] = DONE
-            part.answered[0] = part.asked[0]
-
-        part.status = part.status.view(Answering)
-        part.status.answers = answer
-        carrier.poll()
-        assert not carrier.failures and not carrier._part.is_busy()
-        part.status = np.asarray(part.status)

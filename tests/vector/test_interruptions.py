@@ -191,7 +191,7 @@ def test_an_env_that_hangs_keeps_no_other_from_being_closed(kind: str, tmp_path:
     venv = _gated(kind, tmp_path, 2)
     venv.reset(seed=5)
     venv.step_async(np.array([WAIT, 0]))
-    with pytest.warns(UserWarning, match="under way"):
+    with pytest.warns(UserWarning, match="while waiting"):
         venv.close(timeout=5)
     assert (tmp_path / "closed-6").exists() and not (tmp_path / "closed-5").exists()
     (tmp_path / "open").touch()

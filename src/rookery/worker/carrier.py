@@ -233,7 +233,7 @@ class WorkerCarrier:
         while part.is_busy():
             try:
                 if not self.worker.bells.done.wait(self._keep_waiting, deadline) and part.is_busy():
-                    self._look()
+                    self._look_after_messages()
                     if deadline is not None and time.perf_counter() >= deadline:
                         raise NotFinishedError
             except WorkerError as error:
@@ -267,9 +267,15 @@ class WorkerCarrier:
     def _keep_waiting(self) -> bool:
         if not self._part.is_busy():
             return False
-        self._look()
+        self._look_after_messages()
         self.worker.bells.go.ring()  # should an interruption have lost it
         return True
+
+    def _look_after_messages(self) -> None:
+        """Look after the worker, which does not go on before a large message of its was read."""
+        self._look()
+        if _IN_MESSAGE in self._part.status.tobytes():
+            self._take_messages()
 
     def _take_messages(self) -> None:
         """Take the messages that belong to answers which have come."""
