@@ -37,6 +37,8 @@ def _marked(value: str) -> list[psutil.Process]:
 def test_a_caller_that_is_killed_anywhere_leaves_nothing(
     tmp_path: Path, point: int, method: str
 ) -> None:
+    if method == "fork" and "PipeChannel.send" in "-".join(CALLER_POINTS[point]):
+        pytest.skip("a forked worker inherits the trap, and would be the first to meet it")
     temporary, traps = tmp_path / "temporary", tmp_path / "traps"
     temporary.mkdir()
     traps.mkdir()

@@ -42,7 +42,7 @@ def test_a_call_can_be_waited_for_with_a_timeout(tmp_path: Path, call: str, poin
         for _ in range(2):
             with pytest.raises(rookery.WorkerTimeout, match=f"{call}_wait"):
                 getattr(venv, f"{call}_wait")(timeout=0.2)
-        with pytest.warns(UserWarning, match="closed while a call"):
+        with pytest.warns(UserWarning, match="while waiting"):
             venv.close(timeout=0.2)
 
 
@@ -59,5 +59,5 @@ def test_closing_waits_for_nobody_who_reads_no_more(tmp_path: Path) -> None:
             while True:
                 os.write(descriptor, bytes(1))
         carrier._part.answered[:] = carrier._part.asked  # so that closing begins at once
-        with pytest.warns(UserWarning, match="closed while a call"):
+        with pytest.warns(UserWarning, match="while waiting"):
             venv.close(timeout=0.2)

@@ -73,20 +73,12 @@ def test_large_values_arrive_as_over_gymnasium(
     plain.close()
 
 
-BLOCKS = pytest.mark.xfail(
-    strict=True, reason="a worker that sends an info larger than its pipe's buffer blocks for ever"
-)
-
-
-@pytest.mark.parametrize(
-    "carrier",
-    [pytest.param(name, marks=BLOCKS) if CARRIERS[name].has_workers else name for name in CARRIERS],
-)
+@pytest.mark.parametrize("carrier", list(CARRIERS))
 def test_large_infos_arrive_in_partial_batches(carrier: str) -> None:
     options = CARRIERS[carrier].options
     with rookery.make_vec(partial(Large, 800_000), 4, **options) as venv:
         venv.async_reset(seed=1)
-        info = venv.recv(min_envs=4, timeout=20)[4]
+        info = venv.recv(min_envs=4, timeout=300)[4]
         assert info["frame"].shape == (4, 800_000)
 
 

@@ -176,16 +176,8 @@ def test_no_process_survives_a_caller_that_is_killed(
     "sign",
     [
         signal.SIGINT,
-        *(
-            pytest.param(
-                sign,
-                marks=pytest.mark.xfail(
-                    strict=True,
-                    reason="a caller that is killed leaves its fork server's folder behind",
-                ),
-            )
-            for sign in (signal.SIGTERM, signal.SIGKILL)
-        ),
+        signal.SIGTERM,
+        signal.SIGKILL,
     ],
 )
 def test_no_file_survives_a_caller_that_is_killed(sign: signal.Signals, tmp_path: Path) -> None:

@@ -218,7 +218,6 @@ print("ok")
 """
 
 
-@pytest.mark.xfail(strict=True, reason="a forked copy of the caller ends the workers at its exit")
 def test_a_forked_copy_of_the_caller_that_exits_leaves_the_workers_alone() -> None:
     assert output_of(FORKED_CALLER) == "ok\n"
 
