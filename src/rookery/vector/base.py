@@ -796,10 +796,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _let_go(self) -> None:
         """Give back memory, which goes with the last reference to it."""
-        self._pending.let_go()
         self._finalizer.detach()
-        del self._arrays, self._orders, self._results, self._carriers, self._finish_order
-        del self._arrivals
+        self._pending.let_go()
+        for name in _HELD:
+            self.__dict__.pop(name, None)
 
     def __del__(self) -> None:
         """The finalizer does what is to be done, once nobody has the vector env any more."""
@@ -820,6 +820,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
 
 _IN_MESSAGE = bytes([IN_MESSAGE])
+_HELD = ("_arrays", "_orders", "_results", "_carriers", "_finish_order", "_arrivals")
 
 
 def _is_large(seed: int | None) -> bool:

@@ -135,6 +135,8 @@ class LocalCarrier:
 
     def begin_call(self, request: tuple[str, tuple[Any, ...]]) -> None:
         """Note what was requested."""
+        if self._is_torn:
+            raise _cut_short()
         self._request = request
 
     def finish_call(self, deadline: float | None = None) -> Any:

@@ -133,7 +133,7 @@ class Pending:
     def let_go(self) -> None:
         """Give back shared memory, which goes with the last reference to it."""
         self._begins, self._has_single = (), False
-        del self._orders
+        self.__dict__.pop("_orders", None)
 
     def forbid_in_child(self) -> None:
         """From now on, in this forked copy of the process, no call is possible."""

@@ -240,10 +240,10 @@ class ProcessVectorEnv(VectorEnv):
             carrier.adopt_slab(shape)
 
     def _let_go(self) -> None:
-        self._board.release()
-        self._nameless()
-        del self._board, self._worker_arrivals
         super()._let_go()
+        self._nameless()
+        self._board.release()
+        del self._board, self._worker_arrivals
 
 
 def _count_workers(

@@ -196,6 +196,8 @@ class WorkerCarrier:
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
         self._command = _command(order.kind)
+        if self._prepared and not order.kind & RESET:
+            self._prepared = {}
         if self._restarts or self._recovery.lost or not self._is_up:
             self._begin_with_care(order)
             return
@@ -252,8 +254,6 @@ class WorkerCarrier:
                 self._deadline = None
         if self._recovery.closing:
             self._recovery.finish_closing()
-        if self._prepared:
-            self._prepared = {}
         if self._policy.max_worker_rss_mb is not None:
             self._recycle_if_large()
         return bool(self.failures)
