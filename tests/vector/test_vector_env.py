@@ -156,7 +156,7 @@ def test_views_stay_valid_until_the_step_after_the_next(make: Make) -> None:
     second = venv.step(_actions(1, 1, 1))[0]
     assert (first[:, 0].tolist(), second[:, 0].tolist()) == ([1, 1, 1], [2, 2, 2])
     third = venv.step(_actions(1, 1, 1))[0]
-    assert np.carriers_memory(first, third)
+    assert np.shares_memory(first, third)
 
 
 def test_copies_never_change(make: Make) -> None:

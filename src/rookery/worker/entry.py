@@ -90,6 +90,8 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
     batch.attach(board.arrays, assignment.autoreset_mode, part.progress, travels=True)
     if assignment.replaces is not None:
         batch.replace(assignment.replaces)
+        for seed in [seed for seed in assignment.replaces if seed is not None][:1]:
+            _follow_seed(assignment.index, seed)
     handler = RequestHandler(batch, board.arrays, part.progress)
 
     def receive_loan() -> None:
