@@ -175,7 +175,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     ) -> None:
         """Begin a reset; :meth:`reset_wait` returns its result."""
         with self._pending.beginning("reset"):
-            if self._pending.was_cut_short:
+            if self._pending.was_cut_short or any(c.is_torn for c in self._carriers):
                 self._settle()
             seeds = consecutive_seeds(seed, self.num_envs)
             options, mask = separated(options, self.num_envs)

@@ -22,6 +22,7 @@ class Carrier(Protocol):
         busy_s: seconds spent stepping.
         steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
         needs_poll: whether answers are not complete before ``poll`` was called.
+        is_torn: whether an interruption has left something that only a reset can mend.
         has_told: whether what was finished last has told anything beside its columns.
         failures: what went wrong in answers that have come, by env id.
         hear: is told what answers tell beside the arrays.
@@ -41,6 +42,9 @@ class Carrier(Protocol):
 
     @property
     def needs_poll(self) -> bool: ...
+
+    @property
+    def is_torn(self) -> bool: ...
 
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""

@@ -48,6 +48,11 @@ class LocalCarrier:
         """Seconds spent stepping."""
         return float(self._batch.busy_s)
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether an interruption has left something that only a reset can mend."""
+        return self._is_torn or self._under_way is not None
+
     def begin(self, order: Order) -> None:
         """Note an order; it is carried out when it is waited for."""
         if order.env_ids is None and order.kind == STEP:

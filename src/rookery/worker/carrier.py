@@ -260,9 +260,16 @@ class WorkerCarrier:
 
     def forget(self) -> None:
         """Drop everything that has come, and that was not asked for: nobody is going to."""
+        if self.is_torn:
+            self._fail(self._died(TornError()))
         self.failures.clear()
         self._messages.clear()
         self._call = None
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether an interruption has left something that only a reset can mend."""
+        return self._is_up and self.worker.channel.is_torn
 
     def _keep_waiting(self) -> bool:
         if not self._part.is_busy():
@@ -300,6 +307,7 @@ class WorkerCarrier:
                 self.failures.update(dict.fromkeys(failed, error))
             same = ((part.answered == number) & (part.status == IN_MESSAGE)).nonzero()[0].tolist()
             self._told.update((first_id + i, number) for i in same)
+            self._messages.pop(number, None)
 
     def _message_of_order(self, number: int, env_id: int) -> Any:
         """The message of an order that an env has carried out, within the order's time."""
@@ -314,9 +322,8 @@ class WorkerCarrier:
         """The content of the message with this number, waited for."""
         try:
             while number not in self._messages:
-                came, payload = self.worker.channel.receive()
-                self._messages[came] = payload
-            payload = self._messages.pop(number)
+                self.worker.channel.receive_into(self._messages)
+            payload = self._messages[number]  # kept until it has been made use of
         except (ChannelClosedError, TornError) as error:
             raise self._died(error) from error
         try:
@@ -387,9 +394,9 @@ class WorkerCarrier:
         """
         if self._call is None:
             raise UsageError("The call was cut short by an interruption; make it again")
-        self._deadline = deadline
+        self._deadline, number = deadline, self._call[0]
         try:
-            content = self._message(self._call[0])
+            content = self._message(number)
         except NotFinishedError:
             raise
         except WorkerError as error:
@@ -400,6 +407,7 @@ class WorkerCarrier:
         finally:
             self._deadline = None
         self._call = None
+        self._messages.pop(number, None)
         _raise_failure(content)
         return content
 

@@ -83,6 +83,13 @@ class Channel(Protocol):
     def receive(self) -> tuple[int, Any]:
         """Wait for a message; raises ChannelClosedError when none can come."""
 
+    def receive_into(self, messages: dict[int, Any]) -> None:
+        """Wait for a message and put it among others, by number; an interruption loses none."""
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether an interruption cut a message short; nothing more can be said then."""
+
     def close(self) -> None:
         """Give the channel up."""
 
@@ -133,6 +140,21 @@ class PipeChannel:
         self._read_until(_HEADER.size + length)
         message, self._arrived = self._arrived, bytearray()
         return number, bytes(message[_HEADER.size :])
+
+    def receive_into(self, messages: dict[int, Any]) -> None:
+        if _WINDOWS:
+            messages.update([self.receive()])
+            return
+        self._require_whole()
+        self._read_until(_HEADER.size)
+        number, length = _HEADER.unpack_from(self._arrived)
+        self._read_until(_HEADER.size + length)
+        messages[number] = bytes(self._arrived[_HEADER.size :])  # twice does no harm
+        self._arrived = bytearray()
+
+    @property
+    def is_torn(self) -> bool:
+        return self._is_torn
 
     def has_message(self) -> bool:
         with _closed_if_it_fails:
@@ -254,6 +276,17 @@ class QueueChannel:
 
     def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
         self._outgoing.put((number, payload))
+
+    def receive_into(self, messages: dict[int, Any]) -> None:
+        while True:
+            try:
+                messages.update([self._incoming.get(timeout=_LOOK_S)])
+                return
+            except queue.Empty:
+                if self._check is not None:
+                    self._check()
+
+    is_torn = False
 
     def has_message(self) -> bool:
         if self._check is not None:
