@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from rookery.env.arguments import whole_number
 from rookery.env.seeding import env_seeds
-from rookery.errors import ConfigError
+from rookery.errors import ConfigError, WorkerError
 from rookery.policy.base import Policy
 from rookery.training.algorithms import ALGORITHMS
 from rookery.training.checkpoint import load_checkpoint
@@ -20,6 +22,9 @@ from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import EvalResult, TrainSettings
 from rookery.training.source import EnvSource
 from rookery.vector.base import VectorEnv
+
+MOST_EPISODE_STEPS = 100_000  # of one episode of an evaluation, unless told otherwise
+_MOST_LOST = 20  # episodes that faults may cut off, beside twice as many as are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +35,14 @@ class Score:
         returns: float64 ``[episodes]``.
         lengths: int64 ``[episodes]``.
         seconds: how long they took.
+        note: what was not as it was asked for: episodes that never ended by themselves, or fewer of
+            them, as faults went on; empty if all is well.
     """
 
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
     seconds: float
+    note: str = ""
 
 
 def evaluate(
@@ -47,6 +55,7 @@ def evaluate(
     env: Any = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    max_episode_steps: int = MOST_EPISODE_STEPS,
 ) -> EvalResult:
     """Evaluate the checkpoint of a run.
 
@@ -60,10 +69,16 @@ def evaluate(
         env: what to evaluate on; None takes the run's env. Needed where that was a lambda.
         env_kwargs: likewise.
         wrappers: likewise.
+        max_episode_steps: an episode that has not ended after so many steps is cut there; it counts
+            with its return so far, and a warning says so.
 
     Returns:
         Mean and deviation of the returns, and how long it took.
+
+    Raises:
+        WorkerError: when faults cut off one episode after the other, so that none could be counted.
     """
+    whole_number("max_episode_steps", max_episode_steps, 1)
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}; it must be at least 1")
     run = RunDirectory.existing(run_dir)
@@ -81,7 +96,9 @@ def evaluate(
         spaces = venv.single_observation_space, venv.single_action_space
         policy = algorithm.make_policy(learned_with, *spaces, seed)
         policy.model.load_state_dict(state["model"])
-        score = run_episodes(venv, policy, episodes, seed, deterministic)
+        score = run_episodes(venv, policy, episodes, seed, deterministic, max_episode_steps)
+    if not len(score.returns):
+        raise WorkerError(f"The evaluation came to nothing: {score.note}", command="step")
     steps = int(score.lengths.sum())
     return EvalResult(
         run_dir=str(run.path),
@@ -90,41 +107,75 @@ def evaluate(
         steps_per_second=steps / score.seconds,
         eval_return_mean=float(score.returns.mean()),
         eval_return_std=float(score.returns.std()),
-        episodes=episodes,
+        episodes=len(score.returns),
     )
 
 
 def run_episodes(
-    venv: VectorEnv, policy: Policy, episodes: int, seed: int, deterministic: bool = True
+    venv: VectorEnv,
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    deterministic: bool = True,
+    max_episode_steps: int = MOST_EPISODE_STEPS,
 ) -> Score:
     """Play ``episodes`` whole episodes in a vector env of autoreset mode same_step.
 
     Every env plays a number fixed beforehand. Counting whichever episodes end first would favour
-    short ones. Episodes that a fault cuts off are played again.
+    short ones. Episodes that a fault cuts off are not counted but played again, unless faults are
+    all that happens; the score's note, and a warning, say so then.
     """
     quota = np.full(venv.num_envs, episodes // venv.num_envs)
     quota[: episodes % venv.num_envs] += 1
     played = np.zeros_like(quota)
     total, length = np.zeros(venv.num_envs), np.zeros(venv.num_envs, np.int64)
     finished: list[tuple[float, int]] = []
+    num_cut = num_lost = 0
     start = time.perf_counter()
     obs, _ = venv.reset(seed=env_seeds(evaluation_seed(seed), venv.num_envs))
     policy.begin_episodes(np.ones(venv.num_envs, np.bool_))
-    while (played < quota).any():
+    while (played < quota).any() and num_lost <= _MOST_LOST + 2 * episodes:
         action = policy.to_env(policy.act(obs, deterministic).action)
         obs, reward, terminated, truncated, info = venv.step(action)
         total += reward
         length += 1
-        ended = terminated | truncated
-        whole = ended & ~np.asarray(info.get("_fault", False)) & (played < quota)
+        ended, missing = terminated | truncated, played < quota
+        faulted = ended & np.asarray(info.get("_fault", False))
+        cut = ~ended & (length >= max_episode_steps)
+        whole = (ended | cut) & ~faulted & missing
+        num_cut += int(np.count_nonzero(cut & missing))
+        num_lost += int(np.count_nonzero(faulted & missing))
         finished += zip(total[whole].tolist(), length[whole].tolist(), strict=True)
         played += whole
-        total[ended], length[ended] = 0.0, 0
+        if cut.any():
+            obs, _ = venv.reset(options={"reset_mask": cut})
+        total[ended | cut], length[ended | cut] = 0.0, 0
         if policy.is_recurrent:
-            policy.begin_episodes(ended)
-    returns, lengths = zip(*finished, strict=True)
+            policy.begin_episodes(ended | cut)
     seconds = time.perf_counter() - start
-    return Score(np.array(returns, np.float64), np.array(lengths, np.int64), seconds)
+    note = _note(num_cut, max_episode_steps, len(finished), episodes, num_lost)
+    if note:
+        gym.logger.warn(f"Evaluation: {note}")
+    returns = np.array([each for each, _ in finished], np.float64)
+    lengths = np.array([each for _, each in finished], np.int64)
+    return Score(returns, lengths, seconds, note)
+
+
+def _note(num_cut: int, max_episode_steps: int, finished: int, episodes: int, lost: int) -> str:
+    """What a user must know who reads the mean of the returns."""
+    notes = []
+    if num_cut:
+        notes.append(
+            f"{num_cut} of {finished} episodes had not ended after {max_episode_steps} steps and "
+            "were cut there; they count with their return so far (give the env a time limit, or "
+            "evaluate with another max_episode_steps)"
+        )
+    if finished < episodes:
+        notes.append(
+            f"given up after {finished} of {episodes} episodes, as faults of workers cut off "
+            f"{lost} others (what failed is in info['fault'] of a step, and in the worker's output)"
+        )
+    return "; ".join(notes)
 
 
 def evaluation_seed(seed: int) -> int:

@@ -131,13 +131,14 @@ class Run:
             episodes, seed = self.settings.eval_episodes, self.settings.seed
             with self.stage.evaluation_envs(episodes) as venv:
                 score = run_episodes(venv, self.policy, episodes, seed)
+        has_score = score is not None and len(score.returns) > 0  # faults may leave none
         return TrainResult(
             run_dir=str(self.run_dir.path),
             steps=self.steps,
             seconds=self.seconds,
             steps_per_second=self.steps / self.seconds,
-            eval_return_mean=float(score.returns.mean()) if score else None,
-            eval_return_std=float(score.returns.std()) if score else None,
+            eval_return_mean=float(score.returns.mean()) if has_score else None,
+            eval_return_std=float(score.returns.std()) if has_score else None,
         )
 
 

@@ -16,8 +16,13 @@ from rookery.rollout.tree import Tree, tree_map
 from rookery.training.source import EnvSource
 
 
+_MOST_STEPS = 10_000  # of an episode that is recorded: minutes of video
+
+
 class VideoRecorder:
     """Plays one episode every ``every`` env steps and keeps it as an mp4 file.
+
+    An episode that does not end is recorded for its first 10 000 steps, and a warning says so.
 
     The episode is played in an env built for it, with the most probable actions, so that training
     is the same with videos and without them.
@@ -82,10 +87,16 @@ def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
     obs, _ = env.reset(seed=seed)
     ended, memory = False, policy.memory
     policy.begin_episodes(np.ones(1, np.bool_))
-    while not ended:
+    for _ in range(_MOST_STEPS):
         action = policy.to_env(policy.act(_batch_of_one(obs), deterministic=True).action)
         obs, _, terminated, truncated, _ = env.step(action[0])
         ended = bool(terminated or truncated)
+        if ended:
+            break
+    if not ended:
+        gym.logger.warn(
+            f"The episode of a video had not ended after {_MOST_STEPS} steps and was cut there."
+        )
     policy.memory = memory
 
 
