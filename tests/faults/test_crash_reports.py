@@ -170,3 +170,37 @@ def test_a_file_that_is_no_report_is_refused(tmp_path: Path, data: bytes) -> Non
         CrashReport.load(path)
     with pytest.raises(rookery.UsageError, match="is no crash report"):
         CrashReport.load(tmp_path / "missing.pkl")
+
+
+class Wide(gym.Env[Any, Any]):
+    """Has actions of a megabyte, and fails when the first number of one is 1."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(0, 1, (2**18,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action[0] == 1:
+            raise ArithmeticError("one")
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_large_actions_are_forgotten_before_they_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rookery.vector.crash._MOST_BYTES", 5 * 2**20, raising=False)
+    with rookery.make_vec(Wide, 1, "serial", crash_dir=tmp_path) as venv:
+        venv.reset(seed=1)
+        actions = np.zeros((1, 2**18), np.float32)
+        for _ in range(20):
+            venv.step(actions)
+        with pytest.raises(ArithmeticError):
+            venv.step(actions + 1)
+    (path,) = tmp_path.iterdir()
+    report = CrashReport.load(path)
+    assert path.stat().st_size < 6 * 2**20
+    assert len(report.events) == 5 and not report.is_whole
+    assert report.events[-1].leaves[0][0, 0] == 1  # type: ignore[union-attr]

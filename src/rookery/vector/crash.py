@@ -26,6 +26,7 @@ from rookery.env.travel import by_value
 from rookery.errors import ConfigError, UsageError, WorkerError
 
 _MOST_EVENTS = 100_000  # of a vector env that are kept; older ones are forgotten
+_MOST_BYTES = 2**28  # of actions that are kept, likewise
 
 
 def checked_folder(folder: Any) -> Path:
@@ -150,7 +151,8 @@ class CrashRecorder:
         self._recipes = recipes
         self._action_space = action_space
         self._mode = autoreset_mode
-        self._events: deque[Reset | Step] = deque(maxlen=_MOST_EVENTS)
+        self._events: deque[Reset | Step] = deque()
+        self._size_bytes = 0  # of their actions
         self._forgotten = False
 
     def note_reset(
@@ -162,6 +164,7 @@ class CrashRecorder:
         """Keep a reset; one that seeds all envs makes all before it unimportant."""
         if mask is None and None not in seeds:
             self._events.clear()
+            self._size_bytes = 0
             self._forgotten = False
         self._keep(Reset(seeds, options, mask))
 
@@ -220,8 +223,20 @@ class CrashRecorder:
         return path
 
     def _keep(self, event: Reset | Step) -> None:
-        self._forgotten = self._forgotten or len(self._events) == _MOST_EVENTS
         self._events.append(event)
+        self._size_bytes += _size_bytes(event)
+        while len(self._events) > _MOST_EVENTS or self._size_bytes > _MOST_BYTES:
+            self._size_bytes -= _size_bytes(self._events.popleft())
+            self._forgotten = True
+
+
+def _size_bytes(event: Reset | Step) -> int:
+    """Of the actions of an event; other values than arrays count as their references do."""
+    if isinstance(event, Reset):
+        return 0
+    return sum(
+        part.nbytes if isinstance(part, np.ndarray) else 8 * len(part) for part in event.leaves
+    )
 
 
 def _own_options(options: Any) -> Any:
