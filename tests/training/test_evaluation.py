@@ -64,9 +64,11 @@ def test_an_episode_that_never_ends_is_cut_and_counted(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation, "MOST_EPISODE_STEPS", 7, raising=False)
-    with rookery.make_vec(Endless, 2, backend, autoreset_mode="same_step") as venv:
-        with pytest.warns(UserWarning, match="3 of 3 episodes had not ended after 7 steps"):
-            score = evaluation.run_episodes(venv, Idle(), 3, 1, max_episode_steps=7)  # type: ignore[arg-type]
+    with (
+        rookery.make_vec(Endless, 2, backend, autoreset_mode="same_step") as venv,
+        pytest.warns(UserWarning, match="3 of 3 episodes had not ended after 7 steps"),
+    ):
+        score = evaluation.run_episodes(venv, Idle(), 3, 1, max_episode_steps=7)
     assert score.returns.tolist() == [7.0] * 3 and score.lengths.tolist() == [7] * 3
     assert "3 of 3 episodes" in score.note
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from rookery.errors import WorkerError
 from rookery.learn.config import Config
 from rookery.rollout import Rollout
@@ -131,14 +133,14 @@ class Run:
             episodes, seed = self.settings.eval_episodes, self.settings.seed
             with self.stage.evaluation_envs(episodes) as venv:
                 score = run_episodes(venv, self.policy, episodes, seed)
-        has_score = score is not None and len(score.returns) > 0  # faults may leave none
+        returns = [] if score is None else score.returns.tolist()  # faults may leave none
         return TrainResult(
             run_dir=str(self.run_dir.path),
             steps=self.steps,
             seconds=self.seconds,
             steps_per_second=self.steps / self.seconds,
-            eval_return_mean=float(score.returns.mean()) if has_score else None,
-            eval_return_std=float(score.returns.std()) if has_score else None,
+            eval_return_mean=float(np.mean(returns)) if returns else None,
+            eval_return_std=float(np.std(returns)) if returns else None,
         )
 
 

@@ -15,7 +15,6 @@ from rookery.errors import ConfigError, MissingExtra
 from rookery.rollout.tree import Tree, tree_map
 from rookery.training.source import EnvSource
 
-
 _MOST_STEPS = 10_000  # of an episode that is recorded: minutes of video
 
 
