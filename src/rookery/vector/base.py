@@ -262,7 +262,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if self.crash_recorder is not None:
                 self.crash_recorder.note_step(actions)
             order = Order(STEP, results.begin_step(), self._orders.next_number())
-            pending.begin_step(self._carriers, order)
+            pending.begin("step", None, [(carrier, order) for carrier in self._carriers])
         except BaseException as error:
             pending.note(error)
             raise

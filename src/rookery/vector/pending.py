@@ -153,17 +153,7 @@ class Pending:
             self.steps[env_ids] = not begins[0][1].kind & RESET
         else:
             self.name, self.env_ids = name, ... if env_ids is None else env_ids
-        for carrier, order in begins:
-            carrier.begin(order)
-        self.is_begun = True
-
-    def begin_step(self, carriers: Sequence[Carrier], order: Order) -> None:
-        """Give all carriers one order to step."""
-        self.is_begun, self._begins = False, [(carrier, order) for carrier in carriers]
-        self.name, self.env_ids, self.is_clear = "step", ..., False
-        for carrier in carriers:
-            carrier.begin(order)
-        self.is_begun = True
+        self.begin_again()
 
     def note(self, error: BaseException) -> None:
         """Take in an exception that leaves a call: one that is not ours may have cut it short."""

@@ -132,20 +132,15 @@ class PipeChannel:
         self._is_torn = False
 
     def receive(self) -> tuple[int, bytes]:
-        self._require_whole()
-        if _WINDOWS:
-            return self._receive_whole()
-        self._read_until(_HEADER.size)
-        number, length = _HEADER.unpack_from(self._arrived)
-        self._read_until(_HEADER.size + length)
-        message, self._arrived = self._arrived, bytearray()
-        return number, bytes(message[_HEADER.size :])
+        messages: dict[int, bytes] = {}
+        self.receive_into(messages)
+        return messages.popitem()
 
     def receive_into(self, messages: dict[int, Any]) -> None:
-        if _WINDOWS:
-            messages.update([self.receive()])
-            return
         self._require_whole()
+        if _WINDOWS:
+            messages.update([self._receive_whole()])
+            return
         self._read_until(_HEADER.size)
         number, length = _HEADER.unpack_from(self._arrived)
         self._read_until(_HEADER.size + length)
