@@ -5,8 +5,10 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
+import rookery
 from rookery.worker import doorbell
 from rookery.worker.doorbell import Doorbell
 
@@ -84,15 +86,27 @@ def test_after_a_late_yield_the_next_waits_block_at_once(
     assert len(yields) == 1
 
 
-def test_quiet_waits_make_it_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_waits_make_it_try_again() -> None:
     company = doorbell._Company()
     company.was_busy()
     company.was_busy()
-    assert [company.wants_the_core() for _ in range(4)] == [True, True, True, False]
+    assert company.blocking_left == 3
     for _ in range(2 * doorbell._QUIET_WAITS):
         company.was_quiet()
     company.was_busy()
-    assert [company.wants_the_core() for _ in range(2)] == [True, False]
+    assert company.blocking_left == 1
+
+
+def test_waits_that_block_at_once_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    bell, company, yields = _bell(), doorbell._Company(), list[int]()
+    company.blocking_left = 2
+    monkeypatch.setattr(doorbell, "_company", company)
+    monkeypatch.setattr(doorbell, "_yield_core", lambda: yields.append(1))
+    for _ in range(2):
+        assert not bell.wait(_alive, time.perf_counter() + 0.001)
+    assert not yields and company.blocking_left == 0
+    assert not bell.wait(_alive, time.perf_counter() + 0.001)
+    assert yields
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
@@ -104,12 +118,26 @@ def test_its_name_is_gone_once_forgotten() -> None:
     assert _names() == before
 
 
-def test_a_full_bell_swallows_rings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorbell, "_MOST_RINGS", 2)
+def test_ringing_again_leaves_one_ring() -> None:
     bell = _bell()
     for _ in range(4):
-        bell.ring()
-    assert [bell.wait(_alive, time.perf_counter()) for _ in range(3)] == [True, True, False]
+        bell.ring_again()
+    assert [bell.take_ring() for _ in range(2)] == [True, False]
+
+
+def test_steps_leave_no_rings_behind() -> None:
+    with rookery.make_vec("CartPole-v1", 4, backend="process", num_workers=2) as venv:
+        venv.reset(seed=0)
+        bells = [carrier.worker.bells for carrier in venv._carriers]
+        for _ in range(50):
+            venv.step_async(np.zeros(4, np.int64))
+            while (venv._orders.asked != venv._orders.answered).any():
+                time.sleep(1e-4)
+            venv.step_wait()
+        for bell in bells:
+            # A worker answers before it rings, so the last ring may be on its way.
+            assert bell.done._semaphore._get_value() <= 2
+            assert bell.go._semaphore._get_value() <= 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")

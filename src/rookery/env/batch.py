@@ -83,6 +83,14 @@ class EnvBatch(EnvGroup):
             [column.data for column in columns]
             for columns in zip(arrays.reward, arrays.terminated, arrays.truncated, strict=True)
         ]
+        # All of a buffer's in one look: after a wake-up every name that is looked up costs more
+        # than it seems.
+        self._targets = [
+            (*outcomes, obs, sink)
+            for outcomes, obs, sink in zip(
+                self._outcomes, self._write_obs, self._sinks, strict=True
+            )
+        ]
 
     def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
         """Step envs with the actions noted for them; results go into buffer ``buffer``.
@@ -100,11 +108,15 @@ class EnvBatch(EnvGroup):
             EnvFailed: the first failure; all other envs were stepped nonetheless.
         """
         started = time.perf_counter()
-        ids = self._counted(env_ids)
-        first_id, ended = self.ids.start, self._ended
-        rewards, terminateds, truncateds = self._outcomes[buffer]
-        env_steps, writers, progress = self._env_steps, self._write_obs[buffer], self._progress
-        sink, free = self._sinks[buffer], self._free
+        progress, ended, env_steps, free = self._progress, self._ended, self._env_steps, self._free
+        if env_ids is None:
+            ids: Sequence[int] = self.ids
+            self._steps = progress[1] = self._steps + 1
+        else:
+            ids = env_ids
+            self._count_singly(env_ids)
+        first_id = self.ids.start
+        rewards, terminateds, truncateds, writers, sink = self._targets[buffer]
         used = sink.used
         failure: EnvFailed | None = None
         for env_id, action in zip(ids, self._arrays.read_actions(ids), strict=False):
@@ -205,16 +217,11 @@ class EnvBatch(EnvGroup):
         self._env_steps = [checked(step) for step in self._env_steps]
         self._env_resets = [checked(reset) for reset in self._env_resets]
 
-    def _counted(self, env_ids: Sequence[int] | None) -> Sequence[int]:
-        """Ids of the envs to step, whose steps are counted."""
-        progress = self._progress
-        if env_ids is None:
-            self._steps = progress[1] = self._steps + 1
-            return self.ids
-        progress[2] += 1
+    def _count_singly(self, env_ids: Sequence[int]) -> None:
+        """Count a step of some envs."""
+        self._progress[2] += 1
         for env_id in env_ids:
             self._reset_at[env_id - self.ids.start] -= 1  # the others' counts stay as they are
-        return env_ids
 
     def _end_episode(self, i: int, buffer: int, obs: Any, info: Any) -> bool:
         """Take in that env i's episode is over; whether its row shows the next one already."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 _KEEPS_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 
 
-def make_fence() -> Callable[[], None]:
-    """A function that is a full memory barrier for the thread that calls it.
+def make_fence() -> Callable[[], None] | None:
+    """A function that is a full memory barrier for the thread that calls it, or None.
 
     Processors of the x86 family need none for what it is used for: no write overtakes a write, and
     no read a read. Elsewhere it takes 0.1 us. Python has no barrier of its own, but locks: to
@@ -21,7 +21,7 @@ def make_fence() -> Callable[[], None]:
     handler raises leaves no ``with`` half done.
     """
     if _KEEPS_ORDER:
-        return _nothing
+        return None
     lock = threading.Lock()
 
     def fence() -> None:
@@ -31,7 +31,3 @@ def make_fence() -> Callable[[], None]:
             pass
 
     return fence
-
-
-def _nothing() -> None:
-    return

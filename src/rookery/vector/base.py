@@ -118,7 +118,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._carrier_of = np.zeros(self.num_envs, np.int64)
         for i, carrier in enumerate(self._carriers):
             self._carrier_of[carrier.env_ids.start : carrier.env_ids.stop] = i
-        self._pending = Pending(orders)
+        self._pending = Pending(orders, self._carriers)
+        self._refuses_ended = self.autoreset_mode is AutoresetMode.DISABLED
         self._ended = np.zeros(self.num_envs, np.bool_)  # in the disabled mode, and not yet reset
         self._vector_steps = self._single_steps = 0
         self._looked = 0.0
@@ -249,20 +250,22 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a step; :meth:`step_wait` returns its result."""
         # This and step_wait call little: between two wake-ups every Python function called costs
         # about a microsecond, five times what it costs in a loop.
-        pending = self._pending
+        pending, results, orders = self._pending, self._results, self._orders
         if not pending.is_clear:
             pending.require_idle("step")
-        results = self._results
         try:
-            if self.autoreset_mode is AutoresetMode.DISABLED:
+            if self._refuses_ended:
                 self._require_episodes("step", ...)
             if results.reader.wanted is not None:
                 self._enlarge_slab_if_wanted()
-            self._write_actions(actions)
+            try:
+                self._arrays.write_actions(actions)
+            except SlabFull as full:
+                self._write_larger_actions(full, actions, ...)
             if self.crash_recorder is not None:
                 self.crash_recorder.note_step(actions)
-            order = Order(STEP, results.begin_step(), self._orders.next_number())
-            pending.begin("step", None, [(carrier, order) for carrier in self._carriers])
+            orders.number += 1
+            pending.begin_step(results.begin_step(), orders.number)
         except BaseException as error:
             pending.note(error)
             raise
@@ -279,7 +282,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             pending.finishing("step")
         try:
             results = self._results.step(self._wait_for_all("step", timeout))
-            if self.autoreset_mode is AutoresetMode.DISABLED:
+            if self._refuses_ended:
                 self._ended = results[2] | results[3]
             self._vector_steps += 1
             pending.is_over()
@@ -305,11 +308,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _begin(self, name: str, order: Order) -> None:
         """Begin an order to envs of several carriers; after an interruption, begin it again."""
-        if order.env_ids is None and type(order.seeds) is int:
-            begins = [(carrier, order) for carrier in self._carriers]
-        else:
-            parts = [(carrier, self._part_of(order, carrier)) for carrier in self._carriers]
-            begins = [(carrier, own) for carrier, own in parts if own is not None]
+        parts = [(carrier, self._part_of(order, carrier)) for carrier in self._carriers]
+        begins = [(carrier, own) for carrier, own in parts if own is not None]
         self._pending.begin(name, order.env_ids, begins)
 
     @staticmethod
@@ -377,13 +377,16 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 "reset them first: reset(options={'reset_mask': mask}). No env was stepped"
             )
 
-    def _write_actions(self, actions: Any, env_ids: Any = ...) -> None:
+    def _write_actions(self, actions: Any, env_ids: Any) -> None:
         try:
             self._arrays.write_actions(actions, env_ids)
         except SlabFull as full:
-            self._results.reader.want_actions(full.need_bytes)
-            self._enlarge_slab_if_wanted()
-            self._arrays.write_actions(actions, env_ids)
+            self._write_larger_actions(full, actions, env_ids)
+
+    def _write_larger_actions(self, full: SlabFull, actions: Any, env_ids: Any) -> None:
+        self._results.reader.want_actions(full.need_bytes)
+        self._enlarge_slab_if_wanted()
+        self._arrays.write_actions(actions, env_ids)
 
     def _enlarge_slab_if_wanted(self) -> None:
         """Put a larger slab in the place of the present one; nothing in it is unread."""
@@ -539,7 +542,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._poll()
             ready = self._ready_ids()
             if len(ready) >= min_envs or (len(ready) and self._has_failed(ready)):
-                self._orders.fence()
+                if self._orders.fence is not None:
+                    self._orders.fence()
                 return ready
             if deadline is not None and time.perf_counter() >= deadline:
                 raise self._late("recv", timeout)

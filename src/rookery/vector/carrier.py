@@ -46,6 +46,9 @@ class Carrier(Protocol):
     @property
     def is_torn(self) -> bool: ...
 
+    def begin_step(self, buffer: int, number: int) -> None:
+        """Begin a step of all envs, as ``begin`` does: the way that must be short."""
+
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
 

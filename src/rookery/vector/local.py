@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +38,7 @@ class LocalCarrier:
         self._under_way: Group | None = None  # still there if it was cut short
         self._is_torn = False  # something was cut short since the last reset of all envs
         self._request: tuple[str, tuple[Any, ...]] | None = None
-        self._step: Order | None = None  # of all envs
+        self._step: int | None = None  # the buffer of a step of all envs that is to be made
         self._has_asked = False
         self.has_told = False
 
@@ -53,11 +52,12 @@ class LocalCarrier:
         """Whether an interruption has left something that only a reset can mend."""
         return self._is_torn or self._under_way is not None
 
+    def begin_step(self, buffer: int, number: int) -> None:
+        """Note a step of all envs; nobody else steps them, so nothing need be written down."""
+        self._step = buffer
+
     def begin(self, order: Order) -> None:
         """Note an order; it is carried out when it is waited for."""
-        if order.env_ids is None and order.kind == STEP:
-            self._step = order  # nobody else steps these envs: nothing need be written down
-            return
         self._has_asked = True
         if order.kind & RESET and (
             order.env_ids is None or len(order.env_ids) == len(self.env_ids)
@@ -86,7 +86,7 @@ class LocalCarrier:
             error = failure
         if error is not None:
             self.failures.update(dict.fromkeys(_envs_of(error, group, self.env_ids), error))
-        self._part.answer(group, status, time.perf_counter())
+        self._part.answer(group, status)
         self._under_way = None
 
     def finish(self, deadline: float | None = None) -> bool:
@@ -100,7 +100,7 @@ class LocalCarrier:
             self.has_told = True
         return bool(self.failures)
 
-    def _carry_out_step(self, order: Order) -> None:
+    def _carry_out_step(self, buffer: int) -> None:
         """Step all envs."""
         if self._under_way is not None or self._is_torn:
             self._is_torn = True
@@ -110,7 +110,7 @@ class LocalCarrier:
         self._under_way = _WHOLE
         news = None
         try:
-            news = self._batch.step(order.buffer)
+            news = self._batch.step(buffer)
         except RookeryError as error:
             self.failures.update(dict.fromkeys(_envs_of(error, _WHOLE, self.env_ids), error))
         self.has_told = news is not None
@@ -173,11 +173,11 @@ class LocalCarrier:
         """Answer in place of envs of which an interruption has stepped some, and some not."""
         ids = self.env_ids if group.env_ids is None else group.env_ids
         self.failures[ids[0]] = _cut_short()
-        self._part.answer(group, DONE, time.perf_counter())
+        self._part.answer(group, DONE)
         self._under_way = None
 
 
-_WHOLE = Group(0, STEP, False, 0, None)
+_WHOLE = Group(0, STEP, 0, 0, None)
 
 
 def _cut_short() -> UsageError:

@@ -36,6 +36,7 @@ class Pending:
 
     Args:
         orders: to all envs.
+        carriers: of all envs.
 
     Attributes:
         name: the call of all envs that is under way, None if there is none.
@@ -45,13 +46,15 @@ class Pending:
         steps: bool ``[n]``, whether the last order to each env alone was a step.
     """
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: Orders, carriers: Sequence[Carrier]) -> None:
         self.name: str | None = None
         self.was_cut_short = False
         self.env_ids: Any = ...
         self.steps = np.zeros(len(orders.asked), np.bool_)
         self._orders = orders
-        self._begins: Sequence[tuple[Carrier, Order]] = ()
+        self._begin_steps = tuple(carrier.begin_step for carrier in carriers)
+        self._step: tuple[int, int] | None = None  # of all envs: buffer and number; or
+        self._begins: Sequence[tuple[Carrier, Order]] = ()  # orders to some
         self.is_begun = True
         self._has_single = False  # whether orders to single envs may be under way
         self._begun_calls: set[int] = set()
@@ -132,7 +135,7 @@ class Pending:
 
     def let_go(self) -> None:
         """Give back shared memory, which goes with the last reference to it."""
-        self._begins, self._has_single = (), False
+        self._begin_steps, self._begins, self._has_single = (), (), False
         self.__dict__.pop("_orders", None)
 
     def forbid_in_child(self) -> None:
@@ -147,13 +150,21 @@ class Pending:
 
     def begin(self, name: str, env_ids: Any, begins: Sequence[tuple[Carrier, Order]]) -> None:
         """Give orders to some carriers; ``"recv"`` names orders to single envs."""
-        self.is_begun, self._begins, self.is_clear = False, begins, False
+        self.is_begun, self._step, self._begins, self.is_clear = False, None, begins, False
         if name == "recv":
             self._has_single = True
             self.steps[env_ids] = not begins[0][1].kind & RESET
         else:
             self.name, self.env_ids = name, ... if env_ids is None else env_ids
         self.begin_again()
+
+    def begin_step(self, buffer: int, number: int) -> None:
+        """Begin a step of all envs."""
+        self.is_begun, self.is_clear, self._step = False, False, (buffer, number)
+        self.name, self.env_ids = "step", ...
+        for begin_step in self._begin_steps:
+            begin_step(buffer, number)
+        self.is_begun = True
 
     def note(self, error: BaseException) -> None:
         """Take in an exception that leaves a call: one that is not ours may have cut it short."""
@@ -164,10 +175,14 @@ class Pending:
 
     def begin_again(self) -> None:
         """Complete a beginning that was interrupted."""
-        if not self.is_begun:
-            for carrier, order in self._begins:
-                carrier.begin(order)
-            self.is_begun = True
+        if self.is_begun:
+            return
+        if self._step is not None:
+            self.begin_step(*self._step)
+            return
+        for carrier, order in self._begins:
+            carrier.begin(order)
+        self.is_begun = True
 
     def is_over(self) -> None:
         """Take in that the call of all envs is done, and its results are handed out."""

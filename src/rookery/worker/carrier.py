@@ -27,7 +27,7 @@ from rookery.worker.deadlines import Awaited, Deadlines
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.loop import Bells
-from rookery.worker.orders import IN_MESSAGE, RESET, Order, Orders
+from rookery.worker.orders import IN_MESSAGE, RESET, STEP, Order, Orders
 from rookery.worker.protocol import (
     ADOPT_SLAB,
     LEND,
@@ -114,6 +114,7 @@ class WorkerCarrier:
         self._name = env_name
         self._policy = policy
         self._restarts = policy.restarts
+        self._watches_memory = policy.max_worker_rss_mb is not None
         self._deadlines = Deadlines(policy) if policy.has_deadline else None
         self._deadline: float | None = None  # of the wait for a message
         self._awaited: Awaited | None = None  # what that message belongs to, if it may be late
@@ -193,6 +194,15 @@ class WorkerCarrier:
 
     # ---------------------------------------------------------------- orders
 
+    def begin_step(self, buffer: int, number: int) -> None:
+        """What :meth:`begin` does for a step of all envs."""
+        if self._restarts or self._recovery.lost or not self._is_up or self._prepared:
+            self.begin(Order(STEP, buffer, number))
+            return
+        self._command = "step"
+        self._part.ask_all(STEP, buffer, number)
+        self.worker.bells.go.ring()
+
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
         self._command = _command(order.kind)
@@ -232,7 +242,9 @@ class WorkerCarrier:
             NotFinishedError: when the deadline passed.
         """
         part = self._part
-        while part.is_busy():
+        if part.asked.tobytes() == part.answered.tobytes():
+            self.worker.bells.done.take_ring()  # or rings that nobody has waited for would add up
+        while part.asked.tobytes() != part.answered.tobytes():
             try:
                 if not self.worker.bells.done.wait(self._keep_waiting, deadline) and part.is_busy():
                     self._look_after_messages()
@@ -240,10 +252,11 @@ class WorkerCarrier:
                         raise NotFinishedError
             except WorkerError as error:
                 self._fail(error, _closed_by(error))
-        part.fence()
+        if part.fence is not None:
+            part.fence()
         statuses = part.status.tobytes()
         self.has_told = statuses != self._all_done
-        if _IN_MESSAGE in statuses:
+        if self.has_told and _IN_MESSAGE in statuses:
             self._deadline = deadline
             try:
                 self._take_messages()
@@ -254,7 +267,7 @@ class WorkerCarrier:
                 self._deadline = None
         if self._recovery.closing:
             self._recovery.finish_closing()
-        if self._policy.max_worker_rss_mb is not None:
+        if self._watches_memory:
             self._recycle_if_large()
         return bool(self.failures)
 
@@ -275,7 +288,7 @@ class WorkerCarrier:
         if not self._part.is_busy():
             return False
         self._look_after_messages()
-        self.worker.bells.go.ring()  # should an interruption have lost it
+        self.worker.bells.go.ring_again()  # should an interruption have lost it
         return True
 
     def _look_after_messages(self) -> None:
@@ -290,7 +303,8 @@ class WorkerCarrier:
         first_id = self.env_ids.start
         # First who has answered: only then is a status that of the last order.
         for place in (part.asked == part.answered).nonzero()[0].tolist():
-            part.fence()
+            if part.fence is not None:
+                part.fence()
             number, env_id = int(part.answered[place]), first_id + place
             if part.status[place] != IN_MESSAGE or self._told.get(env_id) == number:
                 continue
@@ -584,7 +598,7 @@ class WorkerCarrier:
             self._begin_closing(order, chosen, closed)
         else:
             self._part.ask(order)
-        self.worker.bells.go.ring()
+        self.worker.bells.go.ring_again()
 
     def _begin_closing(self, order: Order, chosen: list[int], closed: dict[int, Any]) -> None:
         """Begin a step of which some envs must be told that they were lost."""
@@ -698,7 +712,7 @@ class WorkerCarrier:
                     raise
                 self._budget.spend(error)
                 self._begin_restart()
-        self.worker.bells.go.ring()
+        self.worker.bells.go.ring_again()
 
     def _requests_to_repeat(self) -> list[tuple[str, tuple[Any, ...]]]:
         """What a new worker must be told before it carries out an order."""

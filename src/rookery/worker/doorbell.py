@@ -50,30 +50,22 @@ class _Company:
     """
 
     def __init__(self) -> None:
-        self._backoff = 0  # waits that block at once after a late yield
-        self._blocking_left = 0
+        self.backoff = 0  # waits that block at once after a late yield
         self._quiet = 0
-
-    def wants_the_core(self) -> bool:
-        """Whether to block at once this time."""
-        if self._blocking_left:
-            self._blocking_left -= 1
-            return True
-        return False
+        self.blocking_left = 0  # waits that are to block at once
 
     def was_busy(self) -> None:
         """A yield came back late."""
-        self._backoff = min(2 * self._backoff + 1, _MAX_BACKOFF_WAITS)
-        self._blocking_left = self._backoff
+        self.backoff = min(2 * self.backoff + 1, _MAX_BACKOFF_WAITS)
+        self.blocking_left = self.backoff
         self._quiet = 0
 
     def was_quiet(self) -> None:
         """A wait passed without a late yield."""
-        if self._backoff:
-            self._quiet += 1
-            if self._quiet == _QUIET_WAITS:
-                self._quiet = 0
-                self._backoff //= 2
+        self._quiet += 1
+        if self._quiet == _QUIET_WAITS:
+            self._quiet = 0
+            self.backoff //= 2
 
 
 _company = _Company()
@@ -84,6 +76,10 @@ class Doorbell:
 
     Its name in the system exists only until the other process has it, see :meth:`forget_name`, or
     until the bell is collected as garbage.
+
+    Attributes:
+        ring: wakes the waiter, or the next one. It is the semaphore's own function, for it lies on
+            the way of every step.
 
     Raises:
         OSError: when the system has no room for it; it leaves no name then.
@@ -106,16 +102,18 @@ class Doorbell:
     def _adopt(self, semaphore: Any) -> None:
         self._semaphore = semaphore
         self._acquire: Callable[..., bool] = semaphore.acquire
-        self._release: Callable[[], None] = semaphore.release
+        self.ring: Callable[[], None] = semaphore.release
         self._expected_s = 0.0
         self._late_s, self._shortest_s, self._longest_s = patience_here(_yield_core)
 
-    def ring(self) -> None:
-        """Wake the waiter, or the next one."""
-        try:
-            self._release()
-        except (ValueError, OSError):  # full: whoever waits has been rung for often enough
-            return
+    def ring_again(self) -> None:
+        """Ring if no ring is left: for rings that nobody may ever hear, of which too many fail."""
+        if self._semaphore._is_zero():
+            self.ring()
+
+    def take_ring(self) -> bool:
+        """Take a ring if one has come; whether one had."""
+        return self._acquire(False)
 
     def __getstate__(self) -> tuple[Any, ...]:
         semaphore = self._semaphore
@@ -153,31 +151,38 @@ class Doorbell:
         Returns:
             True if it rang, False if a ring can no longer come or the deadline passed.
         """
-        if self._acquire(False):
+        # One function: whoever rings waits for this one to yield the core, and the first call of
+        # each Python function after a wake-up costs a microsecond.
+        acquire, clock = self._acquire, time.perf_counter
+        if acquire(False):
             return True
-        started = time.perf_counter()
-        rang = self._try_for_a_while(started) or self._block(anyone_left, deadline)
-        waited_s = min(time.perf_counter() - started, 2 * self._longest_s)
-        self._expected_s += _LEARNING_RATE * (waited_s - self._expected_s)
-        return rang
-
-    def _try_for_a_while(self, now: float) -> bool:
-        if self._expected_s > self._longest_s:
-            return False
-        if _company.wants_the_core():
-            return False
-        acquire, clock, late_s = self._acquire, time.perf_counter, self._late_s
-        end = now + max(4 * self._expected_s, self._shortest_s)
+        started = now = clock()
+        expected_s, rang = self._expected_s, False
+        if expected_s > self._longest_s:
+            end = now
+        elif _company.blocking_left:
+            _company.blocking_left -= 1
+            end = now
+        else:
+            end = now + (4 * expected_s if 4 * expected_s > self._shortest_s else self._shortest_s)
+        late_s = self._late_s
         while now < end:
             _yield_core()
             rang, before, now = acquire(False), now, clock()
             if now - before > late_s:
                 _company.was_busy()
-                return rang
+                break
             if rang:
-                _company.was_quiet()
-                return True
-        return False
+                if _company.backoff:
+                    _company.was_quiet()
+                break
+        if not rang:
+            rang, now = self._block(anyone_left, deadline), clock()
+        waited_s = now - started
+        if waited_s > 2 * self._longest_s:
+            waited_s = 2 * self._longest_s
+        self._expected_s = expected_s + _LEARNING_RATE * (waited_s - expected_s)
+        return rang
 
     def _block(self, anyone_left: Callable[[], bool], deadline: float | None) -> bool:
         slice_s = _BLOCK_SLICE_S

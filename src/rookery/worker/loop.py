@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -56,10 +55,10 @@ class OrderServer:
         Raises:
             EnvFailed: when an env raises; all others of the group have done as they were told.
         """
-        if group.kind == NOTHING:
-            return None
         if group.kind == STEP:
             return self._batch.step(group.buffer, group.env_ids)
+        if group.kind == NOTHING:
+            return None
         ids = self._part.env_ids if group.env_ids is None else group.env_ids
         told = [
             self._reset_of(env_id, word)
@@ -82,8 +81,15 @@ class OrderServer:
 class Bell(Protocol):
     """Wakes whoever waits for it, see :class:`rookery.worker.doorbell.Doorbell`."""
 
-    def ring(self) -> None:
-        """Wake who waits, or who will wait next."""
+    @property
+    def ring(self) -> Callable[[], None]:
+        """Wakes who waits, or who will wait next."""
+
+    def ring_again(self) -> None:
+        """Ring if no ring is left: for rings that nobody may ever hear, of which too many fail."""
+
+    def take_ring(self) -> bool:
+        """Take a ring if one has come; whether one had."""
 
     def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
         """Wait for a ring; False if ``anyone_left`` said so, or if the deadline passed first."""
@@ -128,6 +134,12 @@ def serve(
     """
     for _ in range(first_requests):
         _answer_request(channel, handler)
+
+    def nothing_to_do() -> bool:
+        return not part.is_busy() and not channel.has_message()
+
+    wait, ring_done, ring_arrival = bells.go.wait, bells.done.ring, bells.arrivals.ring
+    next_group, carry_out, answer = part.next_group, server.carry_out, part.answer
     heard, looks_for_requests = 0, False
     while True:
         if part.requests[0] != heard or looks_for_requests:
@@ -135,20 +147,26 @@ def serve(
             while channel.has_message():
                 if _answer_request(channel, handler):
                     return
-        group = part.next_group()
+        group = next_group()
         if group is not None:
-            status, payload = _outcome(server, group, channel)
+            status, payload = DONE, None
+            try:
+                news = carry_out(group)
+                if news is not None:
+                    status, payload = _told(news, channel)
+            except GivenUpError:
+                raise
+            except BaseException as error:  # whatever an env does, the caller hears of it
+                status, payload = IN_MESSAGE, channel.failure(error)
             part.busy_s[0] = batch.busy_s
-            part.answer(group, status, time.perf_counter())
-            (bells.arrivals if group.singly else bells.done).ring()
+            answer(group, status)
+            (ring_arrival if group.singly else ring_done)()
             if status == IN_MESSAGE:
                 channel.send(group.number, payload)
             if group.env_ids is not None or group.singly:
                 continue  # there may be more
         # Whoever rings has written a word; only an interruption can leave a request without one.
-        looks_for_requests = not bells.go.wait(
-            lambda: not part.is_busy() and not channel.has_message()
-        )
+        looks_for_requests = not wait(nothing_to_do)
 
 
 def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
@@ -165,14 +183,6 @@ def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
     return bool(method == "close")
 
 
-def _outcome(server: OrderServer, group: Group, channel: Channel) -> tuple[int, Any]:
-    """Carry out an order: the status of the answer, and what goes with it as a message."""
-    try:
-        news = server.carry_out(group)
-        if news is None:
-            return DONE, None
-        return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, channel.encode(news))
-    except GivenUpError:
-        raise
-    except BaseException as error:  # whatever an env does, the caller hears of it
-        return IN_MESSAGE, channel.failure(error)
+def _told(news: Any, channel: Channel) -> tuple[int, Any]:
+    """The status of an answer with news, and what goes with it as a message."""
+    return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, channel.encode(news))

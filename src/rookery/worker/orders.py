@@ -33,7 +33,6 @@ fences, and then reads the rest. Numbers are aligned words of eight bytes and ar
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -49,6 +48,8 @@ Column = tuple[tuple[int, ...], np.dtype[Any]]
 STEP, RESET = 0, 1  # kinds
 SINGLY = 2  # added to a kind: whoever waits, waits for whichever env is first
 NOTHING = 4  # a kind: answer, and leave the env as it is
+TOGETHER = 8  # added to a kind: all envs of the worker were asked with one number
+_KINDS = RESET | NOTHING
 NO_SEED = -1
 SEED_IN_MESSAGE = -2  # the env's seed and options came through the channel before the order
 
@@ -92,6 +93,7 @@ class Orders:
     Attributes:
         asked, answered, status, answered_at: see the module.
         received: int64 ``[n]``, of the caller alone: numbers of the answers that were handed out.
+        number: the last that an order or request has had.
     """
 
     def __init__(self, views: Mapping[str, Any]) -> None:
@@ -100,7 +102,7 @@ class Orders:
         self.status, self.answered_at = views["order.status"], views["order.answered_at"]
         self.received = np.zeros_like(self.asked)
         self.fence = make_fence()
-        self._number = 0
+        self.number = 0
 
     @classmethod
     def in_memory(cls, num_envs: int, num_workers: int) -> Orders:
@@ -110,14 +112,14 @@ class Orders:
 
     def numbers(self, count: int) -> Ids:
         """As many numbers that no order or request has had, int64 ``[count]``, in order."""
-        first = self._number + 1
-        self._number += count
-        return np.arange(first, self._number + 1)
+        first = self.number + 1
+        self.number += count
+        return np.arange(first, self.number + 1)
 
     def next_number(self) -> int:
         """A number that no order or request has had."""
-        self._number += 1
-        return self._number
+        self.number += 1
+        return self.number
 
     def ready(self) -> Ids:
         """Ids of the envs whose answer has come and was not handed out."""
@@ -152,16 +154,19 @@ class Group(NamedTuple):
     Attributes:
         number: of the order.
         kind: STEP, RESET or NOTHING.
-        singly: whether somebody waits for any env.
+        singly: SINGLY if somebody waits for any env, else 0.
         buffer: where results go.
         env_ids: which envs; None means all of the worker's.
     """
 
     number: int
     kind: int
-    singly: bool
+    singly: int
     buffer: int
     env_ids: list[int] | None
+
+
+_new = tuple.__new__  # what Group() calls; on the way of every step, calling it costs 0.3 us less
 
 
 class OrderPart:
@@ -194,28 +199,37 @@ class OrderPart:
         self.fence = make_fence()
         self._kinds, self._buffers = self.kind.data, self.buffer.data
         self._kind_of_all = self._buffer_of_all = -1  # as this side has written them last
+        self._status_of_all = -1  # likewise
+        self._first_asked, self._first_answered = self.asked.data, self.answered.data
 
     # ---------------------------------------------------------------- the caller's side
 
     def ask(self, order: Order) -> None:
         """Give an order; giving it twice is giving it once."""
-        if order.env_ids is None:
-            if order.kind != self._kind_of_all or order.buffer != self._buffer_of_all:
-                self.kind.fill(order.kind)
-                self.buffer.fill(order.buffer)
-                self._kind_of_all, self._buffer_of_all = order.kind, order.buffer
-            if order.kind & RESET:
-                self.seed[:] = order.seeds
-            self.fence()
-            self.asked[:] = order.numbers
+        kind, buffer, numbers, env_ids, seeds = order
+        if env_ids is None:
+            if kind & RESET:
+                self.seed[:] = seeds
+            self.ask_all(kind, buffer, numbers)
             return
-        places = np.asarray(order.env_ids) - self.env_ids.start
+        places = np.asarray(env_ids) - self.env_ids.start
         self._kind_of_all = -1
-        self.kind[places] = order.kind
-        self.buffer[places] = order.buffer
-        self.seed[places] = order.seeds
-        self.fence()
-        self.asked[places] = order.numbers
+        self.kind[places] = kind
+        self.buffer[places] = buffer
+        self.seed[places] = seeds
+        if self.fence is not None:
+            self.fence()
+        self.asked[places] = numbers
+
+    def ask_all(self, kind: int, buffer: int, number: int) -> None:
+        """Give all envs an order, which has no seeds."""
+        if kind != self._kind_of_all or buffer != self._buffer_of_all:
+            self.kind.fill(kind | TOGETHER)
+            self.buffer.fill(buffer)
+            self._kind_of_all, self._buffer_of_all = kind, buffer
+        if self.fence is not None:
+            self.fence()
+        self.asked.fill(number)
 
     def turn_into_resets(self, env_ids: Sequence[int], number: int) -> None:
         """Have envs whose worker has ended be reset by the next one, in place of what was asked."""
@@ -227,7 +241,10 @@ class OrderPart:
 
     def ask_again(self, env_ids: Sequence[int], number: int) -> None:
         """Have the next worker carry out what envs were asked when their worker ended."""
-        self.asked[[i - self.env_ids.start for i in env_ids]] = number
+        places = [i - self.env_ids.start for i in env_ids]
+        self._kind_of_all = -1
+        self.kind[places] &= ~TOGETHER
+        self.asked[places] = number
 
     def answer_for_lost(self, env_ids: Sequence[int]) -> None:
         """Answer, in place of a worker that has ended, what some of its envs were asked."""
@@ -250,23 +267,25 @@ class OrderPart:
 
     def next_group(self) -> Group | None:
         """The envs that were asked first, of those that have not answered; None if all have."""
-        asked = self.asked.tobytes()
-        if asked == self.answered.tobytes():
+        number = self._first_asked[0]
+        if number != self._first_answered[0]:
+            if self.fence is not None:
+                self.fence()
+            kind = self._kinds[0]
+            if kind & TOGETHER:  # the usual case; the other envs' numbers may be on their way
+                return _new(Group, (number, kind & _KINDS, kind & SINGLY, self._buffers[0], None))
+        numbers = self.asked.copy()
+        waits = numbers > self.answered  # an order to all may still be on its way to the last envs
+        if not waits.any():
             return None
-        self.fence()
-        first = asked[:8]
-        if asked == first * len(self.env_ids):  # the usual case: all were asked together
-            return self._group(int.from_bytes(first, sys.byteorder), 0, None)
-        numbers = np.frombuffer(asked, np.int64)
-        waits = numbers != self.answered
+        if self.fence is not None:
+            self.fence()
         number = int(numbers[waits].min())
         places = np.flatnonzero(waits & (numbers == number)).tolist()
         start = self.env_ids.start
-        return self._group(number, places[0], [start + i for i in places])
-
-    def _group(self, number: int, place: int, env_ids: list[int] | None) -> Group:
-        kind = self._kinds[place]
-        return Group(number, kind & ~SINGLY, bool(kind & SINGLY), self._buffers[place], env_ids)
+        kind, buffer = self._kinds[places[0]], self._buffers[places[0]]
+        env_ids = [start + i for i in places]
+        return Group(number, kind & _KINDS, kind & SINGLY, buffer, env_ids)
 
     def seeds(self, group: Group) -> list[int]:
         """The seed words of a group's envs."""
@@ -274,17 +293,22 @@ class OrderPart:
             return list(self.seed.tolist())
         return list(self.seed[[i - self.env_ids.start for i in group.env_ids]].tolist())
 
-    def answer(self, group: Group, status: int, now: float) -> None:
+    def answer(self, group: Group, status: int) -> None:
         """Say that a group's envs have done as they were asked."""
         if group.env_ids is None:
-            self.status.fill(status)
+            if status != self._status_of_all:
+                self.status.fill(status)
+                self._status_of_all = status
             if group.singly:
-                self.answered_at.fill(now)
-            self.fence()
+                self.answered_at.fill(time.perf_counter())
+            if self.fence is not None:
+                self.fence()
             self.answered.fill(group.number)
             return
         places = [i - self.env_ids.start for i in group.env_ids]
+        self._status_of_all = -1
         self.status[places] = status
-        self.answered_at[places] = now
-        self.fence()
+        self.answered_at[places] = time.perf_counter()
+        if self.fence is not None:
+            self.fence()
         self.answered[places] = group.number

@@ -154,7 +154,8 @@ class Recovery:
             i = env_id - self._first_id
             if part.asked[i] != part.answered[i]:
                 continue
-            part.fence()
+            if part.fence is not None:
+                part.fence()
             obs, fault = self.closing.pop(env_id)
             buffer = self._buffers[i]
             arrays.close_rows([env_id], buffer)

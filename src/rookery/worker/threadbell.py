@@ -30,6 +30,14 @@ class ThreadBell:
         except RuntimeError:  # a ring is remembered already, which says as much as two
             return
 
+    def ring_again(self) -> None:
+        """The same: two rings are no more than one."""
+        self.ring()
+
+    def take_ring(self) -> bool:
+        """Take a ring if one has come; whether one had."""
+        return self._silence.acquire(blocking=False)
+
     def forget_rings(self) -> None:
         """Be silent; for when nobody is going to ring."""
         self._silence.acquire(blocking=False)
