@@ -342,8 +342,9 @@ class Driver(Comparison):
             rows[i] = None if action in DEADLY else self.model.step_one(i, action)
         self.sent = dict(rows)
         self._do(lambda: self.venv.send(np.array(actions), list(ids)))
+        after_its_worker: set[int] = set()  # who may or may not have answered before it ended
         while self.sent:
-            self._recv_of_lost(lost, last)
+            self._recv_of_lost(lost, last, after_its_worker)
         self._count("faults", len(lost))
         candidates = [list(pair) for pair in zip(last.envs, self.model.envs, strict=True)]
         if not self.model.restarts:
@@ -363,7 +364,9 @@ class Driver(Comparison):
         begun.reset(seed=seeding.derived_seed(self.model.seeds[i], attempt))
         return [self.model.envs[i], begun]
 
-    def _recv_of_lost(self, lost: set[int | None], last: FaultModel) -> None:
+    def _recv_of_lost(
+        self, lost: set[int | None], last: FaultModel, after_its_worker: set[int]
+    ) -> None:
         try:
             came = self._do(lambda: self.venv.recv(min_envs=1, timeout=PATIENCE_S))
         except rookery.WorkerDied as error:
@@ -371,7 +374,15 @@ class Driver(Comparison):
             if self.model.restarts or not concerned & set(error.env_ids):
                 self.fail(Difference("error", f"a result, or of {concerned}", repr(error)))
             for i in concerned:
-                del self.sent[i]
+                if self.sent[i] is None:
+                    del self.sent[i]
+                else:
+                    after_its_worker.add(i)
+            return
+        except rookery.NoPendingCallError as error:
+            if set(self.sent) != after_its_worker:
+                self.fail(Difference("error", f"a result of {set(self.sent)}", repr(error)))
+            self.sent.clear()
             return
         told = self.received_ids(came, 1, list(self.sent))
         fault = came[4].get("fault", {})
