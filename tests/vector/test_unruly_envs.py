@@ -193,9 +193,6 @@ class ForkedInStep(Faulty):
         return super().step(action)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a copy of a worker that an env forked and that exits answers in its place"
-)
 @pytest.mark.parametrize("carrier", WITH_WORKERS[:1])
 def test_a_forked_copy_of_a_worker_that_exits_is_none_of_the_callers_business(carrier: str) -> None:
     with rookery.make_vec(ForkedInStep, NUM_ENVS, **CARRIERS[carrier].options) as venv:

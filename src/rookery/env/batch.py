@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -38,6 +39,7 @@ class EnvBatch(EnvGroup):
         self._reset_at: Any = [0] * len(recipes)
         self._has_begun = [False] * len(recipes)
         self._next_seeds: dict[int, int | None] = {}  # for the next reset of env i, if unseeded
+        self._pid = os.getpid()  # a copy of this process that an env forks answers nobody
         super().__init__(recipes, first_id)
 
     def attach(
@@ -287,7 +289,7 @@ class EnvBatch(EnvGroup):
         action: Any = None,
     ) -> EnvFailed:
         """The failure to raise; what the env returned may say more than what came of it."""
-        if isinstance(error, self.passes_on):
+        if isinstance(error, self.passes_on) or os.getpid() != self._pid:
             raise error
         problem = None if result is None else find_problem(result)
         if problem is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -140,7 +141,7 @@ def serve(
 
     wait, ring_done, ring_arrival = bells.go.wait, bells.done.ring, bells.arrivals.ring
     next_group, carry_out, answer = part.next_group, server.carry_out, part.answer
-    heard, looks_for_requests = 0, False
+    heard, looks_for_requests, pid = 0, False, os.getpid()
     while True:
         if part.requests[0] != heard or looks_for_requests:
             heard, looks_for_requests = part.requests[0], False
@@ -157,6 +158,8 @@ def serve(
             except GivenUpError:
                 raise
             except BaseException as error:  # whatever an env does, the caller hears of it
+                if os.getpid() != pid:  # but not what a forked copy of this worker does
+                    raise
                 status, payload = IN_MESSAGE, channel.failure(error)
             part.busy_s[0] = batch.busy_s
             answer(group, status)
