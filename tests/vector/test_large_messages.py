@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gated_envs import NO_HURRY_S, Gated, make
+
+import rookery
 
 CARRIERS = ["serial", "thread", "process"]
 
@@ -106,3 +111,25 @@ def test_sending_leaves_the_views_of_the_last_step_alone(kind: str) -> None:
         venv.send(np.zeros(3, int))
         venv.recv(min_envs=3, timeout=60)
         assert obs[:, 0].tolist() == [1, 1, 1]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a worker by a signal")
+def test_recv_ends_in_time_though_a_worker_is_stopped_amid_a_message() -> None:
+    size_bytes = 20_000_000  # which no memory is shared for
+    kwargs = {"size_bytes": size_bytes}
+    with make("process", Picture, 2, num_workers=2, kwargs=kwargs) as venv:
+        venv.reset(seed=5)
+        venv.send(np.ones(2, int))
+        waits = NO_HURRY_S * 100
+        while venv._orders.asked[0] != venv._orders.answered[0] and waits:
+            waits -= 1
+            time.sleep(0.01)
+        os.kill(venv.pids[0], signal.SIGSTOP)  # it has said that there is more, and waits to tell
+        try:
+            with pytest.raises(rookery.WorkerTimeout, match="recv"):
+                venv.recv(min_envs=2, timeout=0.3)
+        finally:
+            os.kill(venv.pids[0], signal.SIGCONT)
+        *_, info, ids = venv.recv(min_envs=2, timeout=NO_HURRY_S)
+        assert sorted(ids.tolist()) == [0, 1]
+        assert [len(frame) for frame in info["frame"]] == [size_bytes] * 2

@@ -111,12 +111,8 @@ class EnvBatch(EnvGroup):
         """
         started = time.perf_counter()
         progress, ended, env_steps, free = self._progress, self._ended, self._env_steps, self._free
-        if env_ids is None:
-            ids: Sequence[int] = self.ids
-            self._steps = progress[1] = self._steps + 1
-        else:
-            ids = env_ids
-            self._count_singly(env_ids)
+        ids: Sequence[int] = self.ids if env_ids is None else self._counted(env_ids)
+        self._steps = progress[1] = self._steps + (env_ids is None)
         first_id = self.ids.start
         rewards, terminateds, truncateds, writers, sink = self._targets[buffer]
         used = sink.used
@@ -219,11 +215,12 @@ class EnvBatch(EnvGroup):
         self._env_steps = [checked(step) for step in self._env_steps]
         self._env_resets = [checked(reset) for reset in self._env_resets]
 
-    def _count_singly(self, env_ids: Sequence[int]) -> None:
-        """Count a step of some envs."""
+    def _counted(self, env_ids: Sequence[int]) -> Sequence[int]:
+        """Some envs, whose steps are counted."""
         self._progress[2] += 1
         for env_id in env_ids:
             self._reset_at[env_id - self.ids.start] -= 1  # the others' counts stay as they are
+        return env_ids
 
     def _end_episode(self, i: int, buffer: int, obs: Any, info: Any) -> bool:
         """Take in that env i's episode is over; whether its row shows the next one already."""

@@ -38,7 +38,7 @@ from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics import CarrierStatistics, Statistics
-from rookery.worker.loop import Bell
+from rookery.worker.loop import BellOfMany
 from rookery.worker.orders import (
     IN_MESSAGE,
     NO_SEED,
@@ -99,7 +99,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.observation_mode = observation_mode
 
     def _ready(
-        self, arrays: BatchArrays, orders: Orders, copy: bool, arrivals: Bell | None = None
+        self, arrays: BatchArrays, orders: Orders, copy: bool, arrivals: BellOfMany | None = None
     ) -> None:
         """Take over the arrays that the carriers write to; from now on the env can be used.
 
@@ -539,8 +539,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self._arrivals is not None:
             self._arrivals.forget_rings()
         while True:
-            self._poll()
-            ready = self._ready_ids()
+            try:
+                self._poll(deadline)
+                ready = self._ready_ids(deadline)
+            except NotFinishedError:
+                raise self._late("recv", timeout) from None
             if len(ready) >= min_envs or (len(ready) and self._has_failed(ready)):
                 if self._orders.fence is not None:
                     self._orders.fence()
@@ -548,9 +551,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if deadline is not None and time.perf_counter() >= deadline:
                 raise self._late("recv", timeout)
             if self._arrivals is not None and not self._caller_has_work():
-                self._arrivals.wait(lambda: self._is_short(min_envs), deadline)
+                self._arrivals.wait(self._wakes_up, deadline)
 
-    def _poll(self) -> None:
+    def _wakes_up(self) -> bool:
+        """End a wait that has lasted a while: carriers are to be looked after."""
+        self._pending.begin_again()
+        return False
+
+    def _poll(self, deadline: float | None) -> None:
         """Have carriers take in what has come, and step what is for this thread to step."""
         now = time.perf_counter()
         is_time = now - self._looked > _LOOK_S
@@ -559,17 +567,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         has_messages = _IN_MESSAGE in self._orders.status.tobytes()
         for carrier in self._carriers:
             if has_messages or is_time or carrier.steps_in_caller or carrier.needs_poll:
-                carrier.poll()
+                carrier.poll(deadline)
 
-    def _is_short(self, min_envs: int) -> bool:
-        """Whether to go on waiting; asked now and then."""
-        self._pending.begin_again()
-        for carrier in self._carriers:
-            carrier.poll()
-        ready = self._ready_ids()
-        return len(ready) < min_envs and not self._has_failed(ready)
-
-    def _ready_ids(self) -> Ids:
+    def _ready_ids(self, deadline: float | None) -> Ids:
         """Ids of the envs whose answer has come whole and was not handed out.
 
         Of batches that step together, all envs or none.
@@ -579,7 +579,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         is_partial = _IN_MESSAGE in orders.status[ready].tobytes()
         if is_partial or any(carrier.needs_poll for carrier in self._carriers):
             for carrier in self._carriers:  # what has come since they were asked last
-                carrier.poll()
+                carrier.poll(deadline)
             ready = np.intersect1d(ready, orders.ready(), assume_unique=True)
         if not self._steps_together:
             return ready

@@ -52,8 +52,12 @@ class Carrier(Protocol):
     def begin(self, order: Order) -> None:
         """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
 
-    def poll(self) -> None:
-        """Take in what has come, and notice what keeps envs from answering. Raises nothing."""
+    def poll(self, deadline: float | None = None) -> None:
+        """Take in what has come, and notice what keeps envs from answering.
+
+        Raises:
+            NotFinishedError: when the deadline passed amid something that is still coming.
+        """
 
     def finish(self, deadline: float | None = None) -> bool:
         """Wait until all envs have answered; whether anything lies in ``failures``.

@@ -65,7 +65,7 @@ class LocalCarrier:
             self._is_torn, self._under_way, self._step = False, None, None
         self._part.ask(order)
 
-    def poll(self) -> None:
+    def poll(self, deadline: float | None = None) -> None:
         """Carry out the order that was given first; nothing if there is none."""
         self._is_torn = self._is_torn or self._under_way is not None
         group = self._under_way or self._part.next_group()

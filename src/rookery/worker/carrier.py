@@ -214,8 +214,13 @@ class WorkerCarrier:
         self._part.ask(order)
         self.worker.bells.go.ring()
 
-    def poll(self) -> None:
-        """Take in what has come. Raises nothing: what went wrong lies in ``failures``."""
+    def poll(self, deadline: float | None = None) -> None:
+        """Take in what has come; what went wrong lies in ``failures``.
+
+        Raises:
+            NotFinishedError: when the deadline passed amid a message.
+        """
+        self._deadline = deadline
         try:
             if _IN_MESSAGE in self._part.status.tobytes():
                 self._take_messages()
@@ -225,6 +230,8 @@ class WorkerCarrier:
                 self._look()
         except WorkerError as error:
             self._fail(error, _closed_by(error))
+        finally:
+            self._deadline = None
         self._recovery.finish_closing()
 
     @property
@@ -256,15 +263,8 @@ class WorkerCarrier:
             part.fence()
         statuses = part.status.tobytes()
         self.has_told = statuses != self._all_done
-        if self.has_told and _IN_MESSAGE in statuses:
-            self._deadline = deadline
-            try:
-                self._take_messages()
-            except WorkerError as error:
-                self._fail(error, _closed_by(error))
-                return self.finish(deadline)  # if the policy has a new worker reset envs
-            finally:
-                self._deadline = None
+        if self.has_told and _IN_MESSAGE in statuses and not self._has_taken_messages(deadline):
+            return self.finish(deadline)  # if the policy has a new worker reset envs
         if self._recovery.closing:
             self._recovery.finish_closing()
         if self._watches_memory:
@@ -296,6 +296,18 @@ class WorkerCarrier:
         self._look()
         if _IN_MESSAGE in self._part.status.tobytes():
             self._take_messages()
+
+    def _has_taken_messages(self, deadline: float | None) -> bool:
+        """Take messages; False if the worker failed meanwhile."""
+        self._deadline = deadline
+        try:
+            self._take_messages()
+        except WorkerError as error:
+            self._fail(error, _closed_by(error))
+            return False
+        finally:
+            self._deadline = None
+        return True
 
     def _take_messages(self) -> None:
         """Take the messages that belong to answers which have come."""

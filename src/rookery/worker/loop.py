@@ -99,6 +99,16 @@ class Bell(Protocol):
         """Be silent."""
 
 
+class BellOfMany(Protocol):
+    """Wakes whoever waits for any of several workers."""
+
+    def forget_rings(self) -> None:
+        """Be silent."""
+
+    def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
+        """What :meth:`Bell.wait` does."""
+
+
 class Bells(NamedTuple):
     """The bells between a caller and one worker.
 
@@ -140,27 +150,16 @@ def serve(
         return not part.is_busy() and not channel.has_message()
 
     wait, ring_done, ring_arrival = bells.go.wait, bells.done.ring, bells.arrivals.ring
-    next_group, carry_out, answer = part.next_group, server.carry_out, part.answer
+    next_group, answer = part.next_group, part.answer
     heard, looks_for_requests, pid = 0, False, os.getpid()
     while True:
         if part.requests[0] != heard or looks_for_requests:
             heard, looks_for_requests = part.requests[0], False
-            while channel.has_message():
-                if _answer_request(channel, handler):
-                    return
+            if _answer_requests(channel, handler):
+                return
         group = next_group()
         if group is not None:
-            status, payload = DONE, None
-            try:
-                news = carry_out(group)
-                if news is not None:
-                    status, payload = _told(news, channel)
-            except GivenUpError:
-                raise
-            except BaseException as error:  # whatever an env does, the caller hears of it
-                if os.getpid() != pid:  # but not what a forked copy of this worker does
-                    raise
-                status, payload = IN_MESSAGE, channel.failure(error)
+            status, payload = _outcome(server, group, channel, pid)
             part.busy_s[0] = batch.busy_s
             answer(group, status)
             (ring_arrival if group.singly else ring_done)()
@@ -170,6 +169,14 @@ def serve(
                 continue  # there may be more
         # Whoever rings has written a word; only an interruption can leave a request without one.
         looks_for_requests = not wait(nothing_to_do)
+
+
+def _answer_requests(channel: Channel, handler: RequestHandler) -> bool:
+    """Answer what requests have come; whether the last was among them."""
+    while channel.has_message():
+        if _answer_request(channel, handler):
+            return True
+    return False
 
 
 def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
@@ -186,6 +193,17 @@ def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
     return bool(method == "close")
 
 
-def _told(news: Any, channel: Channel) -> tuple[int, Any]:
-    """The status of an answer with news, and what goes with it as a message."""
-    return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, channel.encode(news))
+def _outcome(server: OrderServer, group: Group, channel: Channel, pid: int) -> tuple[int, Any]:
+    """Carry out an order: the status of the answer, and what goes with it as a message."""
+    try:
+        news = server.carry_out(group)
+        if news is None:
+            return _DONE
+        return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, channel.encode(news))
+    except BaseException as error:  # whatever an env does, the caller hears of it
+        if isinstance(error, GivenUpError) or os.getpid() != pid:
+            raise  # nobody waits for it, or this is a copy that the env has forked
+        return IN_MESSAGE, channel.failure(error)
+
+
+_DONE = DONE, None
