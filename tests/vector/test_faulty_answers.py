@@ -265,14 +265,14 @@ def test_an_answer_that_comes_in_the_middle_of_a_look_is_not_taken_without_its_m
 ) -> None:
     with make(kind, Faulty) as venv:
         venv.reset(seed=1)
-        poll, orders = venv._poll, venv._orders
+        poll, orders = venv._answers._poll, venv._orders
 
-        def poll_and_wait_for_the_answer() -> None:
-            poll()
+        def poll_and_wait_for_the_answer(deadline: float | None) -> None:
+            poll(deadline)
             while (orders.asked != orders.answered).any():
                 pass
 
-        venv._poll = poll_and_wait_for_the_answer  # type: ignore[method-assign]
+        venv._answers._poll = poll_and_wait_for_the_answer  # type: ignore[method-assign]
         venv.send(np.array([Fault.RAISE]), [1])
         with pytest.raises(KeyError):
             venv.recv(timeout=60)

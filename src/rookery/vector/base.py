@@ -27,10 +27,9 @@ from rookery.errors import (
     NoPendingCallError,
     RookeryError,
     UsageError,
-    WorkerError,
-    WorkerTimeout,
 )
 from rookery.vector.agreement import ObservationMode, agree
+from rookery.vector.answers import Answers
 from rookery.vector.carrier import Carrier
 from rookery.vector.crash import CrashRecorder
 from rookery.vector.options import Options, separated
@@ -40,7 +39,6 @@ from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics import CarrierStatistics, Statistics
 from rookery.worker.loop import BellOfMany
 from rookery.worker.orders import (
-    IN_MESSAGE,
     NO_SEED,
     RESET,
     SEED_IN_MESSAGE,
@@ -52,7 +50,6 @@ from rookery.worker.orders import (
 from rookery.worker.protocol import NotFinishedError
 
 _OWN_CALLS = ("reset", "step", "close")
-_LOOK_S = 0.1  # how often carriers are looked after while some of their envs answer
 _MOST_SEED = 2**63  # that fits the word of an order
 
 
@@ -69,12 +66,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         backend: which carriers run the envs: ``"serial"``, ``"thread"``, ``"process"``, ...
         num_workers: how many workers there are.
         choice: what ``backend="auto"`` chose, and why; None if it was not asked.
-        crash_recorder: keeps what the envs are told, for reports of failures; None keeps nothing.
     """
 
     backend: str
     choice: Any = None
-    crash_recorder: CrashRecorder | None = None
 
     def _adopt(
         self,
@@ -109,24 +104,31 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             copy: whether results are copied out of the arrays.
             arrivals: the bell that workers ring when an env has answered that was asked singly.
         """
-        self._arrays, self._orders, self._arrivals = arrays, orders, arrivals
+        self._arrays, self._orders = arrays, orders
         self._results = Results(arrays, copy)
         for carrier in self._carriers:
             carrier.hear = self._results.reader.hear
-        # What the calling thread steps itself comes last to begin, and first to finish.
-        self._finish_order = tuple(sorted(self._carriers, key=lambda c: not c.steps_in_caller))
-        self._carrier_of = np.zeros(self.num_envs, np.int64)
-        for i, carrier in enumerate(self._carriers):
-            self._carrier_of[carrier.env_ids.start : carrier.env_ids.stop] = i
         self._pending = Pending(orders, self._carriers)
+        self._answers = Answers(
+            self._carriers, orders, self._pending, self._steps_together, arrivals
+        )
         self._refuses_ended = self.autoreset_mode is AutoresetMode.DISABLED
+        self._recorder: CrashRecorder | None = None
         self._ended = np.zeros(self.num_envs, np.bool_)  # in the disabled mode, and not yet reset
         self._vector_steps = self._single_steps = 0
-        self._looked = 0.0
         self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._carriers)
         self._pending.watch_forks()
+
+    @property
+    def crash_recorder(self) -> CrashRecorder | None:
+        """Keeps what the envs are told, for reports of failures; None keeps nothing."""
+        return self._recorder
+
+    @crash_recorder.setter
+    def crash_recorder(self, recorder: CrashRecorder | None) -> None:
+        self._recorder = self._answers.recorder = recorder
 
     @property
     def infos_per_env(self) -> bool:
@@ -181,8 +183,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             seeds = consecutive_seeds(seed, self.num_envs)
             options, mask = separated(options, self.num_envs)
             requests = self._prepared_resets(seeds, options, mask)
-            if self.crash_recorder is not None:
-                self.crash_recorder.note_reset(seeds, options, mask)
+            if self._recorder is not None:
+                self._recorder.note_reset(seeds, options, mask)
             self._enlarge_slab_if_wanted()
             for carrier in self._carriers:
                 ids = carrier.env_ids
@@ -195,10 +197,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
         with self._pending.finishing("reset"):
-            has_infos = self._wait_for_all("reset", timeout)
+            has_told = self._answers.wait_for_all("reset", timeout)
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 self._ended[self._pending.env_ids] = False
-            results = self._results.reset(has_infos)
+            results = self._results.reset(has_told)
             self._pending.is_over()
         return results
 
@@ -262,8 +264,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 self._arrays.write_actions(actions)
             except SlabFull as full:
                 self._write_larger_actions(full, actions, ...)
-            if self.crash_recorder is not None:
-                self.crash_recorder.note_step(actions)
+            if self._recorder is not None:
+                self._recorder.note_step(actions)
             orders.number += 1
             pending.begin_step(results.begin_step(), orders.number)
         except BaseException as error:
@@ -281,7 +283,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if pending.name != "step" or not pending.is_begun:
             pending.finishing("step")
         try:
-            results = self._results.step(self._wait_for_all("step", timeout))
+            results = self._results.step(self._answers.wait_for_all("step", timeout))
             if self._refuses_ended:
                 self._ended = results[2] | results[3]
             self._vector_steps += 1
@@ -328,45 +330,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         numbers = order.numbers if type(order.numbers) is int else order.numbers[inside]
         return order._replace(env_ids=ids, seeds=seeds, numbers=numbers)
 
-    def _wait_for_all(self, call: str, timeout: float | None) -> bool:
-        """Wait until what was begun is done; raise the first failure, in the order of the envs.
-
-        Returns:
-            Whether an env has told anything beside its columns.
-        """
-        deadline = None if timeout is None else time.perf_counter() + timeout
-        has_failed = has_told = False
-        try:
-            for carrier in self._finish_order:
-                has_failed = carrier.finish(deadline) or has_failed
-                has_told = has_told or carrier.has_told
-        except NotFinishedError:
-            raise self._late(call, timeout) from None
-        if has_failed:
-            raise self._first_failure()
-        return has_told or bool(self._arrays.slab.added[self._results.buffer])
-
-    def _first_failure(self) -> RookeryError:
-        """The first failure, in the order of the envs; the call is over then."""
-        failures: dict[int, RookeryError] = {}
-        for carrier in self._carriers:
-            failures.update(carrier.failures)
-            carrier.forget()
-        self._pending.is_over()
-        error = failures[min(failures)]
-        self._record(error)
-        return error
-
-    def _late(self, call: str, timeout: float | None) -> WorkerTimeout:
-        late = np.flatnonzero(self._orders.asked != self._orders.answered).tolist()
-        again = "recv()" if call == "recv" else f"{call}_wait()"
-        return WorkerTimeout(
-            f"{call}: not finished within {timeout} s by envs {late}; they go on, and {again} may "
-            "be called again",
-            env_ids=late,
-            command=call,
-        )
-
     def _require_episodes(self, call: str, ids: Any) -> None:
         """Refuse to step envs whose episodes are over, before any env is stepped."""
         over = self._ended[ids]
@@ -392,7 +355,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Put a larger slab in the place of the present one; nothing in it is unread."""
         shape, self._results.reader.wanted = self._results.reader.wanted, None
         if shape is not None:
-            for carrier in self._finish_order:
+            for carrier in self._answers.finish_order:
                 carrier.finish()
             self._grow_slab(shape)
 
@@ -422,8 +385,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for value in (seeds[i] for i in ids.tolist()):
             if value is not None and not 0 <= value < _MOST_SEED:
                 raise ConfigError(f"async_reset: a seed must lie in 0 to 2**63 - 1, got {value}")
-        if self.crash_recorder is not None:
-            self.crash_recorder.note_resets(ids, [seeds[i] for i in ids.tolist()])
+        if self._recorder is not None:
+            self._recorder.note_resets(ids, [seeds[i] for i in ids.tolist()])
         mask = np.isin(np.arange(self.num_envs), ids).tolist()
         for carrier in self._carriers:
             part = slice(carrier.env_ids.start, carrier.env_ids.stop)
@@ -450,8 +413,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self._results.reader.wanted is not None and not self._pending.num_busy():
             self._enlarge_slab_if_wanted()
         self._write_actions(actions, ids)
-        if self.crash_recorder is not None:
-            self.crash_recorder.note_step(actions, ids)
+        if self._recorder is not None:
+            self._recorder.note_step(actions, ids)
         self._ask_singly(ids, STEP)
 
     def _ask_singly(self, ids: Ids, kind: int, seeds: Any = NO_SEED) -> None:
@@ -465,7 +428,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Numbers for orders to single envs: those that step together share one."""
         if not self._steps_together:
             return self._orders.numbers(len(ids))
-        batches, places = np.unique(self._carrier_of[ids], return_inverse=True)
+        batches, places = np.unique(self._answers.carrier_of[ids], return_inverse=True)
         return self._orders.numbers(len(batches))[places]
 
     def _require_whole_batches(self, call: str, ids: Ids) -> None:
@@ -523,8 +486,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 f"recv: min_envs is {min_envs}, but {num_busy} envs have an answer under way"
             )
         orders = self._orders
-        ids = self._wait_for_some(min_envs, timeout)
-        self._raise_failures(ids)
+        ids = self._answers.wait_for_some(min_envs, timeout)
         ids = ids[np.argsort(orders.answered_at[ids], kind="stable")]
         results = self._results.some(ids)
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -532,93 +494,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._single_steps += int(np.count_nonzero(self._pending.steps[ids]))
         orders.received[ids] = orders.asked[ids]
         return (*results, ids)
-
-    def _wait_for_some(self, min_envs: int, timeout: float | None) -> Ids:
-        """Wait until enough envs have answered; ids of all that have, int64 ``[k]``."""
-        deadline = None if timeout is None else time.perf_counter() + timeout
-        if self._arrivals is not None:
-            self._arrivals.forget_rings()
-        while True:
-            try:
-                self._poll(deadline)
-                ready = self._ready_ids(deadline)
-            except NotFinishedError:
-                raise self._late("recv", timeout) from None
-            if len(ready) >= min_envs or (len(ready) and self._has_failed(ready)):
-                if self._orders.fence is not None:
-                    self._orders.fence()
-                return ready
-            if deadline is not None and time.perf_counter() >= deadline:
-                raise self._late("recv", timeout)
-            if self._arrivals is not None and not self._caller_has_work():
-                self._arrivals.wait(self._wakes_up, deadline)
-
-    def _wakes_up(self) -> bool:
-        """End a wait that has lasted a while: carriers are to be looked after."""
-        self._pending.begin_again()
-        return False
-
-    def _poll(self, deadline: float | None) -> None:
-        """Have carriers take in what has come, and step what is for this thread to step."""
-        now = time.perf_counter()
-        is_time = now - self._looked > _LOOK_S
-        if is_time:
-            self._looked = now
-        has_messages = _IN_MESSAGE in self._orders.status.tobytes()
-        for carrier in self._carriers:
-            if has_messages or is_time or carrier.steps_in_caller or carrier.needs_poll:
-                carrier.poll(deadline)
-
-    def _ready_ids(self, deadline: float | None) -> Ids:
-        """Ids of the envs whose answer has come whole and was not handed out.
-
-        Of batches that step together, all envs or none.
-        """
-        orders = self._orders
-        ready = orders.ready()
-        is_partial = _IN_MESSAGE in orders.status[ready].tobytes()
-        if is_partial or any(carrier.needs_poll for carrier in self._carriers):
-            for carrier in self._carriers:  # what has come since they were asked last
-                carrier.poll(deadline)
-            ready = np.intersect1d(ready, orders.ready(), assume_unique=True)
-        if not self._steps_together:
-            return ready
-        late = self._carrier_of[orders.asked != orders.answered]  # words are written one by one
-        return ready[~np.isin(self._carrier_of[ready], late)]
-
-    def _caller_has_work(self) -> bool:
-        orders = self._orders
-        return any(
-            carrier.steps_in_caller
-            and (orders.asked != orders.answered)[
-                carrier.env_ids.start : carrier.env_ids.stop
-            ].any()
-            for carrier in self._carriers
-        )
-
-    def _has_failed(self, ready: Ids) -> bool:
-        return any(
-            env_id in carrier.failures
-            for carrier in self._carriers
-            if carrier.failures
-            for env_id in ready.tolist()
-        )
-
-    def _raise_failures(self, ids: Ids) -> None:
-        """Raise the first failure among envs that are ready; the other answers stay."""
-        for carrier in self._carriers:
-            if not carrier.failures:
-                continue
-            for env_id in ids.tolist():
-                error = carrier.failures.get(env_id)
-                if error is None:
-                    continue
-                same = [i for i, other in carrier.failures.items() if other is error]
-                for i in same:
-                    del carrier.failures[i]
-                self._orders.received[same] = self._orders.asked[same]
-                self._record(error)
-                raise error
 
     # ---------------------------------------------------------------- calls
 
@@ -640,7 +515,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that :meth:`call_async` began."""
-        return tuple(value for values in self._answers("call", timeout) for value in values)
+        return tuple(value for values in self._outcomes("call", timeout) for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """The attribute ``name`` of every env."""
@@ -665,7 +540,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 raise ConfigError(f"apply: there is no env {env_id}, only 0 to {self.num_envs - 1}")
         with self._pending.guard:
             self._request("apply", [(function, ids)] * len(self._carriers))
-            by_id = dict(pair for pairs in self._answers("apply", None) for pair in pairs)
+            by_id = dict(pair for pairs in self._outcomes("apply", None) for pair in pairs)
         return [by_id[env_id] for env_id in ids]
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
@@ -678,7 +553,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         parts = [carrier.env_ids for carrier in self._carriers]
         with self._pending.guard:
             self._request("set_attr", [(name, values[ids.start : ids.stop]) for ids in parts])
-            self._answers("set_attr", None)
+            self._outcomes("set_attr", None)
 
     def render(self) -> tuple[Any, ...]:
         """The rendered frame of every env."""
@@ -701,18 +576,18 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         ]
         self._pending.begin_call(method, list(zip(self._carriers, requests, strict=True)))
 
-    def _answers(self, method: str, timeout: float | None) -> list[Any]:
+    def _outcomes(self, method: str, timeout: float | None) -> list[Any]:
         """Wait for a call; its results in the order of the envs, or the first failure."""
         self._pending.require_call(method)
         deadline = None if timeout is None else time.perf_counter() + timeout
         try:
-            answers = self._pending.finish_call(self._finish_order, deadline)
+            answers = self._pending.finish_call(self._answers.finish_order, deadline)
         except NotFinishedError:
-            raise self._late(method, timeout) from None
+            raise self._answers.late(method, timeout) from None
         for carrier in self._carriers:
             answer = answers[carrier.env_ids.start]
             if isinstance(answer, RookeryError):
-                self._record(answer)
+                self._answers.record(answer)
                 raise answer
         return [answers[carrier.env_ids.start] for carrier in self._carriers]
 
@@ -749,17 +624,13 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _settle(self) -> None:
         """Wait for what an interruption has left under way, and drop it."""
         self._pending.begin_again()
-        for carrier in self._finish_order:
+        for carrier in self._answers.finish_order:
             carrier.finish()
-        self._pending.finish_call(self._finish_order, None)
+        self._pending.finish_call(self._answers.finish_order, None)
         for carrier in self._carriers:
             carrier.forget()
         self._orders.received[:] = self._orders.asked
         self._pending.is_over()
-
-    def _record(self, error: RookeryError) -> None:
-        if self.crash_recorder is not None and isinstance(error, WorkerError) and error.env_ids:
-            self.crash_recorder.write(error)
 
     def close(self, **kwargs: Any) -> None:
         """Close the envs and end the workers; closing twice is fine.
@@ -823,8 +694,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         )
 
 
-_IN_MESSAGE = bytes([IN_MESSAGE])
-_HELD = ("_arrays", "_orders", "_results", "_carriers", "_finish_order", "_arrivals")
+_HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers")
 
 
 def _is_large(seed: int | None) -> bool:

@@ -196,7 +196,7 @@ def _abandon(venv: ProcessVectorEnv) -> None:
 def _ask_worker(venv: ProcessVectorEnv, function: Callable[[Any], Any]) -> Any:
     """``function(env)``, called in the worker, which has its time for that."""
     venv._request("apply", [(function, [0])])
-    ((_, answer),) = venv._answers("apply", _ANSWER_TIMEOUT_S)[0]
+    ((_, answer),) = venv._outcomes("apply", _ANSWER_TIMEOUT_S)[0]
     return answer
 
 
@@ -328,9 +328,9 @@ def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
     else:
         venv.step_async(action)
     t1 = clock()
-    venv._wait_for_all(call, None)
+    venv._answers.wait_for_all(call, None)
     t2 = clock()
-    venv._wait_for_all(call, None)
+    venv._answers.wait_for_all(call, None)
     t3 = clock()
     results = venv.reset_wait() if action is None else venv.step_wait()
     t4 = clock()

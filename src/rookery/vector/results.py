@@ -78,18 +78,23 @@ class Results:
         """The buffer that the next results of all envs go into."""
         return (self.buffer + 1) % self._num_buffers
 
-    def step(self, has_infos: bool) -> tuple[Any, Any, Any, Any, Any]:
+    def step(self, has_told: bool) -> tuple[Any, Any, Any, Any, Any]:
         """The results of a step of all envs, as ``step`` returns them."""
         arrays, b = self._arrays, self.buffer
         self._nan_watch.note_step(arrays.obs[b])
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
-        obs, infos = self.reset(has_infos)
+        obs, infos = self.reset(has_told)
         if self._copy:
             return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
         return obs, reward, terminated, truncated, infos
 
-    def reset(self, has_infos: bool) -> tuple[Any, Any]:
-        """The results of a reset of all envs, as ``reset`` returns them."""
+    def reset(self, has_told: bool) -> tuple[Any, Any]:
+        """The results of a reset of all envs, as ``reset`` returns them.
+
+        Args:
+            has_told: whether an env has told anything beside its columns.
+        """
+        has_infos = has_told or bool(self._arrays.slab.added[self.buffer])
         return self._observations(), self._infos(has_infos)
 
     def some(self, ids: npt.NDArray[np.int64]) -> tuple[Any, Any, Any, Any, Any]:

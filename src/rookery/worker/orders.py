@@ -21,9 +21,14 @@ asked with one number are carried out together and answer together: ``step`` giv
 number, ``send`` gives each its own. Numbers only grow. A worker that has ended answers nothing any
 more, and the caller writes ``answered`` in its place.
 
+**An order to all envs of a worker** says so in its kind (``TOGETHER``). The worker then needs to
+look at its first env alone, and may begin while the numbers of the others are still being written;
+it answers for all of them, and a number that comes after its answer is no greater than that.
+
 **Bells are hints.** Whoever changes a word rings afterwards; whoever wakes looks at the words, and
 so does, ten times a second, whoever sleeps. A ring too many costs a look, a ring that is lost a
-tenth of a second; nothing is counted that is not also written.
+tenth of a second; nothing is counted that is not also written. Who finds the answers there without
+having waited takes their ring, so that rings do not add up.
 
 **Memory.** A processor may show the words in another order than they were written (ARM does, x86
 does not). So between what an order or an answer consists of and the number that announces it stands

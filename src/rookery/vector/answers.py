@@ -1,0 +1,191 @@
+"""Answers: waiting for what envs were ordered to do, all of them or whoever is first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from rookery.errors import RookeryError, WorkerError, WorkerTimeout
+from rookery.vector.carrier import Carrier
+from rookery.vector.crash import CrashRecorder
+from rookery.vector.pending import Ids, Pending
+from rookery.worker.loop import BellOfMany
+from rookery.worker.orders import IN_MESSAGE, Orders
+from rookery.worker.protocol import NotFinishedError
+
+_LOOK_S = 0.1  # how often carriers are looked after while some of their envs answer
+_IN_MESSAGE = bytes([IN_MESSAGE])
+
+
+class Answers:
+    """Waits for carriers; raises what went wrong in what has come.
+
+    Args:
+        carriers: of all envs.
+        orders: to all envs.
+        pending: what is under way.
+        steps_together: whether there are batches of which no env can be stepped alone.
+        arrivals: the bell that workers ring when an env has answered that was asked singly.
+
+    Attributes:
+        recorder: writes a report of each failure before it is raised; None writes none.
+        finish_order: the carriers, those first whose envs the calling thread steps itself.
+        carrier_of: int64 ``[n]``, the place of each env's carrier among ``carriers``.
+    """
+
+    def __init__(
+        self,
+        carriers: Sequence[Carrier],
+        orders: Orders,
+        pending: Pending,
+        steps_together: bool,
+        arrivals: BellOfMany | None,
+    ) -> None:
+        self._carriers, self._orders, self._pending = carriers, orders, pending
+        self._steps_together, self._arrivals = steps_together, arrivals
+        self.recorder: CrashRecorder | None = None
+        self._looked = 0.0
+        self.finish_order = tuple(sorted(carriers, key=lambda c: not c.steps_in_caller))
+        self.carrier_of = np.repeat(np.arange(len(carriers)), [len(c.env_ids) for c in carriers])
+
+    def late(self, call: str, timeout: float | None) -> WorkerTimeout:
+        """The error of a wait whose time is over."""
+        late = np.flatnonzero(self._orders.asked != self._orders.answered).tolist()
+        again = "recv()" if call == "recv" else f"{call}_wait()"
+        return WorkerTimeout(
+            f"{call}: not finished within {timeout} s by envs {late}; they go on, and {again} may "
+            "be called again",
+            env_ids=late,
+            command=call,
+        )
+
+    def record(self, error: RookeryError) -> None:
+        """Write a report of a failure, if anybody wants one."""
+        if self.recorder is not None and isinstance(error, WorkerError) and error.env_ids:
+            self.recorder.write(error)
+
+    # ---------------------------------------------------------------- of all
+
+    def wait_for_all(self, call: str, timeout: float | None) -> bool:
+        """Wait until what was begun is done; raise the first failure, in the order of the envs.
+
+        Returns:
+            Whether an env has told anything beside its columns.
+        """
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        has_failed = has_told = False
+        try:
+            for carrier in self.finish_order:
+                has_failed = carrier.finish(deadline) or has_failed
+                has_told = has_told or carrier.has_told
+        except NotFinishedError:
+            raise self.late(call, timeout) from None
+        if has_failed:
+            raise self._first_failure()
+        return has_told
+
+    def _first_failure(self) -> RookeryError:
+        """The first failure, in the order of the envs; the call is over then."""
+        failures: dict[int, RookeryError] = {}
+        for carrier in self._carriers:
+            failures.update(carrier.failures)
+            carrier.forget()
+        self._pending.is_over()
+        error = failures[min(failures)]
+        self.record(error)
+        return error
+
+    # ---------------------------------------------------------------- of whoever is first
+
+    def wait_for_some(self, min_envs: int, timeout: float | None) -> Ids:
+        """Wait until enough envs have answered; ids of all that have, int64 ``[k]``.
+
+        Raises:
+            WorkerTimeout: when the time is over.
+            RookeryError: the first failure among those that have answered; the others' answers
+                can still be waited for.
+        """
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        if self._arrivals is not None:
+            self._arrivals.forget_rings()
+        while True:
+            try:
+                self._poll(deadline)
+                ready = self._ready_ids(deadline)
+            except NotFinishedError:
+                raise self.late("recv", timeout) from None
+            if len(ready) >= min_envs or (len(ready) and self._has_failed(ready)):
+                if self._orders.fence is not None:
+                    self._orders.fence()
+                self._raise_failures(ready)
+                return ready
+            if deadline is not None and time.perf_counter() >= deadline:
+                raise self.late("recv", timeout)
+            if self._arrivals is not None and not self._caller_has_work():
+                self._arrivals.wait(self._wakes_up, deadline)
+
+    def _wakes_up(self) -> bool:
+        """End a wait that has lasted a while: carriers are to be looked after."""
+        self._pending.begin_again()
+        return False
+
+    def _poll(self, deadline: float | None) -> None:
+        """Have carriers take in what has come, and step what is for this thread to step."""
+        now = time.perf_counter()
+        is_time = now - self._looked > _LOOK_S
+        if is_time:
+            self._looked = now
+        has_messages = _IN_MESSAGE in self._orders.status.tobytes()
+        for carrier in self._carriers:
+            if has_messages or is_time or carrier.steps_in_caller or carrier.needs_poll:
+                carrier.poll(deadline)
+
+    def _ready_ids(self, deadline: float | None) -> Ids:
+        """Ids of the envs whose answer has come whole and was not handed out.
+
+        Of batches that step together, all envs or none.
+        """
+        orders = self._orders
+        ready = orders.ready()
+        is_partial = _IN_MESSAGE in orders.status[ready].tobytes()
+        if is_partial or any(carrier.needs_poll for carrier in self._carriers):
+            for carrier in self._carriers:  # what has come since they were asked last
+                carrier.poll(deadline)
+            ready = np.intersect1d(ready, orders.ready(), assume_unique=True)
+        if not self._steps_together:
+            return ready
+        late = self.carrier_of[orders.asked != orders.answered]  # words are written one by one
+        return ready[~np.isin(self.carrier_of[ready], late)]
+
+    def _caller_has_work(self) -> bool:
+        is_busy = self._orders.asked != self._orders.answered
+        return any(
+            carrier.steps_in_caller and is_busy[carrier.env_ids.start : carrier.env_ids.stop].any()
+            for carrier in self._carriers
+        )
+
+    def _has_failed(self, ready: Ids) -> bool:
+        return any(
+            env_id in carrier.failures
+            for carrier in self._carriers
+            if carrier.failures
+            for env_id in ready.tolist()
+        )
+
+    def _raise_failures(self, ids: Ids) -> None:
+        """Raise the first failure among envs that are ready; the other answers stay."""
+        for carrier in self._carriers:
+            if not carrier.failures:
+                continue
+            for env_id in ids.tolist():
+                error = carrier.failures.get(env_id)
+                if error is None:
+                    continue
+                same = [i for i, other in carrier.failures.items() if other is error]
+                for i in same:
+                    del carrier.failures[i]
+                self._orders.received[same] = self._orders.asked[same]
+                self.record(error)
+                raise error
