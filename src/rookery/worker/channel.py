@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from rookery.env.travel import pickled, pickled_for_workers
-from rookery.errors import RookeryError
+from rookery.errors import RookeryError, WorkerDied
 from rookery.memory import SharedBlock
 from rookery.worker.failure import Failure
 
@@ -273,19 +273,12 @@ class QueueChannel:
         self._outgoing.put((number, payload))
 
     def receive_into(self, messages: dict[int, Any]) -> None:
-        while True:
-            try:
-                messages.update([self._incoming.get(timeout=_LOOK_S)])
-                return
-            except queue.Empty:
-                if self._check is not None:
-                    self._check()
+        messages.update([self.receive()])
 
     is_torn = False
 
     def has_message(self) -> bool:
-        if self._check is not None:
-            self._check()
+        self._look()
         return not self._incoming.empty()
 
     def receive(self) -> tuple[int, Any]:
@@ -293,7 +286,16 @@ class QueueChannel:
             try:
                 return self._incoming.get(timeout=None if self._check is None else _LOOK_S)
             except queue.Empty:
-                self._check()  # type: ignore[misc]
+                self._look()
+
+    def _look(self) -> None:
+        """Check, but hear what the other end said before it ended."""
+        try:
+            if self._check is not None:
+                self._check()
+        except WorkerDied:
+            if self._incoming.empty():
+                raise
 
     def close(self) -> None:
         self._check = None

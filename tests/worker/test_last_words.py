@@ -1,0 +1,39 @@
+"""What a worker thread said before it ended is heard, however late its end is noticed."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import pytest
+
+from rookery.errors import WorkerDied
+from rookery.worker.channel import QueueChannel
+
+
+def channel_of_a_thread_that_ends(*last_words: tuple[int, Any]) -> QueueChannel:
+    incoming: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+
+    def check() -> None:
+        for message in last_words:
+            incoming.put(message)
+        raise WorkerDied("ended")
+
+    return QueueChannel(queue.SimpleQueue(), incoming, check)
+
+
+def test_words_said_between_the_wait_and_the_look_are_heard() -> None:
+    message = (3, "why")
+    assert channel_of_a_thread_that_ends(message).receive() == message
+    assert channel_of_a_thread_that_ends(message).has_message()
+    heard: dict[int, Any] = {}
+    channel_of_a_thread_that_ends(message).receive_into(heard)
+    assert heard == dict([message])
+
+
+def test_an_end_without_words_is_an_end() -> None:
+    for call in ("receive", "has_message"):
+        with pytest.raises(WorkerDied):
+            getattr(channel_of_a_thread_that_ends(), call)()
+    with pytest.raises(WorkerDied):
+        channel_of_a_thread_that_ends().receive_into({})
