@@ -1,14 +1,15 @@
-"""What a worker thread said before it ended is heard, however late its end is noticed."""
+"""What a worker said before it ended is heard, however late its end is noticed."""
 
 from __future__ import annotations
 
 import queue
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
 
 from rookery.errors import WorkerDied
-from rookery.worker.channel import QueueChannel
+from rookery.worker.channel import PipeChannel, QueueChannel
 
 
 def channel_of_a_thread_that_ends(*last_words: tuple[int, Any]) -> QueueChannel:
@@ -37,3 +38,24 @@ def test_an_end_without_words_is_an_end() -> None:
             getattr(channel_of_a_thread_that_ends(), call)()
     with pytest.raises(WorkerDied):
         channel_of_a_thread_that_ends().receive_into({})
+
+
+def test_words_said_through_a_pipe_between_the_wait_and_the_look_are_heard() -> None:
+    ours, theirs = Pipe()
+    worker = PipeChannel(theirs)
+
+    def check() -> None:
+        worker.send(3, b"why")
+        raise WorkerDied("ended")
+
+    with ours, theirs:
+        assert PipeChannel(ours, check).receive() == (3, b"why")
+
+
+def test_an_end_without_words_through_a_pipe_is_an_end() -> None:
+    def check() -> None:
+        raise WorkerDied("ended")
+
+    ours, theirs = Pipe()
+    with ours, theirs, pytest.raises(WorkerDied):
+        PipeChannel(ours, check).receive()

@@ -193,7 +193,11 @@ class PipeChannel:
             with _closed_if_it_fails:
                 if self._pipe.poll(_LOOK_S):
                     return
-            self._check()  # type: ignore[misc]
+            try:
+                self._check()  # type: ignore[misc]
+            except WorkerDied:
+                if not self.has_message():  # what it said before it ended
+                    raise
 
     def _receive_whole(self) -> tuple[int, bytes]:
         if self._check is not None:
