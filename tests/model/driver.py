@@ -258,8 +258,7 @@ class Driver(Comparison):
         if lost:
             self.down = {w for w in lost if w is not None}
             self.note("reset(seed=11)")
-            pairs = zip(before.envs, self.model.envs, strict=True)
-            self._recover([list(pair) for pair in pairs], 11)
+            self._recover(_candidates([before, self.model]), 11)
 
     def _compare_steps(self) -> None:
         """Every env must have been stepped as often as the model's."""
@@ -346,7 +345,7 @@ class Driver(Comparison):
         while self.sent:
             self._recv_of_lost(lost, last, after_its_worker)
         self._count("faults", len(lost))
-        candidates = [list(pair) for pair in zip(last.envs, self.model.envs, strict=True)]
+        candidates = _candidates([last, self.model])
         if not self.model.restarts:
             self.down = {w for w in lost if w is not None}
         else:
@@ -424,8 +423,8 @@ class Driver(Comparison):
         except KeyboardInterrupt:
             self._count("interruptions")
             self._receive_leftovers()
-        pairs = zip(before.envs, self.model.envs, strict=True)
-        self._recover([list(pair) for pair in pairs], 17)
+        worlds = [before, before.half_stepped(actions), self.model]
+        self._recover(_candidates(worlds), 17)
 
     def _receive_leftovers(self) -> None:
         """After an interruption: what can still be received is new."""
@@ -511,8 +510,7 @@ class Driver(Comparison):
         after = self.model.copy()
         if name == "step" and not before.ended.count(True):
             after.step_all([0] * NUM_ENVS, set(self.down))
-        candidates = [[a, b] for a, b in zip(before.envs, after.envs, strict=True)]
-        self._recover(candidates, 12)
+        self._recover(_candidates([before, after]), 12)
         if not self.is_closed:
             self.set_attr(["again"] * NUM_ENVS)
 
@@ -567,10 +565,11 @@ class Driver(Comparison):
         self.note(f"step({actions}), Ctrl-C before line {line}, then {then}")
         before, after = self.model.copy(), self.model
         expected = after.batch([after.step_env(i, a) for i, a in enumerate(actions)])
+        worlds = [before, before.half_stepped(actions), after]
         self.begin()
         if self._is_interrupted(lambda: self.venv.step(np.array(actions)), line, expected):
             self.begin()
-            self._after_interruption(then, before, expected)
+            worlds += self._after_interruption(then, before, expected)
         elif then == "close":
             self.close()
         if self.is_closed:
@@ -578,8 +577,7 @@ class Driver(Comparison):
         # Where the line is reached depends on how long workers are waited for; with a reset, what
         # is drawn next does not.
         self.note("reset(seed=13)")
-        candidates = [[b, deepcopy(a)] for b, a in zip(before.envs, after.envs, strict=True)]
-        self._recover(candidates, 13)
+        self._recover(_candidates(worlds), 13)
 
     def _is_interrupted(self, call: Callable[[], Any], line: int, expected: Any) -> bool:
         try:
@@ -590,8 +588,14 @@ class Driver(Comparison):
         self._take_step(expected, came)
         return False
 
-    def _after_interruption(self, then: str, before: FaultModel, expected: Any) -> None:
-        """Make the next call: it is refused, or what it returns is new."""
+    def _after_interruption(
+        self, then: str, before: FaultModel, expected: Any
+    ) -> list[FaultModel]:
+        """Make the next call: it is refused, or what it returns is new.
+
+        Returns:
+            What the call has made of the envs, if it did anything to them.
+        """
         zeros = [0] * NUM_ENVS
         try:
             if then == "close":
@@ -604,17 +608,14 @@ class Driver(Comparison):
                 self._one_of([before.call("steps_ever"), self.model.call("steps_ever")], came)
             elif then == "step" and not self._needs_reset(before):
                 came = self._do(lambda: self.venv.step(np.array(zeros)))
-                later = self.model.copy()
-                worlds = [m for m in (before, later) if not self._needs_reset(m)]
-                results = [m.batch([m.step_env(i, 0) for i in range(NUM_ENVS)]) for m in worlds]
-                self._one_of(results, came)
-                self.model = next(
-                    m
-                    for m, r in zip(worlds, results, strict=True)
-                    if find_difference(r, came, "") is None
+                worlds = [m.copy() for m in (before, self.model) if not self._needs_reset(m)]
+                self._one_of(
+                    [m.batch([m.step_env(i, 0) for i in range(NUM_ENVS)]) for m in worlds], came
                 )
+                return worlds
         except rookery.UsageError:
             self.note("... which is refused")  # nothing is under way, or a reset is asked for
+        return []
 
     def _needs_reset(self, model: FaultModel) -> bool:
         return self.mode is AutoresetMode.DISABLED and any(model.ended)
@@ -633,8 +634,7 @@ class Driver(Comparison):
             came = self._do(lambda: interrupted(lambda: self.venv.reset(seed=14), line))
         except KeyboardInterrupt:
             self._count("interruptions")
-            candidates = zip(before.envs, deepcopy(self.model.envs), strict=True)
-            self._recover([list(pair) for pair in candidates], 15)
+            self._recover(_candidates([before, self.model]), 15)
             return
         self.take(RESET_NAMES, expected, came)
         self.reset(seed=15)
@@ -678,6 +678,11 @@ class Driver(Comparison):
         self.is_closed, self.sent, self.down = True, {}, set()
         gc.collect()
         self._require_ended(pids)
+
+
+def _candidates(worlds: Sequence[FaultModel]) -> list[list[Any]]:
+    """By env, what it is in each of some models."""
+    return [list(envs) for envs in zip(*(deepcopy(world.envs) for world in worlds), strict=True)]
 
 
 def _ends(pid: int) -> bool:

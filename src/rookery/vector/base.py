@@ -250,9 +250,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a step; :meth:`step_wait` returns its result."""
         # This and step_wait call little: between two wake-ups every Python function called costs
         # about a microsecond, five times what it costs in a loop.
-        pending, results, orders = self._pending, self._results, self._orders
+        pending = self._pending
         if not pending.is_clear:
             pending.require_idle("step")
+        results, orders = self._results, self._orders  # which a closed vector env has no more
         try:
             if self._refuses_ended:
                 self._require_episodes("step", ...)
