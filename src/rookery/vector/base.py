@@ -196,8 +196,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Wait for the reset that :meth:`reset_async` began."""
         with self._pending.finishing("reset"):
             has_infos = self._wait_for_all("reset", timeout)
-            if self.autoreset_mode is AutoresetMode.DISABLED:
-                self._ended[self._pending.env_ids] = False
+            if self._refuses_ended:
+                self._note_ended(self._pending.env_ids)
             results = self._results.reset(has_infos)
             self._pending.is_over()
         return results
@@ -284,7 +284,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         try:
             results = self._results.step(self._wait_for_all("step", timeout))
             if self._refuses_ended:
-                self._ended = results[2] | results[3]
+                self._note_ended(...)
             self._vector_steps += 1
             pending.is_over()
         except BaseException as error:
@@ -353,6 +353,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for carrier in self._carriers:
             failures.update(carrier.failures)
             carrier.forget()
+        if self._refuses_ended:
+            failed = list(failures)
+            before = self._ended[failed]
+            self._note_ended(self._pending.env_ids)
+            self._ended[failed] = before  # their rows say nothing
         self._pending.is_over()
         error = failures[min(failures)]
         self._record(error)
@@ -367,6 +372,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             env_ids=late,
             command=call,
         )
+
+    def _note_ended(self, ids: Any) -> None:
+        """Note whose episodes are over, of envs that have answered."""
+        arrays, b = self._arrays, self._results.buffer
+        self._ended[ids] = arrays.terminated[b][ids] | arrays.truncated[b][ids]
 
     def _require_episodes(self, call: str, ids: Any) -> None:
         """Refuse to step envs whose episodes are over, before any env is stepped."""
@@ -429,7 +439,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for carrier in self._carriers:
             part = slice(carrier.env_ids.start, carrier.env_ids.stop)
             carrier.note_seeds(seeds[part], mask[part])
-        self._ended[ids] = False
         self._ask_singly(ids, RESET, self._seed_words(seeds, None))
 
     def send(
@@ -528,8 +537,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._raise_failures(ids)
         ids = ids[np.argsort(orders.answered_at[ids], kind="stable")]
         results = self._results.some(ids)
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            self._ended[ids] = results[2] | results[3]
+        if self._refuses_ended:
+            self._note_ended(ids)
         self._single_steps += int(np.count_nonzero(self._pending.steps[ids]))
         orders.received[ids] = orders.asked[ids]
         return (*results, ids)
@@ -752,6 +761,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._pending.begin_again()
         for carrier in self._finish_order:
             carrier.finish()
+        if self._refuses_ended:
+            self._note_ended(self._pending.dropped())
         self._pending.finish_call(self._finish_order, None)
         for carrier in self._carriers:
             carrier.forget()
