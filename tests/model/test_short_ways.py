@@ -226,6 +226,27 @@ def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(name: str, then: 
                 driver.step(ZEROS)
 
 
+@pytest.mark.parametrize("name", CARRIERS)
+def test_after_a_ctrl_c_at_any_line_a_masked_reset_shows_the_others_as_they_are(name: str) -> None:
+    zeros, line, is_interrupted = np.array(ZEROS), 0, True
+    with rookery.make_vec([Scripted] * NUM_ENVS, copy=False, **CARRIERS[name].options) as venv:
+        venv.reset(seed=0)
+        while is_interrupted:
+            line += 1
+            venv.step(zeros)
+            venv.step(zeros)
+            try:
+                interrupted(partial(venv.step, zeros), line)
+                is_interrupted = False
+            except KeyboardInterrupt:
+                try:
+                    obs, _ = venv.reset(options={"reset_mask": np.array([True, False, False])})
+                    assert tuple(obs[:, 0]) == venv.call("steps_ever")
+                except (rookery.UsageError, rookery.WorkerDied):  # that asks for a reset of all
+                    venv.reset(seed=0)
+    assert line > 50
+
+
 class _Tells(Scripted):
     """Has an info only where its action is not 0."""
 

@@ -353,6 +353,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for carrier in self._carriers:
             failures.update(carrier.failures)
             carrier.forget()
+        self._results.written(self._pending.env_ids)
         if self._refuses_ended:
             failed = list(failures)
             before = self._ended[failed]
@@ -761,8 +762,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._pending.begin_again()
         for carrier in self._finish_order:
             carrier.finish()
+        dropped = self._pending.dropped()
+        self._results.written(dropped)
         if self._refuses_ended:
-            self._note_ended(self._pending.dropped())
+            self._note_ended(dropped)
         self._pending.finish_call(self._finish_order, None)
         for carrier in self._carriers:
             carrier.forget()
