@@ -27,8 +27,8 @@ from rookery.testing.comparison import RECV_NAMES, RESET_NAMES, STEP_NAMES, Comp
 from rookery.testing.difference import Difference, find_difference
 from rookery.testing.model import Row
 
-PATIENCE_S = 60.0
-GONE_S = 20.0  # how long an ended process may take to be gone
+PATIENCE_S = 100.0
+GONE_S = 60.0  # how long an ended process may take to be gone
 
 
 class Driver(Comparison):
@@ -551,7 +551,7 @@ class Driver(Comparison):
         )
 
     def _be_the_child(self, writer: int) -> None:
-        signal.alarm(20)  # ends a child that waits for ever
+        signal.alarm(100)  # ends a child that waits for ever
         told, zeros = [], np.zeros(NUM_ENVS, int)
         calls: dict[str, Callable[[], Any]] = {
             "reset": lambda: self.venv.reset(seed=1),

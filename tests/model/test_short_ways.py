@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import weakref
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -159,6 +161,18 @@ def test_a_step_of_ended_envs_is_refused_and_steps_none(name: str) -> None:
             driver.step(ZEROS)  # refused
             driver.reset(None, mask=[i == env for i in range(NUM_ENVS)])
             driver.step(ZEROS)
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_after_an_env_raised_a_vector_env_that_is_dropped_is_not_kept(name: str) -> None:
+    venv = rookery.make_vec([Scripted] * NUM_ENVS, **CARRIERS[name].options)
+    venv.reset(seed=0)
+    with pytest.raises(rookery.EnvFailed):
+        venv.step(np.full(NUM_ENVS, Fault.RAISE))
+    kept = weakref.ref(venv)
+    del venv
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("name", CARRIERS)
@@ -347,7 +361,12 @@ def test_a_closed_vector_env_refuses_every_call_by_name(name: str) -> None:
     with _driver(name) as driver:
         driver.close()
         venv, zeros = driver.venv, np.array(ZEROS)
-        for call in (venv.reset, lambda: venv.step(zeros), venv.step_wait, lambda: venv.send(zeros)):
+        for call in (
+            venv.reset,
+            lambda: venv.step(zeros),
+            venv.step_wait,
+            lambda: venv.send(zeros),
+        ):
             with pytest.raises(rookery.ClosedError):
                 call()
 
