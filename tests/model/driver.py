@@ -282,13 +282,16 @@ class Driver(Comparison):
 
     def late_step(self, actions: Sequence[int], interrupt_at: int | None = None) -> None:
         """A step while a worker is stopped: it is late, or interrupted, and then comes whole."""
+        if self.venv._results.reader.wanted is not None:  # step_async waits until all have seen it
+            self.step(actions)
+            return
         self.note(f"step_async({actions}), step_wait(timeout=0.05) while a worker is stopped")
         rows = [self.model.step_env(i, action) for i, action in enumerate(actions)]
         pid = self.venv.pids[0]
         os.kill(pid, signal.SIGSTOP)
         try:
             self.begin()
-            self.venv.step_async(np.array(actions))
+            self._do(lambda: self.venv.step_async(np.array(actions)))
             wait = partial(self.venv.step_wait, timeout=0.05)
             if interrupt_at is not None and not self.carrier.steps_itself:
                 wait = partial(interrupted, wait, interrupt_at)
@@ -588,7 +591,7 @@ class Driver(Comparison):
         self.begin()
         if self._is_interrupted(lambda: self.venv.step(np.array(actions)), line, expected):
             self.begin()
-            worlds += self._after_interruption(then, before, expected, pids)
+            worlds += self._after_interruption(then, worlds, expected, pids)
         elif then == "close":
             self.close()
         if self.is_closed:
@@ -608,7 +611,7 @@ class Driver(Comparison):
         return False
 
     def _after_interruption(
-        self, then: str, before: FaultModel, expected: Any, pids: Sequence[int]
+        self, then: str, worlds: Sequence[FaultModel], expected: Any, pids: Sequence[int]
     ) -> list[FaultModel]:
         """Make the next call: it is refused, or what it returns is new.
 
@@ -617,10 +620,18 @@ class Driver(Comparison):
         Returns:
             What the call has made of the envs, if it did anything to them.
         """
-        zeros = [0] * NUM_ENVS
+        zeros, before = [0] * NUM_ENVS, worlds[0]
         try:
             if then == "close":
                 self.close()
+            elif then == "masked reset":
+                ids = sorted({0, *self.model.failed})
+                self._masked_reset(ids, pids)
+                later = [world.copy() for world in worlds]
+                for world in later:
+                    for i in ids:
+                        world.reset_env(i)
+                return later
             elif then == "wait":
                 came = self._do(lambda: self.venv.step_wait(timeout=PATIENCE_S))
                 if not self._replaced_since(pids):
@@ -642,6 +653,14 @@ class Driver(Comparison):
         except rookery.WorkerDied as error:
             self._require_torn(error)
         return []
+
+    def _masked_reset(self, ids: Sequence[int], pids: Sequence[int]) -> None:
+        """Reset some envs: the others show where they are."""
+        mask = np.isin(np.arange(NUM_ENVS), ids)
+        obs, _ = self._do(lambda: self.venv.reset(options={"reset_mask": mask}))
+        ever = self._do(lambda: self.venv.call("steps_ever"))
+        if not self._replaced_since(pids):
+            self.compare(list(ever), obs[:, 0].astype(int).tolist(), "steps_ever in obs")
 
     def _require_torn(self, error: rookery.WorkerDied) -> None:
         if "cut short by an interruption" not in str(error):

@@ -25,7 +25,7 @@ PLAIN = st.sampled_from([0, 0, 0, 1, 2, Fault.END, Fault.TRUNCATE])
 ACTIONS = st.tuples(*[PLAIN] * NUM_ENVS)
 SOME = st.sets(st.integers(0, NUM_ENVS - 1), min_size=1).map(sorted)
 LINES = st.integers(1, 150)
-NEXT_CALLS = ["wait", "reset", "step", "call", "close"]  # after an interruption
+NEXT_CALLS = ["wait", "reset", "masked reset", "step", "call", "close"]  # after an interruption
 STEP_TIMEOUT_S = 10.0  # of vector envs whose envs may hang
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from driver import Driver
 from interruption import interrupted
+from machine import NEXT_CALLS
 from model_carriers import CARRIERS, NUM_ENVS
 
 import rookery
@@ -229,7 +230,7 @@ def test_partial_batches_leave_the_views_of_the_last_step_alone(name: str) -> No
 # -------------------------------------------------------------------- interruptions
 
 
-@pytest.mark.parametrize("then", ["wait", "reset", "step", "call", "close"])
+@pytest.mark.parametrize("then", NEXT_CALLS)
 @pytest.mark.parametrize("name", CARRIERS)
 def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(name: str, then: str) -> None:
     for line in (1, 8, 15, 20, 25, 30, 40, 60, 100):
