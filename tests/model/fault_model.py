@@ -95,6 +95,15 @@ class FaultModel(VectorModel):
         self.failed.add(i)
         return None
 
+    def half_stepped(self, actions: Sequence[int]) -> FaultModel:
+        """A copy whose envs were stepped, but not yet reset where that belongs to the step."""
+        model = self.copy()
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            model.autoreset_mode = AutoresetMode.DISABLED
+        for i, action in enumerate(actions):
+            model.step_env(i, action)
+        return model
+
     def step_all(self, actions: Sequence[int], down: set[int]) -> list[Row | None]:
         """Step all envs; None for those that fail, or whose worker does, where nobody restarts it.
 

@@ -15,7 +15,7 @@ import rookery
 _SOURCES = str(Path(rookery.__file__).parent)
 _ENVS = str(Path(_SOURCES) / "testing")
 
-_LONG_S = 30  # no call of these tests takes a tenth of it on a slow machine
+_LONG_S = 120  # no call of these tests takes a hundredth of it on a machine that is free
 
 
 class NeverEnds(BaseException):

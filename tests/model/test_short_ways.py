@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import weakref
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from driver import Driver
+from interruption import interrupted
+from machine import NEXT_CALLS
 from model_carriers import CARRIERS, NUM_ENVS
 
 import rookery
-from rookery.testing import Fault
+from rookery.testing import Fault, Scripted
 
 WITH_PROCESSES = [name for name, carrier in CARRIERS.items() if carrier.has_processes]
 WITHOUT_CALLER = [name for name, carrier in CARRIERS.items() if carrier.can_restart]
@@ -78,8 +84,6 @@ class _Marking:
         self.mark = mark
 
     def __call__(self) -> Any:
-        from rookery.testing import Scripted
-
         mark = self.mark
 
         class Marked(Scripted):
@@ -160,6 +164,42 @@ def test_a_step_of_ended_envs_is_refused_and_steps_none(name: str) -> None:
             driver.step(ZEROS)
 
 
+@pytest.mark.parametrize("name", CARRIERS)
+def test_after_an_env_raised_a_vector_env_that_is_dropped_is_not_kept(name: str) -> None:
+    venv = rookery.make_vec([Scripted] * NUM_ENVS, **CARRIERS[name].options)
+    venv.reset(seed=0)
+    with pytest.raises(rookery.EnvFailed):
+        venv.step(np.full(NUM_ENVS, Fault.RAISE))
+    kept = weakref.ref(venv)
+    del venv
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_an_episode_that_ended_beside_a_failure_is_not_stepped_on(name: str) -> None:
+    with _driver(name, "disabled") as driver:
+        for env in range(NUM_ENVS):
+            actions = [0] * NUM_ENVS
+            actions[env], actions[env - 1] = Fault.END, Fault.RAISE
+            driver.step(actions)
+            driver.step(ZEROS)  # refused
+            driver.reset(None, mask=[i == env for i in range(NUM_ENVS)])
+            driver.step(ZEROS)
+
+
+@pytest.mark.parametrize("name", WITHOUT_CALLER)
+def test_an_episode_that_ended_in_a_dropped_step_is_not_stepped_on(name: str) -> None:
+    with _driver(name, "disabled") as driver:
+        venv = driver.venv
+        with pytest.raises(KeyboardInterrupt), venv._pending.guard:
+            venv.step_async(np.array([0, Fault.END, 0]))
+            raise KeyboardInterrupt
+        venv.reset(options={"reset_mask": np.array([True, False, False])})
+        with pytest.raises(rookery.UsageError, match=r"episodes of envs \[1\] have ended"):
+            venv.step(np.array(ZEROS))
+
+
 # -------------------------------------------------------------------- views
 
 
@@ -190,7 +230,7 @@ def test_partial_batches_leave_the_views_of_the_last_step_alone(name: str) -> No
 # -------------------------------------------------------------------- interruptions
 
 
-@pytest.mark.parametrize("then", ["wait", "reset", "step", "call", "close"])
+@pytest.mark.parametrize("then", NEXT_CALLS)
 @pytest.mark.parametrize("name", CARRIERS)
 def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(name: str, then: str) -> None:
     for line in (1, 8, 15, 20, 25, 30, 40, 60, 100):
@@ -199,6 +239,57 @@ def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(name: str, then: 
             driver.interrupt_step(ZEROS, line, then)
             if not driver.is_closed:
                 driver.step(ZEROS)
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_after_a_ctrl_c_at_any_line_a_masked_reset_shows_the_others_as_they_are(name: str) -> None:
+    zeros, line, is_interrupted = np.array(ZEROS), 0, True
+    with rookery.make_vec([Scripted] * NUM_ENVS, copy=False, **CARRIERS[name].options) as venv:
+        venv.reset(seed=0)
+        while is_interrupted:
+            line += 1
+            venv.step(zeros)
+            venv.step(zeros)
+            try:
+                interrupted(partial(venv.step, zeros), line)
+                is_interrupted = False
+            except KeyboardInterrupt:
+                try:
+                    obs, _ = venv.reset(options={"reset_mask": np.array([True, False, False])})
+                    assert tuple(obs[:, 0]) == venv.call("steps_ever")
+                except (rookery.UsageError, rookery.WorkerDied):  # that asks for a reset of all
+                    venv.reset(seed=0)
+    assert line > 50
+
+
+class _Tells(Scripted):
+    """Has an info only where its action is not 0."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed, options=options)[0], {}
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"count": self.count} if action else {}
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_ctrl_c_at_any_line_of_a_step_leaves_no_half_told_info(copy: bool) -> None:
+    line, is_interrupted = 0, True
+    while is_interrupted:
+        line += 1
+        with rookery.make_vec([_Tells], backend="serial", copy=copy) as venv:
+            venv.reset(seed=0)
+            for _ in range(2):  # until all rows are known to be empty
+                venv.step(np.array([0]))
+            try:
+                interrupted(partial(venv.step, np.array([1])), line)
+                is_interrupted = False
+            except KeyboardInterrupt:
+                venv.reset(seed=0)
+            assert venv.step(np.array([0]))[4] == {}
+            counts = [venv.step(np.array([1]))[4]["count"].item() for _ in range(2)]
+            assert counts == ([2, 3] if is_interrupted else [5, 6])
+    assert line > 50
 
 
 @pytest.mark.parametrize("name", WITHOUT_CALLER)
@@ -213,8 +304,6 @@ class _Stops:
     """Builds an env whose third step raises KeyboardInterrupt, as a Ctrl-C in it would."""
 
     def __call__(self) -> Any:
-        from rookery.testing import Scripted
-
         class Stopped(Scripted):
             def step(self, action: Any) -> Any:
                 result = super().step(action)
@@ -258,6 +347,31 @@ def test_after_a_ctrl_c_in_close_a_second_close_ends_everything(name: str) -> No
             driver.interrupt_close(line)
 
 
+@pytest.mark.parametrize("name", CARRIERS)
+def test_a_ctrl_c_in_close_ends_the_wait_for_workers_that_were_not_told(name: str) -> None:
+    for line in (5, 20, 35, 60):
+        venv = rookery.make_vec([Scripted] * NUM_ENVS, **CARRIERS[name].options)
+        venv.reset(seed=0)
+        with suppress(KeyboardInterrupt):
+            interrupted(partial(venv.close, timeout=100_000.0), line)
+        venv.close()
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_a_closed_vector_env_refuses_every_call_by_name(name: str) -> None:
+    with _driver(name) as driver:
+        driver.close()
+        venv, zeros = driver.venv, np.array(ZEROS)
+        for call in (
+            venv.reset,
+            lambda: venv.step(zeros),
+            venv.step_wait,
+            lambda: venv.send(zeros),
+        ):
+            with pytest.raises(rookery.ClosedError):
+                call()
+
+
 # -------------------------------------------------------------------- forks
 
 
@@ -276,8 +390,6 @@ def test_the_end_of_a_forked_child_harms_nothing(name: str) -> None:
         import os, sys
         import numpy as np
         import rookery
-        from rookery.testing import Scripted
-
         venv = rookery.make_vec([Scripted] * 3, **{CARRIERS[name].options!r})
         venv.reset(seed=0)
         child = os.fork()

@@ -147,6 +147,7 @@ class EnvBatch(EnvGroup):
                 free.clear()
                 raised = self._step_failure(error, i, action, result)
                 failure = failure or raised
+                terminateds[env_id] = truncateds[env_id] = False  # of a step before, or half read
         progress[0] = IDLE
         self.busy_s += time.perf_counter() - started
         if failure is not None:
@@ -179,10 +180,10 @@ class EnvBatch(EnvGroup):
         failure: EnvFailed | None = None
         for env_id, seed, own in zip(env_ids, seeds, options, strict=False):
             self._progress[2] += 1
+            for column in outcomes:
+                column[env_id] = 0
             try:
                 self._start_episode(env_id - self.ids.start, buffer, None, seed, own)
-                for column in outcomes:
-                    column[env_id] = 0
             except EnvFailed as error:
                 failure = failure or error
         self._progress[0] = IDLE

@@ -99,6 +99,7 @@ class RowWriter:
         """
         if self._shape is not self._slab.shape:
             self._bind()
+        self.used.add(env_id)  # first: an interruption may leave it half written
         form_id, rest = self._fix(env_id, info) if info else (0, info)
         loose = b""
         if self._travels:
@@ -111,7 +112,6 @@ class RowWriter:
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
         self.has_posted = True
-        self.used.add(env_id)
 
     def post_all(
         self,

@@ -10,7 +10,9 @@ import numpy as np
 from rookery.errors import RookeryError, WorkerError, WorkerTimeout
 from rookery.vector.carrier import Carrier
 from rookery.vector.crash import CrashRecorder
+from rookery.vector.episodes import Episodes
 from rookery.vector.pending import Ids, Pending
+from rookery.vector.results import Results
 from rookery.worker.loop import BellOfMany
 from rookery.worker.orders import IN_MESSAGE, Orders
 from rookery.worker.protocol import NotFinishedError
@@ -26,6 +28,8 @@ class Answers:
         carriers: of all envs.
         orders: to all envs.
         pending: what is under way.
+        results: where what they have written is read.
+        episodes: notes which are over; None if that keeps nobody from stepping.
         steps_together: whether there are batches of which no env can be stepped alone.
         arrivals: the bell that workers ring when an env has answered that was asked singly.
 
@@ -40,10 +44,13 @@ class Answers:
         carriers: Sequence[Carrier],
         orders: Orders,
         pending: Pending,
+        results: Results,
+        episodes: Episodes | None,
         steps_together: bool,
         arrivals: BellOfMany | None,
     ) -> None:
         self._carriers, self._orders, self._pending = carriers, orders, pending
+        self._results, self._episodes = results, episodes
         self._steps_together, self._arrivals = steps_together, arrivals
         self.recorder: CrashRecorder | None = None
         self._looked = 0.0
@@ -92,6 +99,9 @@ class Answers:
         for carrier in self._carriers:
             failures.update(carrier.failures)
             carrier.forget()
+        self._results.written(self._pending.env_ids)
+        if self._episodes is not None:
+            self._episodes.note(self._pending.env_ids, self._results.buffer, list(failures))
         self._pending.is_over()
         error = failures[min(failures)]
         self.record(error)

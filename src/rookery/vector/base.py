@@ -32,6 +32,7 @@ from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.answers import Answers
 from rookery.vector.carrier import Carrier
 from rookery.vector.crash import CrashRecorder
+from rookery.vector.episodes import Episodes
 from rookery.vector.options import Options, separated
 from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
@@ -109,12 +110,18 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for carrier in self._carriers:
             carrier.hear = self._results.reader.hear
         self._pending = Pending(orders, self._carriers)
+        is_disabled = self.autoreset_mode is AutoresetMode.DISABLED
+        self._episodes = Episodes(arrays) if is_disabled else None
         self._answers = Answers(
-            self._carriers, orders, self._pending, self._steps_together, arrivals
+            self._carriers,
+            orders,
+            self._pending,
+            self._results,
+            self._episodes,
+            self._steps_together,
+            arrivals,
         )
-        self._refuses_ended = self.autoreset_mode is AutoresetMode.DISABLED
         self._recorder: CrashRecorder | None = None
-        self._ended = np.zeros(self.num_envs, np.bool_)  # in the disabled mode, and not yet reset
         self._vector_steps = self._single_steps = 0
         self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
@@ -198,8 +205,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Wait for the reset that :meth:`reset_async` began."""
         with self._pending.finishing("reset"):
             has_told = self._answers.wait_for_all("reset", timeout)
-            if self.autoreset_mode is AutoresetMode.DISABLED:
-                self._ended[self._pending.env_ids] = False
+            if self._episodes is not None:
+                self._episodes.note(self._pending.env_ids, self._results.buffer)
             results = self._results.reset(has_told)
             self._pending.is_over()
         return results
@@ -252,12 +259,13 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a step; :meth:`step_wait` returns its result."""
         # This and step_wait call little: between two wake-ups every Python function called costs
         # about a microsecond, five times what it costs in a loop.
-        pending, results, orders = self._pending, self._results, self._orders
+        pending = self._pending
         if not pending.is_clear:
             pending.require_idle("step")
+        results, orders = self._results, self._orders  # which a closed vector env has no more
         try:
-            if self._refuses_ended:
-                self._require_episodes("step", ...)
+            if self._episodes is not None:
+                self._episodes.require("step", ...)
             if results.reader.wanted is not None:
                 self._enlarge_slab_if_wanted()
             try:
@@ -284,8 +292,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             pending.finishing("step")
         try:
             results = self._results.step(self._answers.wait_for_all("step", timeout))
-            if self._refuses_ended:
-                self._ended = results[2] | results[3]
+            if self._episodes is not None:
+                self._episodes.note(..., self._results.buffer)
             self._vector_steps += 1
             pending.is_over()
         except BaseException as error:
@@ -329,16 +337,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         seeds = order.seeds if type(order.seeds) is int else order.seeds[ids]
         numbers = order.numbers if type(order.numbers) is int else order.numbers[inside]
         return order._replace(env_ids=ids, seeds=seeds, numbers=numbers)
-
-    def _require_episodes(self, call: str, ids: Any) -> None:
-        """Refuse to step envs whose episodes are over, before any env is stepped."""
-        over = self._ended[ids]
-        if over.any():
-            envs = (np.flatnonzero(over) if ids is ... else ids[over]).tolist()
-            raise UsageError(
-                f"{call}: the episodes of envs {envs} have ended. With autoreset_mode='disabled', "
-                "reset them first: reset(options={'reset_mask': mask}). No env was stepped"
-            )
 
     def _write_actions(self, actions: Any, env_ids: Any) -> None:
         try:
@@ -391,7 +389,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for carrier in self._carriers:
             part = slice(carrier.env_ids.start, carrier.env_ids.stop)
             carrier.note_seeds(seeds[part], mask[part])
-        self._ended[ids] = False
         self._ask_singly(ids, RESET, self._seed_words(seeds, None))
 
     def send(
@@ -408,8 +405,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """
         ids = self._pending.choose(env_ids, "send")
         self._require_whole_batches("send", ids)
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            self._require_episodes("send", ids)
+        if self._episodes is not None:
+            self._episodes.require("send", ids)
         if self._results.reader.wanted is not None and not self._pending.num_busy():
             self._enlarge_slab_if_wanted()
         self._write_actions(actions, ids)
@@ -489,8 +486,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         ids = self._answers.wait_for_some(min_envs, timeout)
         ids = ids[np.argsort(orders.answered_at[ids], kind="stable")]
         results = self._results.some(ids)
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            self._ended[ids] = results[2] | results[3]
+        if self._episodes is not None:
+            self._episodes.note(ids, self._results.buffer)
         self._single_steps += int(np.count_nonzero(self._pending.steps[ids]))
         orders.received[ids] = orders.asked[ids]
         return (*results, ids)
@@ -626,6 +623,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._pending.begin_again()
         for carrier in self._answers.finish_order:
             carrier.finish()
+        dropped = self._pending.dropped()
+        self._results.written(dropped)
+        if self._episodes is not None:
+            self._episodes.note(dropped, self._results.buffer)
         self._pending.finish_call(self._answers.finish_order, None)
         for carrier in self._carriers:
             carrier.forget()
@@ -694,7 +695,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         )
 
 
-_HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers")
+_HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers", "_episodes")
 
 
 def _is_large(seed: int | None) -> bool:

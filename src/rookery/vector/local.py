@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import RookeryError, UsageError
@@ -37,10 +41,16 @@ class LocalCarrier:
         self._server = OrderServer(batch, self._part, self._handler)
         self._under_way: Group | None = None  # still there if it was cut short
         self._is_torn = False  # something was cut short since the last reset of all envs
+        self._attach_again: Callable[[], None] = lambda: None
         self._request: tuple[str, tuple[Any, ...]] | None = None
         self._step: int | None = None  # the buffer of a step of all envs that is to be made
         self._has_asked = False
         self.has_told = False
+
+    def attach(self, arrays: BatchArrays, mode: AutoresetMode, travels: bool = False) -> None:
+        """Give the batch its arrays; see :class:`rookery.env.batches.Batch`."""
+        self._attach_again = partial(self._batch.attach, arrays, mode, travels=travels)
+        self._attach_again()
 
     @property
     def busy_s(self) -> float:
@@ -62,6 +72,8 @@ class LocalCarrier:
         if order.kind & RESET and (
             order.env_ids is None or len(order.env_ids) == len(self.env_ids)
         ):
+            if self.is_torn:  # half a row may be written, and what is new may not have been told
+                self._attach_again()
             self._is_torn, self._under_way, self._step = False, None, None
         self._part.ask(order)
 

@@ -189,6 +189,12 @@ class Pending:
         self.name, self.was_cut_short, self._has_single = None, False, False
         self.is_clear = self._barred is None
 
+    def dropped(self) -> Any:
+        """Whose steps and resets nobody is going to be given; an index."""
+        if self.name in ("step", "reset"):
+            return self.env_ids
+        return np.flatnonzero((self._orders.asked != self._orders.received) & self._has_single)
+
     def num_busy(self) -> int:
         """How many envs have an answer of their own that was not handed out."""
         if not self._has_single:

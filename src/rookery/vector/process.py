@@ -222,8 +222,9 @@ class ProcessVectorEnv(VectorEnv):
         board.allocate()
         carriers: list[Carrier] = [*workers]
         if batch is not None:
-            batch.attach(board.arrays, mode, travels=False)
-            carriers.insert(0, LocalCarrier(batch, batch.ids, board.orders))
+            local = LocalCarrier(batch, batch.ids, board.orders)
+            local.attach(board.arrays, mode)
+            carriers.insert(0, local)
         try:
             for index, worker in enumerate(workers):
                 assignment = Assignment(batch_spaces, mode, len(workers), index, worker.env_ids)

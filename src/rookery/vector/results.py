@@ -32,15 +32,15 @@ class Results:
         self._arrays, self._copy = arrays, copy
         self._num_buffers = arrays.spaces.num_buffers
         self._num_envs = arrays.spaces.num_envs
-        self._latest = np.zeros(self._num_envs, np.int64)  # the buffer each env wrote last
+        # The buffer each env wrote last. It is noted once that is done: what was about to be
+        # ordered may be interrupted, and then nobody writes.
+        self._latest = np.zeros(self._num_envs, np.int64)
         self._are_single = False  # whether the buffer holds results of single envs
         self._nan_watch = NanWatch()
 
     def begin(self, buffer: int, env_ids: Any) -> None:
         """Note that envs (None: all) are ordered to write into a buffer, to be read together."""
         self.buffer, self._are_single = buffer, False
-        if self._num_buffers > 1:
-            self._latest[... if env_ids is None else env_ids] = buffer
         if self._arrays.slab.added[buffer]:
             ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
             self._arrays.slab.forget_added(ids, buffer)
@@ -61,7 +61,6 @@ class Results:
         """
         if not self._are_single:
             self.buffer, self._are_single = self.next_buffer(), True
-        self._latest[env_ids] = self.buffer
         self._arrays.slab.forget_added(env_ids.tolist(), self.buffer)
         return self.buffer
 
@@ -73,6 +72,10 @@ class Results:
         slab.void_rows(env_ids, buffer)
         slab.forget_added(env_ids.tolist(), buffer)
         self._latest[env_ids] = buffer
+
+    def written(self, env_ids: Any) -> None:
+        """Note that envs (an index) have written into the present buffer."""
+        self._latest[env_ids] = self.buffer
 
     def next_buffer(self) -> int:
         """The buffer that the next results of all envs go into."""
@@ -94,11 +97,14 @@ class Results:
         Args:
             has_told: whether an env has told anything beside its columns.
         """
+        if self._num_buffers > 1:
+            self.written(...)
         has_infos = has_told or bool(self._arrays.slab.added[self.buffer])
         return self._observations(), self._infos(has_infos)
 
     def some(self, ids: npt.NDArray[np.int64]) -> tuple[Any, Any, Any, Any, Any]:
         """Copies of the results of some envs, int64 ``[k]``."""
+        self.written(ids)
         arrays, b = self._arrays, self.buffer
         if arrays.free_obs:
             self.reader.read_free(b, ids.tolist())

@@ -83,7 +83,7 @@ class SerialVectorEnv(VectorEnv):
                 num_buffers=1 if copy else 2,
             )
             arrays = BatchArrays.in_memory(spaces, keeps_objects=not travels)
-            batch.attach(arrays, mode, travels=travels)
+            carrier.attach(arrays, mode, travels)
             self._ready(arrays, orders, copy)
         except BaseException:
             batch.close()

@@ -29,6 +29,9 @@ def shut_down(owner_pid: int, carriers: Sequence[Carrier], grace_s: float = CLOS
             closing = [carrier for carrier in closing if not _has_closed(carrier, errors)]
             if time.perf_counter() >= deadline:
                 break
+    except BaseException:  # whoever interrupts the closing does not want to wait for its rest
+        deadline = 0.0
+        raise
     finally:
         _stop_all(carriers, deadline)
     if errors:

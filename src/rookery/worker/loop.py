@@ -165,6 +165,7 @@ def serve(
             (ring_arrival if group.singly else ring_done)()
             if status == IN_MESSAGE:
                 channel.send(group.number, payload)
+                payload = None  # an error, once raised, holds the vector env of whoever caught it
             if group.env_ids is not None or group.singly:
                 continue  # there may be more
         # Whoever rings has written a word; only an interruption can leave a request without one.

@@ -50,6 +50,7 @@ class Recovery:
         self._arrays, self._part, self._mode = arrays, part, autoreset_mode
         self._steps_together = steps_together
         self._first_id = part.env_ids.start
+        self._noted = [0] * count  # numbers of orders
         self._buffers = [_NEVER] * count  # into which each env was ordered to write
         self._last = [_NEVER] * count  # the buffer with its last observation before that
         self._aside: list[Any] = [None] * count
@@ -72,17 +73,16 @@ class Recovery:
         numbers = np.broadcast_to(order.numbers, len(env_ids)).tolist()
         for env_id, number in zip(env_ids, numbers, strict=True):
             i = env_id - self._first_id
-            if self._part.asked[i] == number:  # it was given already
+            if self._noted[i] == number:  # it is begun once more
                 continue
             before = self._buffers[i]
-            self._last[i], self._buffers[i] = before, buffer
-            if before == _NEVER:
-                continue
-            flags = arrays.terminated[before][env_id] or arrays.truncated[before][env_id]
-            self._had_ended[i] = bool(flags)
+            if before != _NEVER:
+                flags = arrays.terminated[before][env_id] or arrays.truncated[before][env_id]
+                self._had_ended[i] = bool(flags)
             if before == buffer:
-                self._last[i] = _ASIDE
                 self._aside[i] = [column[env_id].copy() for column in arrays.obs[before]]
+            last = _ASIDE if before == buffer else before
+            self._last[i], self._buffers[i], self._noted[i] = last, buffer, number
 
     def lose(self, env_ids: Sequence[int], why: Any) -> None:
         """Note that envs were lost while they were doing nothing."""
