@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--whole",
         action="store_true",
         help="run every combination of parameters, not only so many that every two values meet, "
-        "and what exercises another library's classes only",
+        "what exercises another library's classes only, and what neighbours prove too",
     )
 
 
@@ -56,11 +56,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = tuple(argument for argument in config.args if "::" in argument)
     candidates = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("peer") is None or item.nodeid.endswith(named):
+        is_left_out = any(item.get_closest_marker(mark) for mark in ("peer", "whole"))
+        if not is_left_out or item.nodeid.endswith(named):
             candidates[item.nodeid.partition("[")[0]].append(item)
     kept = {item.nodeid for test in candidates.values() for item in _where_every_pair_meets(test)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the garbage collector look at nothing that was there before the first test.
+
+    What tests and their libraries have imported stays, and makes every look at it long.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _where_every_pair_meets(items: list[pytest.Item]) -> list[pytest.Item]:
