@@ -35,7 +35,18 @@ hypothesis.settings.load_profile("ci" if "CI" in os.environ else "free")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# ---------------------------------------------------------------- which tests run
+# ---------------------------------------------------------------- which tests run, and where
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run the tests: none but this one where files or tests were named.
+
+    One more than there are cores, for many tests wait for what is not computed here.
+    """
+    if config.option.keyword or not all(Path(argument).is_dir() for argument in config.args):
+        return 0
+    return min(os.cpu_count() or 1, 7) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 from rookery.memory import SharedBlock
 from rookery.worker.channel import PipeChannel
@@ -84,7 +85,7 @@ def test_memory_that_cannot_be_had_is_named_with_the_way_out(
 ) -> None:
     script = _CANNOT.format(limit=limit, soft=soft, size=size)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(f"SharedMemoryError .*{words}.*\n", done.stdout), done.stdout
