@@ -23,6 +23,7 @@ from rookery.worker.loop import Bells
 from rookery.worker.protocol import STACK_SIGNAL, Assignment, WorkerSpec
 
 _TERMINATE_GRACE_S = 1.0
+_END_WAIT_S = 10.0  # for a process that is about to end: a busy machine takes its time
 _UNKNOWN_EXIT_CODE = 255
 _STACK_WAIT_S = 10.0  # for the first words; a process that takes the signal itself never answers
 _STACK_GAP_S = 5.0  # between words: on a busy machine they may come one by one
@@ -125,7 +126,7 @@ class WorkerProcess:
     def end_in_words(self) -> str:
         """How the process has ended; it may still be about to."""
         if not self._end:
-            self._process.join(_TERMINATE_GRACE_S)
+            self._process.join(_END_WAIT_S)
             out_of_memory = (oom_kills() or 0) > (self._oom_kills_before or 0)
             self._end = exit_in_words(self._process.exitcode, out_of_memory)
         return self._end
