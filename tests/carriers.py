@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Carrier:
@@ -46,3 +48,14 @@ VARIANTS = {
     "isolated": Carrier({"isolate": True}, has_workers=True),
     "auto": Carrier({"backend": "auto"}),
 }
+
+# How many workers there are matters with one way to start them: it is no matter of the others.
+_WITH_WHOLE = ("forkserver-2", "spawn-1", "spawn-3", "fork-1", "fork-3")
+
+
+def variants() -> list[Any]:
+    """Parameters of a test: every variant, some of them with --whole only."""
+    return [
+        pytest.param(name, marks=pytest.mark.whole) if name in _WITH_WHOLE else name
+        for name in VARIANTS
+    ]

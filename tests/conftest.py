@@ -35,7 +35,18 @@ hypothesis.settings.load_profile("ci" if "CI" in os.environ else "free")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# ---------------------------------------------------------------- which tests run
+# ---------------------------------------------------------------- which tests run, and where
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run the tests: none but this one where files or tests were named.
+
+    One more than there are cores, for many tests wait for what is not computed here.
+    """
+    if config.option.keyword or not all(Path(argument).is_dir() for argument in config.args):
+        return 0
+    return min(os.cpu_count() or 1, 7) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--whole",
         action="store_true",
         help="run every combination of parameters, not only so many that every two values meet, "
-        "and what exercises another library's classes only",
+        "what exercises another library's classes only, and what neighbours prove too",
     )
 
 
@@ -56,11 +67,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = tuple(argument for argument in config.args if "::" in argument)
     candidates = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("peer") is None or item.nodeid.endswith(named):
+        is_left_out = any(item.get_closest_marker(mark) for mark in ("peer", "whole"))
+        if not is_left_out or item.nodeid.endswith(named):
             candidates[item.nodeid.partition("[")[0]].append(item)
     kept = {item.nodeid for test in candidates.values() for item in _where_every_pair_meets(test)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the garbage collector look at nothing that was there before the first test.
+
+    What tests and their libraries have imported stays, and makes every look at it long.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _where_every_pair_meets(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -59,7 +59,7 @@ def collect(pytester: pytest.Pytester, request: pytest.FixtureRequest):
     folder = request.path.parent
     pytester.makeconftest((folder / "conftest.py").read_text())
     pytester.makepyfile(pairs=(folder / "pairs.py").read_text())
-    pytester.makeini("[pytest]\nmarkers = peer: another library's\n")
+    pytester.makeini("[pytest]\nmarkers =\n peer: x\n whole: x\n")
     pytester.makepyfile(
         test_it="""
         import pytest
@@ -71,6 +71,9 @@ def collect(pytester: pytest.Pytester, request: pytest.FixtureRequest):
 
         @pytest.mark.parametrize("who", ["ours", pytest.param("theirs", marks=pytest.mark.peer)])
         def test_peer(who): pass
+
+        @pytest.mark.parametrize("how", ["once", pytest.param("again", marks=pytest.mark.whole)])
+        def test_proved(how): pass
 
         def test_plain(): pass
         """
@@ -89,13 +92,14 @@ def collect(pytester: pytest.Pytester, request: pytest.FixtureRequest):
 def test_by_default_the_suite_runs_pairs_and_no_tests_of_peers(collect) -> None:
     names = collect()
     assert 4 <= len([name for name in names if "product" in name]) < 8
-    assert [name for name in names if "product" not in name] == ["test_peer[ours]", "test_plain"]
+    others = [name for name in names if "product" not in name]
+    assert others == ["test_peer[ours]", "test_plain", "test_proved[once]"]
 
 
 def test_the_whole_product_runs_on_request(collect) -> None:
     names = collect("--whole")
     assert len([name for name in names if "product" in name]) == 8
-    assert "test_peer[theirs]" in names
+    assert {"test_peer[theirs]", "test_proved[again]"} <= set(names)
 
 
 def test_a_test_that_is_named_runs_in_any_case(collect) -> None:

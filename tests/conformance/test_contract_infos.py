@@ -28,52 +28,53 @@ def infos_of(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype", "zero"),
-    [
-        (7, np.int64, 0),
-        (1.5, np.float64, 0.0),
-        (True, np.bool_, False),
-        (np.int8(3), np.int8, 0),
-        (np.float32(2.5), np.float32, 0.0),
-        (np.uint64(2**63), np.uint64, 0),
-        ("word", object, None),
-        ([1, 2], object, None),
-        ((1, 2), object, None),
-        ({3}, object, None),
-        (None, object, None),
-        (np.bool_(True), object, None),
-    ],
-)
-def test_a_scalar_gets_the_dtype_of_its_type(
-    open_any: Open, infos_of: Any, value: Any, dtype: Any, zero: Any
-) -> None:
-    infos = infos_of(open_any, {}, {"key": value}, {})
-    assert list(infos) == ["key", "_key"]
-    assert infos["key"].dtype == dtype and infos["key"].shape == (3,)
-    assert infos["key"][1] == value
-    assert infos["key"][0] == zero and type(infos["key"][0]) is type(infos["key"][2])
-    assert infos["_key"].dtype == np.bool_ and infos["_key"].tolist() == [False, True, False]
+# A value, and the dtype and the zero of its key's array.
+SCALARS: list[tuple[Any, Any, Any]] = [
+    (7, np.int64, 0),
+    (1.5, np.float64, 0.0),
+    (True, np.bool_, False),
+    (np.int8(3), np.int8, 0),
+    (np.float32(2.5), np.float32, 0.0),
+    (np.uint64(2**63), np.uint64, 0),
+    ("word", object, None),
+    ([1, 2], object, None),
+    ((1, 2), object, None),
+    ({3}, object, None),
+    (None, object, None),
+    (np.bool_(True), object, None),
+]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        np.arange(3),
-        np.ones((2, 2), np.float32),
-        np.array(5, np.int16),
-        np.array([True, False]),
-        np.zeros((0,), np.float64),
-    ],
-)
-def test_arrays_are_stacked_with_zeros_where_there_are_none(
-    open_any: Open, infos_of: Any, value: Any
-) -> None:
-    infos = infos_of(open_any, {"key": value}, {}, {"key": value})
-    assert infos["key"].dtype == value.dtype and infos["key"].shape == (3, *value.shape)
-    assert (infos["key"][0] == value).all() and (infos["key"][2] == value).all()
-    assert not infos["key"][1].any()
-    assert infos["_key"].tolist() == [True, False, True]
+def test_a_scalar_gets_the_dtype_of_its_type(open_any: Open, infos_of: Any) -> None:
+    told = {f"key {i}": value for i, (value, _, _) in enumerate(SCALARS)}
+    infos = infos_of(open_any, {}, told, {})
+    assert list(infos) == [name for key in told for name in (key, f"_{key}")]
+    for key, (value, dtype, zero) in zip(told, SCALARS, strict=True):
+        column, mask = infos[key], infos[f"_{key}"]
+        assert column.dtype == dtype and column.shape == (3,), value
+        assert column[1] == value
+        assert column[0] == zero and type(column[0]) is type(column[2]), value
+        assert mask.dtype == np.bool_ and mask.tolist() == [False, True, False], value
+
+
+ARRAYS = [
+    np.arange(3),
+    np.ones((2, 2), np.float32),
+    np.array(5, np.int16),
+    np.array([True, False]),
+    np.zeros((0,), np.float64),
+]
+
+
+def test_arrays_are_stacked_with_zeros_where_there_are_none(open_any: Open, infos_of: Any) -> None:
+    told = {f"key {i}": value for i, value in enumerate(ARRAYS)}
+    infos = infos_of(open_any, told, {}, told)
+    for key, value in told.items():
+        rows = infos[key]
+        assert rows.dtype == value.dtype and rows.shape == (3, *value.shape), key
+        assert (rows[0] == value).all() and (rows[2] == value).all(), key
+        assert not rows[1].any(), key
+        assert infos[f"_{key}"].tolist() == [True, False, True], key
 
 
 def test_dicts_are_merged_level_by_level(open_any: Open, infos_of: Any) -> None:

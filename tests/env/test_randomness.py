@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 from rookery.env.randomness import (
     fresh_entropy,
@@ -60,7 +61,7 @@ seed_global_streams(seeded_entropy(7, 1))
 print([*np.random.random(3).tolist(), *(random.random() for _ in range(3))])
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.stdout.strip() == str(list(_drawn(seeded_entropy(7, 1)))), done.stderr
 

@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
+from patience import PATIENCE_S
 
 import rookery
 from rookery.env import registrations
@@ -147,7 +148,7 @@ def _run(folder: Path, script: str) -> str:
         [sys.executable, "script.py"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         cwd=folder,
         check=False,
     )

@@ -29,10 +29,15 @@ SHORT_RUNS = [
     (f"{_TORCHRL} --autoreset-mode same_step", "torchrl", r"128 steps, batch \(4, 16\)"),
     (f"{_TORCHRL} --autoreset-mode disabled", "torchrl", r"128 steps, batch \(4, 16\)"),
 ]
+WITH_WHOLE = SHORT_RUNS[-1:]  # the script is the same, and other tests know the mode
 
 
 @pytest.mark.parametrize(
-    ("command", "library", "expected"), SHORT_RUNS, ids=[run[0] for run in SHORT_RUNS]
+    ("command", "library", "expected"),
+    [
+        pytest.param(*run, id=run[0], marks=[pytest.mark.whole] * (run in WITH_WHOLE))
+        for run in SHORT_RUNS
+    ],
 )
 def test_an_example_runs_to_its_end(
     command: str, library: str, expected: str, tmp_path: Path

@@ -21,7 +21,11 @@ ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would fight over a bu
     ("script", "options"),
     [
         ("sb3_ppo.py", ["--total-steps", "128", "--backend", "auto"]),
-        ("sb3_ppo.py", ["--total-steps", "128", "--backend", "process", "--start-method", "spawn"]),
+        pytest.param(
+            "sb3_ppo.py",
+            ["--total-steps", "128", "--backend", "process", "--start-method", "spawn"],
+            marks=pytest.mark.whole,
+        ),
         ("sb3_dqn.py", ["--total-steps", "1100", "--backend", "process"]),
     ],
 )
@@ -33,7 +37,9 @@ def test_an_example_trains_and_says_how_well(script: str, options: list[str]) ->
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.whole)]
+)
 def test_ctrl_c_while_it_learns_leaves_no_process(start_method: str, tmp_path: Path) -> None:
     options = ["--backend", "process", "--start-method", start_method, "--num-envs", "2"]
     command = [str(EXAMPLES / "sb3_ppo.py"), *options]

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 import rookery
 from rookery import FaultPolicy
@@ -90,9 +91,9 @@ def test_one_fault_of_a_partial_batch_costs_one_restart(fault: Fault) -> None:
     policy = FaultPolicy("restart", max_restarts=1, window_s=10_000)
     with _make(Faulty, faults=policy) as venv:
         venv.async_reset(seed=1)
-        venv.recv(min_envs=2, timeout=60)
+        venv.recv(min_envs=2, timeout=PATIENCE_S)
         venv.send(np.array([fault]), [0])
-        assert venv.recv(timeout=60)[3].tolist() == [True]
+        assert venv.recv(timeout=PATIENCE_S)[3].tolist() == [True]
         pids = venv.pids
         _, _, _, truncated, info = venv.step(np.zeros(2, int))
         assert truncated.tolist() == [False, True]  # env 0 was told before, and is reset now

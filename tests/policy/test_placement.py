@@ -147,6 +147,7 @@ print(json.dumps([float(abs(gradients[0] - gradients[1]).max()), type(network)._
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # of the machine that computes, not of what: that is asked above
 def test_a_compiled_network_has_the_gradients_of_numpy():
     try:
         require_compiler()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from patience import PATIENCE_S
 
 import rookery
 from rookery.testing import Faulty
@@ -54,7 +55,7 @@ def test_a_pool_in_an_env_works_and_ends_with_the_worker(method: str, closes: bo
         pids = [pid for children in venv.get_attr("children") for pid in children]
         assert len(pids) >= 6
         processes = [psutil.Process(pid) for pid in pids]
-    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not psutil.wait_procs(processes, timeout=PATIENCE_S)[1]
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])

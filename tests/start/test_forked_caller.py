@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S
 
 SCRIPT = """
 import os, sys, numpy as np, rookery
@@ -39,7 +40,11 @@ print("went on")
 def test_the_child_starts_its_own_and_the_parent_goes_on(tmp_path: Path, method: str) -> None:
     (tmp_path / "script.py").write_text(SCRIPT.replace("METHOD", repr(method)))
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("went on\n", "", 0)
 
@@ -67,7 +72,7 @@ time.sleep(600)
     caller.kill()
     caller.wait()
     try:
-        assert not psutil.wait_procs(workers, timeout=60)[1]
+        assert not psutil.wait_procs(workers, timeout=PATIENCE_S)[1]
     finally:
         os.kill(copy, signal.SIGKILL)
         caller.stdout.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,25 +44,39 @@ print(rookery.resume(folder, total_steps=512).steps)
 LIMITS = ["10", "20000"]
 
 
-def _fill(folder: Path, limit: str) -> list[str]:
-    """Return: was it an honest error, lines of traceback, files left, steps in the end."""
-    return output_of(SCRIPT, arguments=[str(folder / "run"), limit]).split("\n")
+Fill = Callable[[str], tuple[Path, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def fill(tmp_path_factory: pytest.TempPathFactory) -> Fill:
+    """Runs with a limit, each once.
+
+    Returns: folder of the run; was it an honest error, lines of traceback, files left, steps in the
+    end.
+    """
+
+    @functools.cache
+    def run(limit: str) -> tuple[Path, list[str]]:
+        folder = tmp_path_factory.mktemp("disk") / "run"
+        return folder, output_of(SCRIPT, arguments=[str(folder), limit]).split("\n")
+
+    return run
 
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_the_last_checkpoint_stays_whole_and_the_run_goes_on_from_it(
-    tmp_path: Path, limit: str
+    fill: Fill, limit: str
 ) -> None:
-    honest, _, _, steps, _ = _fill(tmp_path, limit)
+    folder, (honest, _, _, steps, _) = fill(limit)
     assert (honest, steps) == ("True", "512")
-    assert rookery.evaluate(tmp_path / "run", episodes=2).episodes == 2
+    assert rookery.evaluate(folder, episodes=2).episodes == 2
 
 
 @pytest.mark.xfail(strict=True, reason="a half-written checkpoint.pt.tmp is left behind")
-def test_no_half_of_a_file_is_left(tmp_path: Path) -> None:
-    assert _fill(tmp_path, LIMITS[1])[2] == ""
+def test_no_half_of_a_file_is_left(fill: Fill) -> None:
+    assert fill(LIMITS[1])[1][2] == ""
 
 
 @pytest.mark.xfail(strict=True, reason="a full disk is told with several chained tracebacks")
-def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
-    assert int(_fill(tmp_path, LIMITS[1])[1]) < 25
+def test_a_full_disk_is_told_once(fill: Fill) -> None:
+    assert int(fill(LIMITS[1])[1][1]) < 25

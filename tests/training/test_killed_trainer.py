@@ -24,11 +24,10 @@ CONFIGS = {
         warmup_steps=32, batch_size=16, updates_per_step=0.2, num_steps=8, replay_size=500
     ),
 }
-name, folder, num_kills = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
-checkpoint = folder / "checkpoint.pt"
+name = sys.argv[1]
 moments = random.Random(0)
 
-def train():
+def train(folder, checkpoint):
     if checkpoint.exists():
         rookery.resume(folder)
     else:
@@ -37,32 +36,36 @@ def train():
             eval_episodes=0, run_dir=folder, overwrite=True, checkpoint_interval_s=0.0,
         )
 
-def stamp():
+def stamp(checkpoint):
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
 
-kills = 0
-while True:
-    before, pid = stamp(), os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            train()
-            status = 0
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    is_over = 0
-    while not is_over and (kills == num_kills or stamp() == before):
-        is_over, status = os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.001)
-    if is_over:
-        assert status == 0, status
-        break
-    time.sleep(moments.uniform(0.0, 0.1))
-    os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    kills += os.WIFSIGNALED(status)
-print(kills)
+def train_on(folder, num_kills):
+    # to the end, with so many kills on the way; how many there were
+    checkpoint, kills = folder / "checkpoint.pt", 0
+    while True:
+        before, pid = stamp(checkpoint), os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                train(folder, checkpoint)
+                status = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        is_over = 0
+        while not is_over and (kills == num_kills or stamp(checkpoint) == before):
+            is_over, status = os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.001)
+        if is_over:
+            assert status == 0, status
+            return kills
+        time.sleep(moments.uniform(0.0, 0.1))
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        kills += os.WIFSIGNALED(status)
+
+whole, killed = map(pathlib.Path, sys.argv[2:])
+print(train_on(whole, 0), train_on(killed, 4))
 """
 
 
@@ -70,11 +73,9 @@ print(kills)
 def test_a_run_whose_trainer_is_killed_again_and_again_ends_as_if_it_had_not(
     tmp_path: Path, algo: str
 ) -> None:
-    counts = [
-        int(output_of(SCRIPT, arguments=[algo, str(tmp_path / name), kills]))
-        for name, kills in (("whole", "0"), ("killed", "4"))
-    ]
-    assert counts[0] == 0 and counts[1] > 0
+    folders = [str(tmp_path / name) for name in ("whole", "killed")]
+    undisturbed, kills = map(int, output_of(SCRIPT, arguments=[algo, *folders]).split())
+    assert undisturbed == 0 and kills > 0
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
     assert not list((tmp_path / "killed").rglob("*.tmp"))
     assert rookery.evaluate(tmp_path / "killed", episodes=2).episodes == 2

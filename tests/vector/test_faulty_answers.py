@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gated_envs import NO_HURRY_S, Gated, make
+from patience import PATIENCE_S
 
 import rookery
 from rookery.testing import Fault, Faulty
@@ -109,7 +110,7 @@ def test_after_one_death_the_others_can_be_received(kind: str, tmp_path: Path) -
         received, errors = set(), 0
         while len(received) + errors < 3:
             try:
-                received |= set(venv.recv(timeout=60)[5].tolist())
+                received |= set(venv.recv(timeout=PATIENCE_S)[5].tolist())
             except rookery.WorkerError as error:
                 assert error.env_ids == (1,)
                 errors += 1
@@ -143,7 +144,7 @@ def test_a_reset_that_was_refused_changes_nothing(kind: str, copy_: bool) -> Non
         with pytest.raises(rookery.UsageError):
             venv.reset(options=[None])
         venv.send(np.zeros(1, int), [2])
-        assert venv.recv(timeout=60)[0][0, 0] == 2
+        assert venv.recv(timeout=PATIENCE_S)[0][0, 0] == 2
         assert venv.step(np.zeros(3, int))[0][:, 0].tolist() == [2, 1, 3]
 
 
@@ -241,10 +242,10 @@ def test_no_ring_is_left_of_answers_that_were_ready(
 
     with make("process", Gated, 4, kwargs={"folder": str(tmp_path)}) as venv:
         venv.async_reset(seed=1)
-        venv.recv(min_envs=4, timeout=60)
+        venv.recv(min_envs=4, timeout=PATIENCE_S)
         for _ in range(300):
             venv.send(np.zeros(4, int))
-            venv.recv(min_envs=4, timeout=60)
+            venv.recv(min_envs=4, timeout=PATIENCE_S)
         venv.send(np.array([1]), [0])
         waits, wait = [], Doorbell.wait
 
@@ -275,4 +276,4 @@ def test_an_answer_that_comes_in_the_middle_of_a_look_is_not_taken_without_its_m
         venv._answers._poll = poll_and_wait_for_the_answer  # type: ignore[method-assign]
         venv.send(np.array([Fault.RAISE]), [1])
         with pytest.raises(KeyError):
-            venv.recv(timeout=60)
+            venv.recv(timeout=PATIENCE_S)

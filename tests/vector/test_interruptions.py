@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from gated_envs import INTERRUPT, NO_HURRY_S, WAIT, Gated, make
+from patience import PATIENCE_S
 
 import rookery
 
@@ -88,7 +89,7 @@ CALLS: dict[str, Callable[[rookery.VectorEnv], Any]] = {
     "reset": lambda venv: venv.reset(seed=4),
     "reset-with-options": lambda venv: venv.reset(seed=4, options={"a": 1}),
     "call": lambda venv: venv.get_attr("count"),
-    "partial": lambda venv: (venv.send(np.zeros(1, int), [1]), venv.recv(timeout=50)),
+    "partial": lambda venv: (venv.send(np.zeros(1, int), [1]), venv.recv(timeout=PATIENCE_S)),
 }
 
 
@@ -113,7 +114,7 @@ def _reset_or_receive(venv: rookery.VectorEnv) -> Any:
     except rookery.PendingCallError as error:
         assert "recv()" in str(error)
     with suppress(rookery.UsageError):
-        venv.recv(timeout=50)
+        venv.recv(timeout=PATIENCE_S)
     return venv.reset(seed=3)[0]
 
 

@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gated_envs import NO_HURRY_S, Gated, make
+from patience import PATIENCE_S
 
 import rookery
 
@@ -49,13 +50,13 @@ def test_several_envs_of_one_worker_tell_more_than_a_pipe_holds(kind: str) -> No
     options = {} if kind == "serial" else {"num_workers": 1}
     with make(kind, Picture, 3, **options) as venv:
         venv.async_reset(seed=5)
-        *_, info, ids = venv.recv(min_envs=3, timeout=60)
+        *_, info, ids = venv.recv(min_envs=3, timeout=PATIENCE_S)
         frames = dict(zip(ids.tolist(), info["frame"], strict=True))
         assert {i: (len(frames[i]), int(frames[i][-1])) for i in frames} == {
             i: (800_000, 5 + i) for i in range(3)
         }
         venv.send(np.ones(3, int))
-        assert len(venv.recv(min_envs=3, timeout=60)[5]) == 3
+        assert len(venv.recv(min_envs=3, timeout=PATIENCE_S)[5]) == 3
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
@@ -95,9 +96,9 @@ def _shared_bytes() -> int:
 def test_steps_of_single_envs_are_counted(kind: str) -> None:
     with make(kind, Picture, 3, kwargs={"size_bytes": 10}) as venv:
         venv.async_reset(seed=1)
-        venv.recv(min_envs=3, timeout=60)
+        venv.recv(min_envs=3, timeout=PATIENCE_S)
         venv.send(np.zeros(2, int), [0, 2])
-        venv.recv(min_envs=2, timeout=60)
+        venv.recv(min_envs=2, timeout=PATIENCE_S)
         assert venv.statistics().env_steps == 2
         venv.step(np.zeros(3, int))
         assert venv.statistics().env_steps == 5
@@ -109,7 +110,7 @@ def test_sending_leaves_the_views_of_the_last_step_alone(kind: str) -> None:
         venv.reset(seed=1)
         obs = venv.step(np.zeros(3, int))[0]
         venv.send(np.zeros(3, int))
-        venv.recv(min_envs=3, timeout=60)
+        venv.recv(min_envs=3, timeout=PATIENCE_S)
         assert obs[:, 0].tolist() == [1, 1, 1]
 
 

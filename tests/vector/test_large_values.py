@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from carriers import CARRIERS
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from patience import PATIENCE_S
 
 import rookery
 
@@ -80,7 +81,7 @@ def test_large_infos_arrive_in_partial_batches(carrier: str) -> None:
     options = CARRIERS[carrier].options
     with rookery.make_vec(partial(Large, 800_000), 4, **options) as venv:
         venv.async_reset(seed=1)
-        info = venv.recv(min_envs=4, timeout=300)[4]
+        info = venv.recv(min_envs=4, timeout=PATIENCE_S)[4]
         assert info["frame"].shape == (4, 800_000)
 
 

@@ -27,22 +27,30 @@ def _make(**options: Any) -> rookery.VectorEnv:
     return rookery.make_vec(Faulty, 3, backend="process", num_workers=3, **options)
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        (-2, "was killed by SIGKILL, probably out of memory"),
-        (-3, "ended with exit code 3"),
-        (-6, "was killed by SIGSEGV, a crash in native code"),
-    ],
-)
-def test_a_worker_that_dies_is_named_with_its_signal_or_exit_code(
-    method: str, action: int, words: str
-) -> None:
+METHODS = ["forkserver", "spawn", "fork"]
+ENDS = {
+    -2: "was killed by SIGKILL, probably out of memory",
+    -3: "ended with exit code 3",
+    -6: "was killed by SIGSEGV, a crash in native code",
+}
+
+
+def _with_all_values(methods: list[str], others: list[Any]) -> list[Any]:
+    """Pairs: all of the first method, and of the others one; the rest with --whole."""
+    return [
+        pytest.param(method, other, marks=[pytest.mark.whole] * bool(i and j))
+        for i, method in enumerate(methods)
+        for j, other in enumerate(others)
+    ]
+
+
+# From a fork server the end of a worker comes as a number that it writes; else from the system.
+@pytest.mark.parametrize(("method", "action"), _with_all_values(METHODS, list(ENDS)))
+def test_a_worker_that_dies_is_named_with_its_signal_or_exit_code(method: str, action: int) -> None:
     with _make(start_method=method) as venv:
         venv.reset(seed=20)
         venv.step(np.array([0, 0, 0]))
-        with pytest.raises(rookery.WorkerDied, match=words) as caught:
+        with pytest.raises(rookery.WorkerDied, match=ENDS[action]) as caught:
             venv.step(np.array([0, action, 0]))
         error = caught.value
         assert error.env_ids == (1,) and error.command == "step"
@@ -154,9 +162,11 @@ while True:
 """
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_process_survives_a_caller_that_is_killed(
+@pytest.mark.parametrize(
+    ("method", "sign"),
+    _with_all_values(METHODS, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]),
+)
+def test_nothing_survives_a_caller_that_is_killed(
     method: str, sign: signal.Signals, tmp_path: Path
 ) -> None:
     has_names = os.path.isdir("/dev/shm")
@@ -170,22 +180,6 @@ def test_no_process_survives_a_caller_that_is_killed(
     assert "leaked" not in errors
     if has_names:
         assert not {n for n in os.listdir("/dev/shm") if f"rookery-{caller.pid}-" in n}
-
-
-@pytest.mark.parametrize(
-    "sign",
-    [
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGKILL,
-    ],
-)
-def test_no_file_survives_a_caller_that_is_killed(sign: signal.Signals, tmp_path: Path) -> None:
-    with started(CALLER.replace("METHOD", "'forkserver'"), tmp_path) as caller:
-        workers = [psutil.Process(int(pid)) for pid in caller.stdout.readline().split()]
-        caller.send_signal(sign)
-        caller.communicate(timeout=PATIENCE_S)
-    assert not psutil.wait_procs(workers, timeout=PATIENCE_S)[1]
     assert list(tmp_path.iterdir()) == []
 
 

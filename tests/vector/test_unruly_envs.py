@@ -154,8 +154,32 @@ def _own() -> tuple[Any, ...]:
     return os.getcwd(), handlers, filters, np.geterr(), dict(os.environ), path, gc.isenabled()
 
 
-@pytest.mark.parametrize("carrier", ["process", "spawn-2", "fork-2", "isolated"])
-@pytest.mark.parametrize("habit", list(HABITS))
+# What a worker has of its caller, or could do to it, as its processes were started.
+_OTHERS: dict[str, tuple[str, ...]] = {
+    "spawn-2": ("print", "close_standard_streams", "run_a_program", "change_the_interpreter"),
+    "fork-2": (
+        "print",
+        "close_standard_streams",
+        "fork",
+        "fork_and_leave_it_to_python",
+        "take_signals",
+        "change_the_interpreter",
+    ),
+    "isolated": ("fork", "start_a_thread"),
+}
+
+
+@pytest.mark.parametrize(
+    ("carrier", "habit"),
+    [
+        *(("process", habit) for habit in HABITS),
+        *(
+            pytest.param(carrier, habit, marks=[pytest.mark.whole] * (habit not in habits))
+            for carrier, habits in _OTHERS.items()
+            for habit in HABITS
+        ),
+    ],
+)
 def test_a_habit_changes_neither_the_trajectory_nor_the_caller(
     carrier: str, habit: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,6 +50,8 @@ for source, kwargs, last in [
 print("done")
 """
 
+HOW = ("file", "module", "command", "stdin")
+
 
 def _run(arguments: list[str], **options: object) -> str:
     done = subprocess.run(
@@ -65,8 +67,14 @@ def _run(arguments: list[str], **options: object) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-@pytest.mark.parametrize("how", ["file", "module", "command", "stdin"])
+@pytest.mark.parametrize(
+    ("how", "method"),
+    [
+        ("file", "fork"),  # which has the script as it is, and imports nothing
+        *((how, m) for how in HOW for m in ("forkserver", "spawn")),
+        *(pytest.param(how, "fork", marks=pytest.mark.whole) for how in HOW if how != "file"),
+    ],
+)
 def test_a_script_without_main_guard_starts_once_and_works(
     tmp_path: Path, method: str, how: str
 ) -> None:

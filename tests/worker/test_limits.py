@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from rookery.errors import WorkerError
 from rookery.worker import launch
@@ -60,7 +61,11 @@ venv.close()
 def _run(script: str, method: str, tmp_path: Path) -> str:
     (tmp_path / "script.py").write_text(script.replace("METHOD", repr(method)))
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

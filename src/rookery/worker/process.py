@@ -9,6 +9,8 @@ from collections.abc import Callable
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 
+import psutil
+
 from rookery.env.travel import by_value
 from rookery.memory import SharedBlock
 from rookery.worker import entry, launch
@@ -21,9 +23,13 @@ from rookery.worker.loop import Bells
 from rookery.worker.protocol import STACK_SIGNAL, Assignment, WorkerSpec
 
 _TERMINATE_GRACE_S = 1.0
+_END_WAIT_S = 10.0  # for a process that is about to end: a busy machine takes its time
 _UNKNOWN_EXIT_CODE = 255
-_STACK_WAIT_S = 1.0  # for the first words; a process that is stopped or gone never answers
-_STACK_PAUSE_S = 0.05  # without a word: it has said all
+_STACK_WAIT_S = 10.0  # for the first words; a process that takes the signal itself never answers
+_STACK_GAP_S = 5.0  # between words: on a busy machine they may come one by one
+_STACK_PAUSE_S = 0.05  # after what looks like the end: it has said all
+# How the stack of the main thread ends, which comes last; long ones are cut short by three dots.
+_LAST_WORDS = (b" in <module>\n", b" in _run_module_as_main\n", b"\n  ...\n")
 _CHUNK_BYTES = 65536
 
 
@@ -120,7 +126,7 @@ class WorkerProcess:
     def end_in_words(self) -> str:
         """How the process has ended; it may still be about to."""
         if not self._end:
-            self._process.join(_TERMINATE_GRACE_S)
+            self._process.join(_END_WAIT_S)
             out_of_memory = (oom_kills() or 0) > (self._oom_kills_before or 0)
             self._end = exit_in_words(self._process.exitcode, out_of_memory)
         return self._end
@@ -136,11 +142,10 @@ class WorkerProcess:
             os.kill(self.pid, STACK_SIGNAL)
         except ProcessLookupError:
             return "(the process has ended)"
-        text, patience_s = b"", _STACK_WAIT_S
-        while connection.wait([self._stacks], patience_s):
-            text += os.read(self._stacks.fileno(), _CHUNK_BYTES)
-            patience_s = _STACK_PAUSE_S
-        return _main_thread_first(text.decode(errors="replace")) or "(the process did not answer)"
+        if _is_stopped(self.pid):
+            return "(the process is stopped)"
+        text = _read_stacks(self._stacks)
+        return _main_thread_first(text) or "(the process did not answer)"
 
     def kill(self) -> None:
         """End the process, and those its envs have started, at once; twice is fine."""
@@ -196,6 +201,26 @@ def _stack_pipe(is_wanted: bool) -> tuple[Connection | None, Connection | None]:
     if not is_wanted or STACK_SIGNAL is None:
         return None, None
     return connection.Pipe(duplex=False)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process waits to be continued, and handles no signal until then."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return False
+
+
+def _read_stacks(pipe: Connection) -> str:
+    """What faulthandler writes until it has said all, or says no more."""
+    text, patience_s = b"", _STACK_WAIT_S
+    while connection.wait([pipe], patience_s):
+        chunk = os.read(pipe.fileno(), _CHUNK_BYTES)
+        if not chunk:  # nobody is left who could write
+            break
+        text += chunk
+        patience_s = _STACK_PAUSE_S if text.endswith(_LAST_WORDS) else _STACK_GAP_S
+    return text.decode(errors="replace")
 
 
 def _main_thread_first(text: str) -> str:
