@@ -282,7 +282,8 @@ class Driver(Comparison):
 
     def late_step(self, actions: Sequence[int], interrupt_at: int | None = None) -> None:
         """A step while a worker is stopped: it is late, or interrupted, and then comes whole."""
-        if self.venv._results.reader.wanted is not None:  # step_async waits until all have seen it
+        self._compare_steps()  # a worker that still starts would be waited for by step_async
+        if self.venv._results.reader.wanted is not None:  # so would be all, to see larger arrays
             self.step(actions)
             return
         self.note(f"step_async({actions}), step_wait(timeout=0.05) while a worker is stopped")
@@ -620,18 +621,12 @@ class Driver(Comparison):
         Returns:
             What the call has made of the envs, if it did anything to them.
         """
-        zeros, before = [0] * NUM_ENVS, worlds[0]
+        before = worlds[0]
         try:
             if then == "close":
                 self.close()
             elif then == "masked reset":
-                ids = sorted({0, *self.model.failed})
-                self._masked_reset(ids, pids)
-                later = [world.copy() for world in worlds]
-                for world in later:
-                    for i in ids:
-                        world.reset_env(i)
-                return later
+                return self._masked_reset(worlds, pids)
             elif then == "wait":
                 came = self._do(lambda: self.venv.step_wait(timeout=PATIENCE_S))
                 if not self._replaced_since(pids):
@@ -640,27 +635,35 @@ class Driver(Comparison):
                 came = self._do(lambda: self.venv.call("steps_ever"))
                 self._one_of([before.call("steps_ever"), self.model.call("steps_ever")], came)
             elif then == "step" and not self._needs_reset(before):
-                came = self._do(lambda: self.venv.step(np.array(zeros)))
-                if self._replaced_since(pids):
-                    return []
-                worlds = [m.copy() for m in (before, self.model) if not self._needs_reset(m)]
-                self._one_of(
-                    [m.batch([m.step_env(i, 0) for i in range(NUM_ENVS)]) for m in worlds], came
-                )
-                return worlds
+                return self._step_anew(before, pids)
         except rookery.UsageError:
             self.note("... which is refused")  # nothing is under way, or a reset is asked for
         except rookery.WorkerDied as error:
             self._require_torn(error)
         return []
 
-    def _masked_reset(self, ids: Sequence[int], pids: Sequence[int]) -> None:
-        """Reset some envs: the others show where they are."""
+    def _step_anew(self, before: FaultModel, pids: Sequence[int]) -> list[FaultModel]:
+        """Step, where the step before may have been made or not; what has become of the envs."""
+        came = self._do(lambda: self.venv.step(np.zeros(NUM_ENVS, int)))
+        if self._replaced_since(pids):
+            return []
+        worlds = [m.copy() for m in (before, self.model) if not self._needs_reset(m)]
+        self._one_of([m.batch([m.step_env(i, 0) for i in range(NUM_ENVS)]) for m in worlds], came)
+        return worlds
+
+    def _masked_reset(self, worlds: Sequence[FaultModel], pids: Sequence[int]) -> list[FaultModel]:
+        """Reset some envs: the others show where they are; what has become of all."""
+        ids = sorted({0, *self.model.failed})
         mask = np.isin(np.arange(NUM_ENVS), ids)
         obs, _ = self._do(lambda: self.venv.reset(options={"reset_mask": mask}))
         ever = self._do(lambda: self.venv.call("steps_ever"))
         if not self._replaced_since(pids):
             self.compare(list(ever), obs[:, 0].astype(int).tolist(), "steps_ever in obs")
+        later = [world.copy() for world in worlds]
+        for world in later:
+            for i in ids:
+                world.reset_env(i)
+        return later
 
     def _require_torn(self, error: rookery.WorkerDied) -> None:
         if "cut short by an interruption" not in str(error):
