@@ -390,6 +390,7 @@ def test_the_end_of_a_forked_child_harms_nothing(name: str) -> None:
         import os, sys
         import numpy as np
         import rookery
+        from rookery.testing import Scripted
         venv = rookery.make_vec([Scripted] * 3, **{CARRIERS[name].options!r})
         venv.reset(seed=0)
         child = os.fork()
