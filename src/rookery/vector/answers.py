@@ -118,9 +118,9 @@ class Answers:
                 can still be waited for.
         """
         deadline = None if timeout is None else time.perf_counter() + timeout
-        if self._arrivals is not None:
-            self._arrivals.forget_rings()
         while True:
+            if self._arrivals is not None:
+                self._arrivals.forget_rings()  # what they tell is about to be looked at
             try:
                 self._poll(deadline)
                 ready = self._ready_ids(deadline)

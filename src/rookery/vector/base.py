@@ -330,13 +330,15 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if type(order.seeds) is int:
                 return order
             return order._replace(seeds=order.seeds[first:last])
-        inside = (order.env_ids >= first) & (order.env_ids < last)
-        if not inside.any():
+        kind, buffer, numbers, ids, seeds = order
+        inside = ((ids >= first) & (ids < last)).nonzero()[0]
+        if not len(inside):
             return None
-        ids = order.env_ids[inside]
-        seeds = order.seeds if type(order.seeds) is int else order.seeds[ids]
-        numbers = order.numbers if type(order.numbers) is int else order.numbers[inside]
-        return order._replace(env_ids=ids, seeds=seeds, numbers=numbers)
+        if type(seeds) is not int:
+            seeds = seeds[ids[inside]]
+        if type(numbers) is not int:
+            numbers = numbers[inside]
+        return Order(kind, buffer, numbers, ids[inside], seeds)
 
     def _write_actions(self, actions: Any, env_ids: Any) -> None:
         try:

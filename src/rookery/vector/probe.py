@@ -41,9 +41,9 @@ if sys.platform != "win32":
 
 # How long the parts may take; a step that takes longer is still made, once.
 _IN_WORKER_S, _SERIALLY_S, _REPLAY_S = 0.08, 0.05, 0.015
-_MOST_STEPS = 2000
+_MOST_STEPS = 1000
 _WARM_UP_STEPS = 5
-_REPLAY_STEPS, MANY = 400, 9
+_REPLAY_STEPS, MANY = 200, 9
 _REREADINGS = 9
 _MOST_COPIED_BYTES = 2**25  # enough to see what copying a large batch costs
 _LARGE_BATCH_BYTES = 2**20  # smaller ones are copied as fast as the one row that is measured

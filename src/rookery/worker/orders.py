@@ -128,7 +128,7 @@ class Orders:
 
     def ready(self) -> Ids:
         """Ids of the envs whose answer has come and was not handed out."""
-        return np.flatnonzero((self.asked == self.answered) & (self.asked != self.received))
+        return ((self.asked == self.answered) & (self.asked != self.received)).nonzero()[0]
 
     def part(self, env_ids: range, index: int | None) -> OrderPart:
         """The words of some consecutive envs and, unless ``index`` is None, of their worker."""
@@ -205,7 +205,10 @@ class OrderPart:
         self._kinds, self._buffers = self.kind.data, self.buffer.data
         self._kind_of_all = self._buffer_of_all = -1  # as this side has written them last
         self._status_of_all = -1  # likewise
-        self._first_asked, self._first_answered = self.asked.data, self.answered.data
+        self._asked, self._answered = self.asked.data, self.answered.data
+        self._groups: list[Group] = []  # that wait, and were seen at the last look
+        columns: Any = (self.status, self.answered_at, self.answered)
+        self._columns = [column.data for column in columns], columns
 
     # ---------------------------------------------------------------- the caller's side
 
@@ -272,25 +275,40 @@ class OrderPart:
 
     def next_group(self) -> Group | None:
         """The envs that were asked first, of those that have not answered; None if all have."""
-        number = self._first_asked[0]
-        if number != self._first_answered[0]:
+        number = self._asked[0]
+        if number != self._answered[0]:
             if self.fence is not None:
                 self.fence()
             kind = self._kinds[0]
             if kind & TOGETHER:  # the usual case; the other envs' numbers may be on their way
                 return _new(Group, (number, kind & _KINDS, kind & SINGLY, self._buffers[0], None))
+        while self._groups:
+            group = self._groups.pop()
+            place = group.env_ids[0] - self.env_ids.start  # type: ignore[index]
+            if self._asked[place] == group.number != self._answered[place]:
+                return group  # else an interruption has come between, and a reset after it
+        self._groups = self._waiting_groups()
+        return self._groups.pop() if self._groups else None
+
+    def _waiting_groups(self) -> list[Group]:
+        """All groups that wait, those that were asked first last."""
         numbers = self.asked.copy()
-        waits = numbers > self.answered  # an order to all may still be on its way to the last envs
-        if not waits.any():
-            return None
+        # An order to all may still be on its way to the last envs: their numbers are no news.
+        places = (numbers > self.answered).nonzero()[0].tolist()
+        if not places:
+            return []
         if self.fence is not None:
             self.fence()
-        number = int(numbers[waits].min())
-        places = np.flatnonzero(waits & (numbers == number)).tolist()
-        start = self.env_ids.start
-        kind, buffer = self._kinds[places[0]], self._buffers[places[0]]
-        env_ids = [start + i for i in places]
-        return Group(number, kind & _KINDS, kind & SINGLY, buffer, env_ids)
+        start, by_number = self.env_ids.start, dict[int, list[int]]()
+        for place, number in zip(places, numbers[places].tolist(), strict=True):
+            by_number.setdefault(number, []).append(start + place)
+        groups = []
+        for number in sorted(by_number, reverse=True):
+            env_ids = by_number[number]
+            place = env_ids[0] - start
+            kind, buffer = self._kinds[place], self._buffers[place]
+            groups.append(Group(number, kind & _KINDS, kind & SINGLY, buffer, env_ids))
+        return groups
 
     def seeds(self, group: Group) -> list[int]:
         """The seed words of a group's envs."""
@@ -310,10 +328,13 @@ class OrderPart:
                 self.fence()
             self.answered.fill(group.number)
             return
-        places = [i - self.env_ids.start for i in group.env_ids]
+        places: Any = [i - self.env_ids.start for i in group.env_ids]
+        # One element is written in 30 ns through a memoryview; a list of places costs 2 us.
+        status_of, answered_at, answered = self._columns[len(places) > 1]
+        places = places if len(places) > 1 else places[0]
         self._status_of_all = -1
-        self.status[places] = status
-        self.answered_at[places] = time.perf_counter()
+        status_of[places] = status
+        answered_at[places] = time.perf_counter()
         if self.fence is not None:
             self.fence()
-        self.answered[places] = group.number
+        answered[places] = group.number
