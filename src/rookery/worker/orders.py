@@ -128,7 +128,9 @@ class Orders:
 
     def ready(self) -> Ids:
         """Ids of the envs whose answer has come and was not handed out."""
-        return ((self.asked == self.answered) & (self.asked != self.received)).nonzero()[0]
+        is_ready = (self.asked == self.answered) & (self.asked != self.received)
+        ready: Ids = is_ready.nonzero()[0]  # np.flatnonzero takes three times as long
+        return ready
 
     def part(self, env_ids: range, index: int | None) -> OrderPart:
         """The words of some consecutive envs and, unless ``index`` is None, of their worker."""
