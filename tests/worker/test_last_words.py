@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import queue
 from multiprocessing import Pipe
 from typing import Any
 
 import pytest
 
 from rookery.errors import WorkerDied
-from rookery.worker.channel import PipeChannel, QueueChannel
+from rookery.worker.channel import MessageQueue, PipeChannel, QueueChannel
 
 
 def channel_of_a_thread_that_ends(*last_words: tuple[int, Any]) -> QueueChannel:
-    incoming: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+    incoming = MessageQueue()
 
     def check() -> None:
         for message in last_words:
             incoming.put(message)
         raise WorkerDied("ended")
 
-    return QueueChannel(queue.SimpleQueue(), incoming, check)
+    return QueueChannel(MessageQueue(), incoming, check)
 
 
 def test_words_said_between_the_wait_and_the_look_are_heard() -> None:
@@ -59,3 +58,18 @@ def test_an_end_without_words_through_a_pipe_is_an_end() -> None:
     ours, theirs = Pipe()
     with ours, theirs, pytest.raises(WorkerDied):
         PipeChannel(ours, check).receive()
+
+
+def test_an_interruption_before_a_message_was_made_use_of_loses_none() -> None:
+    class Interrupted(dict[int, Any]):
+        def __setitem__(self, number: int, payload: Any) -> None:
+            raise KeyboardInterrupt
+
+    incoming = MessageQueue()
+    channel = QueueChannel(MessageQueue(), incoming)
+    incoming.put((3, "why"))
+    with pytest.raises(KeyboardInterrupt):
+        channel.receive_into(Interrupted())
+    heard: dict[int, Any] = {}
+    channel.receive_into(heard)
+    assert heard == {3: "why"} and not channel.has_message()

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import pickle
-import queue
 import struct
 import sys
+import time
+from collections import deque
 from collections.abc import Callable
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -22,6 +23,7 @@ from rookery.env.travel import pickled, pickled_for_workers
 from rookery.errors import RookeryError, WorkerDied
 from rookery.memory import SharedBlock
 from rookery.worker.failure import Failure
+from rookery.worker.threadbell import ThreadBell
 
 _LOOK_S = 0.1
 _HEADER = struct.Struct("<qq")  # the number and how many bytes follow
@@ -247,6 +249,35 @@ class PipeChannel:
             self._check()  # type: ignore[misc]
 
 
+class MessageQueue:
+    """Messages for another thread. One is dropped only after it was made use of."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[int, Any]] = deque()
+        self._bell = ThreadBell()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: tuple[int, Any]) -> None:
+        """Add one."""
+        self._messages.append(message)
+        self._bell.ring()
+
+    def first(self) -> tuple[int, Any]:
+        """The one that has waited longest; it stays."""
+        return self._messages[0]
+
+    def drop_first(self) -> None:
+        """Drop that one."""
+        self._messages.popleft()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there may be one, but no longer than this."""
+        if not self._messages:
+            self._bell.wait(lambda: True, time.perf_counter() + seconds)
+
+
 class QueueChannel:
     """A channel between two threads; contents are handed over as they are.
 
@@ -258,8 +289,8 @@ class QueueChannel:
 
     def __init__(
         self,
-        outgoing: queue.SimpleQueue[tuple[int, Any]],
-        incoming: queue.SimpleQueue[tuple[int, Any]],
+        outgoing: MessageQueue,
+        incoming: MessageQueue,
         check: Callable[[], None] | None = None,
     ) -> None:
         self._outgoing, self._incoming, self._check = outgoing, incoming, check
@@ -277,19 +308,27 @@ class QueueChannel:
         self._outgoing.put((number, payload))
 
     def receive_into(self, messages: dict[int, Any]) -> None:
-        messages.update([self.receive()])
+        self._wait()
+        number, payload = self._incoming.first()
+        messages[number] = payload  # twice does no harm
+        self._incoming.drop_first()
 
     is_torn = False
 
     def has_message(self) -> bool:
         self._look()
-        return not self._incoming.empty()
+        return len(self._incoming) > 0
 
     def receive(self) -> tuple[int, Any]:
-        while True:
-            try:
-                return self._incoming.get(timeout=None if self._check is None else _LOOK_S)
-            except queue.Empty:
+        self._wait()
+        message = self._incoming.first()
+        self._incoming.drop_first()
+        return message
+
+    def _wait(self) -> None:
+        while not self._incoming:
+            self._incoming.wait(_LOOK_S)
+            if not self._incoming:
                 self._look()
 
     def _look(self) -> None:
@@ -298,7 +337,7 @@ class QueueChannel:
             if self._check is not None:
                 self._check()
         except WorkerDied:
-            if self._incoming.empty():
+            if not self._incoming:
                 raise
 
     def close(self) -> None:

@@ -8,18 +8,16 @@ ever return, it closes its envs and ends without a word.
 from __future__ import annotations
 
 import os
-import queue
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.memory import SharedBlock
-from rookery.worker.channel import ChannelClosedError, QueueChannel
+from rookery.worker.channel import ChannelClosedError, MessageQueue, QueueChannel
 from rookery.worker.loop import Bells, GivenUpError, OrderServer, serve
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import Assignment, BatchMaker
@@ -50,8 +48,7 @@ class WorkerThread:
     ) -> None:
         self.pid = os.getpid()
         self.bells = Bells(ThreadBell(), ThreadBell(), arrivals)
-        to_thread: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        to_caller: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        to_thread, to_caller = MessageQueue(), MessageQueue()
         self.channel = QueueChannel(to_thread, to_caller, check)
         self._theirs = QueueChannel(to_caller, to_thread, self._raise_if_given_up)
         self._is_given_up = False
