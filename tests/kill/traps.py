@@ -216,7 +216,7 @@ class _Words:
     def __setitem__(self, place: Any, value: Any) -> None:
         if self._when == "before":
             self._spring()
-        if self._when == "half" and len(self._words) > 1:
+        if self._when == "half" and len(self._words) > 1 and not isinstance(place, int):
             self._words[0 if isinstance(place, slice) else place[:1]] = value
             self._spring()
         self._words[place] = value
@@ -238,6 +238,8 @@ def word(name: str, when: str) -> Installer:
         def with_trap(part: Any, *args: Any) -> None:
             init(part, *args)
             setattr(part, name, _Words(getattr(part, name), spring, when))
+            columns = part.status, part.answered_at, part.answered
+            part._columns = columns, columns  # in place of views of the same memory
 
         OrderPart.__init__ = with_trap  # type: ignore[method-assign]
 

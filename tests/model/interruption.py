@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,8 @@ def alarm() -> Iterator[None]:
 def interrupted(call: Callable[[], Any], line: int) -> Any:
     """Call, and raise KeyboardInterrupt before the n-th line of the library that it executes.
 
-    Lines of the envs do not count.
+    Lines of the envs do not count, and in what the interpreter calls when it collects garbage it
+    would swallow the exception: there the next line outside is meant.
 
     Raises:
         KeyboardInterrupt: unless the call was over by then.
@@ -52,7 +54,7 @@ def interrupted(call: Callable[[], Any], line: int) -> Any:
         nonlocal left
         if event == "line":
             left -= 1
-            if left == 0:
+            if left <= 0 and not _is_of_garbage(frame):
                 sys.settrace(before)
                 raise KeyboardInterrupt
         return in_function
@@ -67,3 +69,12 @@ def interrupted(call: Callable[[], Any], line: int) -> Any:
         return call()
     finally:
         sys.settrace(before)
+
+
+def _is_of_garbage(frame: FrameType | None) -> bool:
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__del__" or code.co_filename == weakref.__file__:
+            return True
+        frame = frame.f_back
+    return False
