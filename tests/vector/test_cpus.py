@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from rookery.vector.cpus import cgroup_quota, usable_cpus
+from rookery.vector.cpus import CpuUsage, cgroup_quota, usable_cpus
 
 
 def _write(root: Path, name: str, text: str) -> None:
@@ -33,3 +34,24 @@ def test_cgroup_quotas_of_both_versions(
 
 def test_there_is_always_a_cpu() -> None:
     assert usable_cpus() >= 1
+
+
+@pytest.mark.parametrize(
+    ("others_s", "share"), [(0.0, 1.0), (0.02, 1.0), (0.1, 2 / 3), (0.2, 0.4), (0.5, 2 / 11)]
+)
+def test_what_others_use_is_not_left(others_s: float, share: float) -> None:
+    before = CpuUsage(wall_s=5.0, all_s=100.0, ours_s=7.0, cpus=2)
+    after = CpuUsage(wall_s=5.1, all_s=100.08 + others_s, ours_s=7.08, cpus=2)
+    assert after.left_since(before) == pytest.approx(share)
+
+
+def test_many_cpus_leave_a_whole_one() -> None:
+    before = CpuUsage(0.0, 0.0, 0.0, cpus=16)
+    assert CpuUsage(1.0, 3.0, 0.0, cpus=16).left_since(before) == 1.0
+
+
+def test_the_usage_of_now_is_that_of_this_process_and_another() -> None:
+    before = CpuUsage.now(os.getpid())
+    after = CpuUsage.now(os.getpid())
+    assert after.wall_s >= before.wall_s and after.all_s >= before.all_s > 0
+    assert after.ours_s >= before.ours_s > 0 and after.cpus >= 1

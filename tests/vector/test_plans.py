@@ -42,7 +42,8 @@ def _slower(measured: Measurement, factor: float) -> Measurement:
 
 
 def _best(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes = OPEN) -> Plan:
-    return best_plan(make_plans(num_envs, measured, machine, wishes))
+    plans = make_plans(num_envs, measured, machine, wishes)
+    return best_plan(plans, measured.round_trip_s)
 
 
 def test_cheap_steps_stay_here_and_dear_ones_are_shared() -> None:
@@ -150,12 +151,12 @@ def test_no_plan_has_more_processes_than_envs() -> None:
 
 def test_of_two_plans_as_good_the_smaller_one_is_taken() -> None:
     plans = [Plan("process", 8, False, 1.0), Plan("process", 4, False, 1.01)]
-    assert best_plan([*plans, Plan("serial", 0, False, 4.0)]).num_workers == 4
+    assert best_plan([*plans, Plan("serial", 0, False, 4.0)], 0.0).num_workers == 4
 
 
 def test_a_gain_too_small_is_not_worth_a_process() -> None:
     plans = [Plan("process", 1, True, 0.95), Plan("serial", 0, False, 1.0)]
-    assert best_plan(plans).backend == "serial"
+    assert best_plan(plans, 0.0).backend == "serial"
 
 
 def test_threads_compute_one_after_the_other_and_wait_together() -> None:
@@ -163,3 +164,9 @@ def test_threads_compute_one_after_the_other_and_wait_together() -> None:
     assert 5e-3 < waits < 5.5e-3
     computes = thread_plan(8, _measured(5000), TWO).predicted_s
     assert computes > 8 * 5e-3
+
+
+def test_a_gain_of_a_round_trip_is_not_worth_a_process() -> None:
+    plans = [Plan("process", 1, True, 50e-6), Plan("serial", 0, False, 60e-6)]
+    assert best_plan(plans, 10e-6).backend == "serial"
+    assert best_plan(plans, 5e-6).backend == "process"

@@ -81,7 +81,7 @@ def choose(
 def chosen(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes) -> Choice:
     """The choice that follows from a measurement."""
     plans = make_plans(num_envs, measured, machine, wishes)
-    best = best_plan(plans)
+    best = best_plan(plans, measured.round_trip_s)
     reason = _reason(best, plans, measured, machine) + _about_threads(
         num_envs, best, measured, machine
     )

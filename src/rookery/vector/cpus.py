@@ -1,11 +1,17 @@
-"""How many CPUs this process may really use."""
+"""How many CPUs this process may really use, and what others leave of them."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+
+_OTHERS = 0.3  # CPUs: what other processes use is then no matter of rounding
 
 
 def usable_cpus() -> int:
@@ -40,3 +46,43 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+@dataclass(frozen=True)
+class CpuUsage:
+    """Seconds of computing so far, on the CPUs that this process may use.
+
+    Attributes:
+        wall_s: a clock.
+        all_s: of all processes.
+        ours_s: of this process and the worker.
+        cpus: how many CPUs these are.
+    """
+
+    wall_s: float
+    all_s: float
+    ours_s: float
+    cpus: int
+
+    @classmethod
+    def now(cls, worker_pid: int) -> CpuUsage:
+        """Until now."""
+        cpus = psutil.cpu_times(percpu=True)
+        if hasattr(os, "sched_getaffinity"):
+            cpus = [times for i, times in enumerate(cpus) if i in os.sched_getaffinity(0)] or cpus
+        own = [psutil.Process().cpu_times(), psutil.Process(worker_pid).cpu_times()]
+        return cls(
+            time.perf_counter(),
+            sum(times.user + times.system + getattr(times, "nice", 0.0) for times in cpus),
+            sum(times.user + times.system for times in own),
+            len(cpus),
+        )
+
+    def left_since(self, before: CpuUsage) -> float:
+        """The share of a core that the others leave to one process, at most 1."""
+        wall_s = self.wall_s - before.wall_s
+        others_s = self.all_s - before.all_s - (self.ours_s - before.ours_s)
+        others = max(others_s / wall_s, 0.0)
+        if others < _OTHERS:
+            return 1.0
+        return min(self.cpus / (1 + 2 * others), 1.0)  # beside us they got half of what they want

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 MOST_THREADS = 32  # that backend="thread" starts by itself
 _WORTH_IT = 0.9  # of serial's time; a smaller gain is not worth a process
+_SURE = 1.5  # round trips that must be gained: what comes back from one finds its caches cold
 _AS_GOOD = 1.02  # of two plans, this near, the one with fewer processes is better
 _MEMORY_SHARE = 0.5  # of what is available, at most, for worker processes
 _WAITS = 0.5  # of a call; envs that wait longer are worth more workers than there are CPUs
@@ -127,11 +128,11 @@ def make_plans(
     return sorted(plans, key=lambda plan: plan.predicted_s)
 
 
-def best_plan(plans: list[Plan]) -> Plan:
+def best_plan(plans: list[Plan], round_trip_s: float) -> Plan:
     """The one to take: the fastest, unless it gains too little for what it costs."""
     serial = next(plan for plan in plans if plan.backend == "serial")
     fastest = plans[0].predicted_s
-    if fastest > _WORTH_IT * serial.predicted_s:
+    if fastest > min(_WORTH_IT * serial.predicted_s, serial.predicted_s - _SURE * round_trip_s):
         return serial
     as_good = [plan for plan in plans if plan.predicted_s <= _AS_GOOD * fastest]
     return min(as_good, key=lambda plan: plan.num_workers)

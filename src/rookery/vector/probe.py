@@ -30,6 +30,7 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.spaces import Leaf, leaves, rows
 from rookery.errors import RookeryError
 from rookery.vector.base import VectorEnv
+from rookery.vector.cpus import CpuUsage
 from rookery.vector.legal import LegalActions
 from rookery.vector.plans import Measurement
 from rookery.vector.process import ProcessVectorEnv
@@ -165,6 +166,7 @@ def measure(
         faults=_DEADLINES,
     )
     try:
+        cpus_before = CpuUsage.now(venv.pids[0])
         started = time.perf_counter()
         actions = LegalActions(venv)
         is_slow = time.perf_counter() - started > _SERIALLY_S
@@ -175,6 +177,7 @@ def measure(
         report = _ask_worker(venv, partial(report_serially, copy=copy, steps_env=not is_slow))
         if is_slow:
             report = replace(report, before=before, after=after)
+        left_share = CpuUsage.now(venv.pids[0]).left_since(cpus_before)
         memory_bytes = psutil.Process(venv.pids[0]).memory_info().rss
     except BaseException:
         _abandon(venv)
@@ -183,7 +186,7 @@ def measure(
         venv.close()
     row_bytes = _row_bytes(venv.single_observation_space)
     copying_s = time_copying(num_envs, row_bytes) if copy else 0.0
-    return combine(timing, report, copying_s, memory_bytes, actions.are_unknown)
+    return combine(timing, report, copying_s, memory_bytes, actions.are_unknown, left_share)
 
 
 def _abandon(venv: ProcessVectorEnv) -> None:
@@ -209,6 +212,7 @@ def combine(
     copying_s: float,
     memory_bytes: int = 0,
     is_of_resets: bool = False,
+    left_share: float = 1.0,
 ) -> Measurement:
     """What follows from all timings.
 
@@ -218,6 +222,8 @@ def combine(
         copying_s: what copying the row of one env costs at least, in a batch of all.
         memory_bytes: of the worker.
         is_of_resets: whether resets stood for steps.
+        left_share: of a core, what other processes leave, seen over all the time of measuring: in a
+            part of it they may happen to be silent.
     """
     here, own = report.here_one, report.own
     serial_s = _slope("call_s", here, report.here_many)  # all but the env's own step
@@ -241,14 +247,14 @@ def combine(
     ringing_s = max(timing.least_asking_s - here.least_asking_s, 0.0)
     talking_s = max(timing.answered_s - timing.mean_busy_s - here.asking_s - ringing_s, 0.0)
     return Measurement(
-        env_s=env_s + max(serial_s, copying_s),
+        env_s=env_s + max(serial_s, writing_s + copying_s if copying_s else 0.0),
         worker_env_s=env_s + writing_s,
         waiting_s=waiting_s,
         reading_s=max(reading_s, copying_s),
         call_s=max(here.call_s - serial_s, 0.0),
         worker_s=ringing_s + timing.again_s,
         round_trip_s=talking_s + alone_s,
-        core_share=core_share,
+        core_share=min(core_share, left_share),
         memory_bytes=memory_bytes,
         is_of_resets=is_of_resets,
     )
