@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from carriers import VARIANTS, variants
+from copies import Copies
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from trajectories import NUM_ENVS, SOURCES, assert_same, env_fn, run
 
@@ -17,20 +17,6 @@ import rookery
 
 NUM_STEPS = 60  # several episodes
 NUM_STEPS_OF = {"Free": 30}  # its spaces take long to sample from
-
-
-class Copies(gym.Wrapper[Any, Any, Any, Any]):
-    """Returns observations that never change.
-
-    Of an env that draws into one buffer, SyncVectorEnv in the same-step mode returns as the final
-    observation what the reset has drawn over it; rookery returns the final one.
-    """
-
-    def reset(self, **kwargs: Any) -> Any:
-        return deepcopy(super().reset(**kwargs))
-
-    def step(self, action: Any) -> Any:
-        return deepcopy(super().step(action))
 
 
 @functools.cache

@@ -97,7 +97,8 @@ def _row(package: dict[str, Any], case: dict[str, Any], folder: Path) -> Row:
     """Compare one env in a process of its own, and group its outcomes."""
     name, python = package["package"], folder / "bin" / "python"
     site = next(folder.glob("lib/*/site-packages"))
-    environment = {**os.environ, **_HEADLESS, "PYTHONPATH": str(ROOT / "src")}
+    sources = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    environment = {**os.environ, **_HEADLESS, "PYTHONPATH": sources}
     for variable, value in package.get("environment", {}).items():
         environment[variable] = value.replace("{site}", str(site))
     told = json.dumps(case).replace("{site}", str(site))

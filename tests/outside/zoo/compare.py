@@ -16,6 +16,7 @@ from functools import partial, reduce
 from typing import Any
 
 import gymnasium as gym
+from copies import Copies
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import rookery
@@ -35,20 +36,6 @@ CARRIERS: dict[str, dict[str, Any]] = {
 ALONE: dict[str, dict[str, Any]] = {"isolated": {"isolate": True}}
 _MOST_CHARACTERS = 200
 _MOST_TRIES = 5
-
-
-class Copies(gym.Wrapper[Any, Any, Any, Any]):
-    """Returns what never changes; only for SyncVectorEnv.
-
-    Of an env that draws into one buffer, SyncVectorEnv in the same-step mode returns as the final
-    observation what the reset has drawn over it; rookery returns the final one.
-    """
-
-    def reset(self, **kwargs: Any) -> Any:
-        return deepcopy(super().reset(**kwargs))
-
-    def step(self, action: Any) -> Any:
-        return deepcopy(super().step(action))
 
 
 class WithoutInfo(gym.Wrapper[Any, Any, Any, Any]):
