@@ -152,16 +152,21 @@ def test_whoever_fails_all_others_are_stepped_once(name: str, mode: str) -> None
             driver.step(ZEROS)
 
 
+def _end(driver: Driver, env: int, actions: list[int]) -> None:
+    """Take a step that ends an env's episode; nobody is stepped before that env was reset."""
+    driver.step(actions)
+    driver.step(ZEROS)  # refused
+    driver.reset(None, mask=[i == env for i in range(NUM_ENVS)])
+    driver.step(ZEROS)
+
+
 @pytest.mark.parametrize("name", CARRIERS)
 def test_a_step_of_ended_envs_is_refused_and_steps_none(name: str) -> None:
     for env in range(NUM_ENVS):
         with _driver(name, "disabled") as driver:
             actions = [0] * NUM_ENVS
             actions[env] = Fault.END
-            driver.step(actions)
-            driver.step(ZEROS)  # refused
-            driver.reset(None, mask=[i == env for i in range(NUM_ENVS)])
-            driver.step(ZEROS)
+            _end(driver, env, actions)
 
 
 @pytest.mark.parametrize("name", CARRIERS)
@@ -182,10 +187,7 @@ def test_an_episode_that_ended_beside_a_failure_is_not_stepped_on(name: str) -> 
         for env in range(NUM_ENVS):
             actions = [0] * NUM_ENVS
             actions[env], actions[env - 1] = Fault.END, Fault.RAISE
-            driver.step(actions)
-            driver.step(ZEROS)  # refused
-            driver.reset(None, mask=[i == env for i in range(NUM_ENVS)])
-            driver.step(ZEROS)
+            _end(driver, env, actions)
 
 
 @pytest.mark.parametrize("name", WITHOUT_CALLER)
