@@ -126,18 +126,27 @@ class EnvGroup:
         return results
 
     def _refuse_twins(self) -> None:
-        places: dict[int, int] = {}
-        for i, env in enumerate(self.envs):
-            twin = places.setdefault(id(env.unwrapped), i)
-            if twin != i:
-                raise ConfigError(
-                    f"Envs {self.ids[twin]} and {self.ids[i]} ({self._names[i]}) are one and the "
-                    "same object, so each would step the other's. Return a new env at each call, "
-                    "not one made before."
-                )
+        twins = find_twins([id(env.unwrapped) for env in self.envs])
+        if twins is not None:
+            first, second = twins
+            raise ConfigError(
+                f"Envs {self.ids[first]} and {self.ids[second]} ({self._names[second]}) are one "
+                "and the same object, so each would step the other's. Return a new env at each "
+                "call, not one made before."
+            )
 
     def _close_quietly(self) -> None:
         try:
             self.close()
         except EnvFailed:  # why the group cannot be built is what the caller must hear
             return
+
+
+def find_twins(keys: Sequence[int]) -> tuple[int, int] | None:
+    """The places of the first key that was there before, and of that one; None if all differ."""
+    places: dict[int, int] = {}
+    for place, key in enumerate(keys):
+        first = places.setdefault(key, place)
+        if first != place:
+            return first, place
+    return None

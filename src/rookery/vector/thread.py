@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.batch import EnvBatch
+from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
@@ -124,11 +125,9 @@ class ThreadVectorEnv(VectorEnv):
 
 def _refuse_twins(keys: Sequence[int]) -> None:
     """Complain if envs of different threads are one object; a batch looks after its own."""
-    places: dict[int, int] = {}
-    for env_id, key in enumerate(keys):
-        twin = places.setdefault(key, env_id)
-        if twin != env_id:
-            raise ConfigError(
-                f"Envs {twin} and {env_id} are one and the same object, which two threads would "
-                "step at once. Return a new env at each call, not one made before."
-            )
+    twins = find_twins(keys)
+    if twins is not None:
+        raise ConfigError(
+            f"Envs {twins[0]} and {twins[1]} are one and the same object, which two threads would "
+            "step at once. Return a new env at each call, not one made before."
+        )

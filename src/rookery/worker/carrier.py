@@ -220,19 +220,16 @@ class WorkerCarrier:
         Raises:
             NotFinishedError: when the deadline passed amid a message.
         """
-        self._deadline = deadline
-        try:
-            if _IN_MESSAGE in self._part.status.tobytes():
-                self._take_messages()
-            now = time.perf_counter()
-            if now - self._looked > _LOOK_S and not self._is_ended:
-                self._looked = now
-                self._look()
-        except WorkerError as error:
-            self._fail(error, _closed_by(error))
-        finally:
-            self._deadline = None
+        self._survives(self._take_in, deadline)
         self._recovery.finish_closing()
+
+    def _take_in(self) -> None:
+        if _IN_MESSAGE in self._part.status.tobytes():
+            self._take_messages()
+        now = time.perf_counter()
+        if now - self._looked > _LOOK_S and not self._is_ended:
+            self._looked = now
+            self._look()
 
     @property
     def needs_poll(self) -> bool:
@@ -249,9 +246,9 @@ class WorkerCarrier:
             NotFinishedError: when the deadline passed.
         """
         part = self._part
-        if part.asked.tobytes() == part.answered.tobytes():
+        if not part.is_busy():
             self.worker.bells.done.take_ring()  # or rings that nobody has waited for would add up
-        while part.asked.tobytes() != part.answered.tobytes():
+        while part.is_busy():
             try:
                 if not self.worker.bells.done.wait(self._keep_waiting, deadline) and part.is_busy():
                     self._look_after_messages()
@@ -263,7 +260,8 @@ class WorkerCarrier:
             part.fence()
         statuses = part.status.tobytes()
         self.has_told = statuses != self._all_done
-        if self.has_told and _IN_MESSAGE in statuses and not self._has_taken_messages(deadline):
+        has_messages = self.has_told and _IN_MESSAGE in statuses
+        if has_messages and not self._survives(self._take_messages, deadline):
             return self.finish(deadline)  # if the policy has a new worker reset envs
         if self._recovery.closing:
             self._recovery.finish_closing()
@@ -297,11 +295,11 @@ class WorkerCarrier:
         if _IN_MESSAGE in self._part.status.tobytes():
             self._take_messages()
 
-    def _has_taken_messages(self, deadline: float | None) -> bool:
-        """Take messages; False if the worker failed meanwhile."""
+    def _survives(self, read: Callable[[], None], deadline: float | None) -> bool:
+        """Do what reads messages, within a deadline; False if the worker failed meanwhile."""
         self._deadline = deadline
         try:
-            self._take_messages()
+            read()
         except WorkerError as error:
             self._fail(error, _closed_by(error))
             return False
