@@ -21,6 +21,8 @@ from rookery.errors import (
     RookeryError,
     SharedMemoryError,
     SpaceError,
+    StorageError,
+    TrainingDiverged,
     UnknownEnvError,
     UsageError,
     WorkerDied,
@@ -29,14 +31,25 @@ from rookery.errors import (
 )
 
 if TYPE_CHECKING:
+    from rookery import callbacks
     from rookery.collect.double import DoubleBufferedCollector
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
+    from rookery.learn.base import Algorithm
     from rookery.learn.config import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
-    from rookery.training import evaluate, resume, train
+    from rookery.training import (
+        Agent,
+        StopTraining,
+        Trainer,
+        Update,
+        evaluate,
+        load,
+        resume,
+        train,
+    )
     from rookery.vector.base import VectorEnv
     from rookery.vector.make import make_vec
     from rookery.vector.process import ProcessVectorEnv
@@ -62,7 +75,13 @@ _HOMES = {
     "SyncCollector": "rookery.collect.sync",
     "VectorEnv": "rookery.vector.base",
     "WorkerCollector": "rookery.collect.workers",
+    "Agent": "rookery.training",
+    "Algorithm": "rookery.learn.base",
+    "StopTraining": "rookery.training",
+    "Trainer": "rookery.training",
+    "Update": "rookery.training",
     "evaluate": "rookery.training",
+    "load": "rookery.training",
     "make_vec": "rookery.vector.make",
     "resume": "rookery.training",
     "train": "rookery.training",
@@ -70,6 +89,8 @@ _HOMES = {
 
 __all__ = [
     "A2CConfig",
+    "Agent",
+    "Algorithm",
     "ClosedError",
     "ConfigError",
     "DQNConfig",
@@ -92,15 +113,22 @@ __all__ = [
     "SerialVectorEnv",
     "SharedMemoryError",
     "SpaceError",
+    "StopTraining",
+    "StorageError",
     "SyncCollector",
+    "Trainer",
+    "TrainingDiverged",
     "UnknownEnvError",
+    "Update",
     "UsageError",
     "VectorEnv",
     "WorkerCollector",
     "WorkerDied",
     "WorkerError",
     "WorkerTimeout",
+    "callbacks",
     "evaluate",
+    "load",
     "make_vec",
     "resume",
     "seeding",
@@ -109,6 +137,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "callbacks":
+        return importlib.import_module("rookery.callbacks")
     if name not in _HOMES:
         raise AttributeError(f"module 'rookery' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

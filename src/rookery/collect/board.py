@@ -59,6 +59,7 @@ class RolloutShape:
         columns |= {name: Column((k, t, b), np.dtype(np.bool_)) for name in _FLAGS}
         columns["last_value"] = Column((k, b), np.dtype(np.float32))
         columns["policy_version"] = Column((k, b), np.dtype(np.int64))
+        columns["after_reset"] = Column((k, b), np.dtype(np.bool_))
         columns["stop"] = Column((1,), np.dtype(np.int64))
         return columns
 
@@ -111,6 +112,7 @@ class RolloutBoard:
             final_index=np.zeros((0, 2), np.int64),
             policy_version=v["policy_version"][buffer, envs],
             env_ids=np.arange(self.shape.num_envs)[envs],
+            after_reset=v["after_reset"][buffer, envs],
             **rows,
         )
 

@@ -15,7 +15,8 @@ from rookery.collect.base import Collector
 from rookery.errors import ConfigError
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import assign, copy, stack, take, tree_map
+from rookery.rollout.join import Finals, numbers_of
+from rookery.rollout.tree import assign, copy, take, tree_map
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
 
 # The columns of a rollout that are written step by step.
@@ -38,6 +39,7 @@ class SyncCollector(Collector):
         seed: int | Sequence[int] | None = None,
         copy: bool = True,
         values: bool = True,
+        info_keys: Sequence[str] = (),
         between_steps: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; the envs are reset by the first `collect`.
@@ -49,6 +51,8 @@ class SyncCollector(Collector):
             seed: passed to the first reset.
             copy: False reuses the rollout's arrays, which are then valid until the next `collect`.
             values: False leaves log probabilities and values zero, for learners that read none.
+            info_keys: names of numbers in the infos with which episodes end; a rollout's
+                ``final_info`` has them.
             between_steps: called before every step; what it raises leaves `collect`, and the next
                 one goes on where it was left.
         """
@@ -75,7 +79,9 @@ class SyncCollector(Collector):
         self._storage: Rollout | None = None
         self._ended = np.zeros(venv.num_envs, np.bool_)
         self._faulted: list[tuple[int, npt.NDArray[np.bool_]]] = []
-        self._final: list[tuple[int, int, Tree]] = []
+        self._final: list[tuple[int, int, Tree, dict[str, float]]] = []
+        self._info_keys = tuple(info_keys)
+        self._after_reset = np.zeros(venv.num_envs, np.bool_)
 
     def collect(self) -> Rollout:
         for _ in self.steps():
@@ -100,7 +106,9 @@ class SyncCollector(Collector):
         rollout = self._storage
         assert rollout is not None
         self._mark_valid(rollout)
-        self._add_final_obs(rollout)
+        self._add_finals(rollout)
+        rollout.after_reset[:] = self._after_reset
+        self._after_reset[:] = False
         if self._values:
             add_values(self._policy, rollout)
         rollout.policy_version[:] = self._policy.version
@@ -119,6 +127,7 @@ class SyncCollector(Collector):
         self._policy.begin_episodes(np.ones(self.num_envs, np.bool_))
         self._ended[:] = False
         self._row, self._is_stepping = 0, False
+        self._after_reset[:] = True
 
     def _rows(self) -> Rollout:
         if self._storage is None or self._copy:
@@ -153,7 +162,9 @@ class SyncCollector(Collector):
             if info:
                 self._read(info, t)
             if self._mode is AutoresetMode.DISABLED:
-                obs = self._reset_ended(obs, terminated[t] | truncated[t], t)
+                obs = self._reset_ended(obs, terminated[t] | truncated[t], t, info)
+            elif self._mode is AutoresetMode.NEXT_STEP and self._info_keys:
+                self._note_infos(info, terminated[t] | truncated[t], t)
             if self._policy.is_recurrent:
                 self._policy.begin_episodes(terminated[t] | truncated[t])
             self._obs, self._row, self._is_stepping = obs, t + 1, False
@@ -168,18 +179,36 @@ class SyncCollector(Collector):
     def _read(self, info: dict[str, Any], t: int) -> None:
         """Note the final observations (same_step) and the faults that step ``t`` reports."""
         if "final_obs" in info:
-            for b in np.flatnonzero(info["_final_obs"]):
-                self._final.append((t, int(b), copy(_of_env(info["final_obs"], b, self._obs))))
+            told = info.get("final_info", {})
+            for b in np.flatnonzero(info["_final_obs"]).tolist():
+                obs = copy(_of_env(info["final_obs"], b, self._obs))
+                self._final.append((t, b, obs, self._numbers(told, b)))
         if "fault" in info:
             self._faulted.append((t, np.array(info["_fault"], np.bool_)))
 
-    def _reset_ended(self, obs: Tree, ended: npt.NDArray[np.bool_], t: int) -> Tree:
+    def _reset_ended(
+        self, obs: Tree, ended: npt.NDArray[np.bool_], t: int, info: dict[str, Any]
+    ) -> Tree:
         """Reset the envs whose episode ended, where nobody else does (mode disabled)."""
         if not ended.any():
             return obs
-        for b in np.flatnonzero(ended):
-            self._final.append((t, int(b), copy(take(obs, b))))
+        for b in np.flatnonzero(ended).tolist():
+            self._final.append((t, b, copy(take(obs, b)), self._numbers(info, b)))
         return self._venv.reset(options={"reset_mask": ended})[0]
+
+    def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
+        """Note with which infos episodes ended whose last observation comes later (next_step)."""
+        for b in np.flatnonzero(ended).tolist():
+            self._final.append((t, b, None, self._numbers(info, b)))
+
+    def _numbers(self, info: dict[str, Any], b: int) -> dict[str, float]:
+        """What env b's part of a vector info holds under the names that were asked for."""
+        own = {
+            key: info[key][b]
+            for key in self._info_keys
+            if key in info and bool(info.get(f"_{key}", np.ones(b + 1, np.bool_))[b])
+        }
+        return numbers_of(own, self._info_keys)
 
     def _mark_valid(self, rollout: Rollout) -> None:
         rollout.valid[:] = True
@@ -191,15 +220,17 @@ class SyncCollector(Collector):
         for t, mask in self._faulted:
             rollout.valid[t] &= ~mask
 
-    def _add_final_obs(self, rollout: Rollout) -> None:
+    def _add_finals(self, rollout: Rollout) -> None:
         rollout.last_obs = copy(self._obs)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            rollout.final_index = np.argwhere(rollout.done)
-            rollout.final_obs = _following(rollout, rollout.final_index)
-        else:
-            places = [(t, b) for t, b, _ in self._final]
-            rollout.final_index = np.array(places, np.int64).reshape(-1, 2)
-            rollout.final_obs = stack([obs for _, _, obs in self._final], self._obs)
+        if self._mode is not AutoresetMode.NEXT_STEP:
+            Finals.of(self._final, self._obs).put_into(rollout)
+            return
+        index = np.argwhere(rollout.done)
+        noted = {(t, b): numbers for t, b, _, numbers in self._final}
+        none = numbers_of({}, self._info_keys)  # of the row that only resets an env
+        told = [noted.get((t, b), none) for t, b in index.tolist()]
+        info = {key: np.array([each[key] for each in told]) for key in self._info_keys}
+        Finals(index, _following(rollout, index), info).put_into(rollout)
 
     def state_dict(self) -> dict[str, Any] | None:
         """Where it stands, amid a rollout too, as plain data. It goes with the envs' own states.
@@ -220,7 +251,11 @@ class SyncCollector(Collector):
             "memory": _copied(self._policy.memory),
             "first_memory": _copied(rollout.memory) if rollout else None,
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
-            "final": [[t, b, copy(obs)] for t, b, obs in self._final],
+            "final": [
+                [t, b, None if obs is None else copy(obs), numbers]
+                for t, b, obs, numbers in self._final
+            ],
+            "after_reset": self._after_reset.copy(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -230,6 +265,7 @@ class SyncCollector(Collector):
         self._ended = np.array(state["ended"], np.bool_)
         self._row = int(state["row"])
         self._policy.memory = _copied(state["memory"])
+        self._after_reset = np.array(state["after_reset"], np.bool_)
         if self._row == 0:
             return
         self._storage = rollout = self._rows()
@@ -238,7 +274,10 @@ class SyncCollector(Collector):
             whole = getattr(rollout, name)
             assign(whole, slice(0, self._row), _as_tree(state["rows"][name], whole))
         self._faulted = [(int(t), np.array(mask, np.bool_)) for t, mask in state["faulted"]]
-        self._final = [(int(t), int(b), _as_tree(obs, like)) for t, b, obs in state["final"]]
+        self._final = [
+            (int(t), int(b), None if obs is None else _as_tree(obs, like), dict(numbers))
+            for t, b, obs, numbers in state["final"]
+        ]
 
 
 def _copied(memory: Any) -> npt.NDArray[np.float32] | None:

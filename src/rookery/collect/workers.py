@@ -65,6 +65,7 @@ class WorkerCollector(Collector):
         *,
         seed: int | Sequence[int | None] | None = None,
         max_policy_lag: int = 4,
+        info_keys: Sequence[str] = (),
         between_waits: Callable[[], None] = lambda: None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[..., Any]] = (),
@@ -85,6 +86,8 @@ class WorkerCollector(Collector):
             seed: of the first reset, as `VectorEnv.reset` takes it.
             max_policy_lag: in async mode, the most versions that a rollout may be behind the
                 policy's when it is returned, if the version grows by one between two calls.
+            info_keys: names of numbers in the infos with which episodes end; a rollout's
+                ``final_info`` has them.
             between_waits: called when `collect` begins, and ten times a second while it waits for
                 workers; what it raises leaves `collect` and closes the collector. So does a signal
                 handler that raises, but it may strike amid a message to a worker, and then workers
@@ -117,7 +120,7 @@ class WorkerCollector(Collector):
             _check_policy(self.policy)
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
-            self._crew = Crew(venv, self.policy, shape, between_waits)
+            self._crew = Crew(venv, self.policy, shape, between_waits, tuple(info_keys))
         except BaseException:
             venv.close(terminate=True)
             raise
@@ -198,12 +201,12 @@ class WorkerCollector(Collector):
                 command="collect",
             )
         finals = [
-            (worker.env_ids.start, *report.finals)
+            (worker.env_ids.start, report.finals)
             for worker, report in zip(self._crew.workers, reports, strict=True)
             if report.finals is not None
         ]
         if finals:
-            rollout.final_index, rollout.final_obs = merge_finals(finals)
+            merge_finals(finals).put_into(rollout)
         return rollout
 
 

@@ -82,7 +82,3 @@ class A2C(Learner):
         self._optimizer.load_state_dict(state["optimizer"])
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
-
-    def abandon_episodes(self) -> None:
-        if self._rewards:
-            self._rewards.abandon_episodes()

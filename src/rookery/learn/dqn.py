@@ -43,6 +43,7 @@ class DQN(Learner):
 
     reads_values = False
     keeps_replay = True
+    collectors = ("caller",)
     log_steps = 1000
 
     @staticmethod
@@ -158,9 +159,6 @@ class DQN(Learner):
         self._rng.bit_generator.state = state["rng"]
         self._gradient_steps = int(state["gradient_steps"])
         self.policy.epsilon = float(state["epsilon"])
-
-    def abandon_episodes(self) -> None:
-        self._replay.abandon_episodes()
 
     def replay_state(self) -> dict[str, Any] | None:
         return self._replay.state_dict() if self.config.save_replay else None

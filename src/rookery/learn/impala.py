@@ -55,6 +55,7 @@ class Impala(Learner):
         config: the settings.
     """
 
+    collectors = ("async", "workers", "caller")
     log_steps = 1000
 
     make_policy = staticmethod(actor_critic_policy)

@@ -155,10 +155,6 @@ class PPO(Learner):
         self._rng.bit_generator.state = state["rng"]
         self.num_updates = int(state["num_updates"])
 
-    def abandon_episodes(self) -> None:
-        if self._rewards:
-            self._rewards.abandon_episodes()
-
 
 def _network(model: ActorCriticModel, config: PPOConfig) -> Any:
     """Build the learner's view of ``model``; recurrent ones need torch."""

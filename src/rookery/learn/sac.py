@@ -36,6 +36,7 @@ class SAC(Learner):
 
     reads_values = False
     keeps_replay = True
+    collectors = ("caller",)
     log_steps = 1000
 
     @staticmethod
@@ -177,9 +178,6 @@ class SAC(Learner):
         self._budget.load_state_dict(state["budget"])
         self._rng.bit_generator.state = state["rng"]
         self._gradient_steps = int(state["gradient_steps"])
-
-    def abandon_episodes(self) -> None:
-        self._replay.abandon_episodes()
 
     def replay_state(self) -> dict[str, Any] | None:
         return self._replay.state_dict() if self.config.save_replay else None

@@ -94,7 +94,7 @@ class RewardScaler:
         """
         returns = np.empty_like(rollout.reward)
         decay = np.where(rollout.done, 0.0, self._gamma).astype(np.float32)
-        carried = self._return
+        carried = np.where(rollout.after_reset, np.float32(0), self._return)
         for t, reward in enumerate(rollout.reward):
             returns[t] = carried + reward
             carried = returns[t] * decay[t]
@@ -104,10 +104,6 @@ class RewardScaler:
         return np.asarray(
             np.clip(rollout.reward * np.float32(scale), -self._limit, self._limit), np.float32
         )
-
-    def abandon_episodes(self) -> None:
-        """Begin all returns anew: the envs were reset from outside."""
-        self._return = np.zeros_like(self._return)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on from here, as plain data."""

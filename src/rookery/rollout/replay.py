@@ -90,6 +90,7 @@ class Replay:
         num_steps = rollout.num_steps
         if not self._rows:
             self._allocate(rollout)
+        self._end_episodes(rollout.after_reset)
         places = (self._head + np.arange(num_steps + 1)) % self._num_places
         for name in _COLUMNS:
             assign(self._rows[name], places[:-1], getattr(rollout, name))
@@ -104,15 +105,17 @@ class Replay:
             index = places[:, None] * self._num_envs + np.arange(self._num_envs)
             self._priorities.admit(index.ravel(), self._rows["valid"][places].ravel())
 
-    def abandon_episodes(self) -> None:
-        """Note that all envs were reset from outside: the newest rows were their episodes' last."""
+    def _end_episodes(self, after_reset: npt.NDArray[np.bool_]) -> None:
+        """Note that envs were reset from outside: the newest rows were their episodes' last."""
         if not self._num_rows:
             return
         newest = (self._head - 1) % self._num_places
-        going_on = ~self._done(newest)
+        going_on = after_reset & ~self._done(newest)
         self._rows["truncated"][newest, going_on] = True
         final = take(self._rows["obs"], self._head)
         kept = {int(b): copy(take(final, b)) for b in np.flatnonzero(going_on)}
+        if not kept:
+            return
         self._final_obs.setdefault(newest, {}).update(kept)
 
     def _allocate(self, rollout: Rollout) -> None:

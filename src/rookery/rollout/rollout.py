@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,16 @@ class Rollout:
         last_value: float32 ``[B]``, the value of ``last_obs``.
         final_obs: ``[K, *obs]``, the true last observations of the K episodes that ended.
         final_index: int64 ``[K, 2]``, the ``(t, b)`` of each of them, in order of t.
+        final_info: by name, float64 ``[K]``: numbers out of the infos with which the K episodes
+            ended, NaN where an info held none; only those that the collector was asked for.
         final_value: float32 ``[T, B]``, the value of the true final observation where an
             episode was truncated; elsewhere, and where the policy is recurrent, zero.
         policy_version: int64 ``[B]``, the version of the weights that acted.
         memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
             where the policy remembers nothing.
         env_ids: int64 ``[B]``, which env each column is of.
+        after_reset: bool ``[B]``, whether the env was reset from outside before the first row, so
+            that this does not go on with the episode of the rollout before, which has no end.
     """
 
     obs: Tree
@@ -55,7 +59,9 @@ class Rollout:
     final_value: npt.NDArray[np.float32]
     policy_version: npt.NDArray[np.int64]
     env_ids: npt.NDArray[np.int64]
+    after_reset: npt.NDArray[np.bool_]
     memory: npt.NDArray[np.float32] | None = None
+    final_info: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
     def allocate(cls, num_steps: int, obs: Tree, action: npt.NDArray[Any]) -> Rollout:
@@ -84,6 +90,7 @@ class Rollout:
             final_value=np.zeros(shape, np.float32),
             policy_version=np.zeros(num_envs, np.int64),
             env_ids=np.arange(num_envs),
+            after_reset=np.zeros(num_envs, np.bool_),
         )
 
     @property

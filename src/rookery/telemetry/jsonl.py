@@ -17,6 +17,7 @@ class JSONLSink(Sink):
         """Open ``path`` for appending; lines after ``resume_step`` are dropped, they come again."""
         if resume_step is not None and path.exists():
             _drop_after(path, resume_step)
+        self.path = path
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -23,26 +23,54 @@ class Terminated(SystemExit):
         return self.message
 
 
-class InterruptShield:
-    """Notes the first Ctrl-C or SIGTERM; `check` raises it where the run can go on from later.
+class Interrupts:
+    """Ctrl-C and SIGTERM as exceptions, raised where the run can go on from later.
 
-    A second one is raised at once, wherever the run is, except inside `hold`. Outside the main
-    thread, where Python delivers no signals, the shield does nothing.
+    Entered, it takes the two signals over; entering it again within is fine. Outside `deferred` a
+    signal is raised at once: `KeyboardInterrupt` or `Terminated`. Within, the first one waits for
+    `check`, or for the end; a second one is raised at once, except inside `held`. Outside the main
+    thread, where Python delivers no signals, all this does nothing.
     """
 
     def __init__(self) -> None:
-        self._holding = False
+        self._entered = 0
+        self._is_deferring = self._is_holding = False
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> InterruptShield:
-        if threading.current_thread() is threading.main_thread():
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread() and not self._entered:
             self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        self._entered += 1
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self._entered -= 1
+        if self._entered:
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before = {}
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let signals wait until `check` is called, or the block ends."""
+        with self:
+            self._is_deferring = True
+            try:
+                yield
+            finally:
+                self._is_deferring = False
+            self.check()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let the block finish, whatever comes: half of an update must not be saved."""
+        self._is_holding = True
+        try:
+            yield
+        finally:
+            self._is_holding = False
 
     def check(self) -> None:
         """Raise what came in since.
@@ -54,15 +82,6 @@ class InterruptShield:
         if self._pending is not None:
             self._raise()
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Let the block finish, whatever comes: half of an update must not be saved."""
-        self._holding = True
-        try:
-            yield
-        finally:
-            self._holding = False
-
     def _raise(self) -> None:
         number, self._pending = self._pending, None
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
@@ -70,5 +89,5 @@ class InterruptShield:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         again = self._pending is not None
         self._pending = number
-        if again and not self._holding:
+        if not self._is_holding and (again or not self._is_deferring):
             self._raise()

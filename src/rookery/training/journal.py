@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
+from rookery.errors import StorageError
 from rookery.telemetry.sink import Sink
+from rookery.training.run_dir import RunDirectory, cannot_write
+from rookery.training.settings import TrainSettings
 
 
 class Journal:
@@ -39,7 +44,7 @@ class Journal:
 
         Args:
             steps: env steps so far.
-            now: metrics of which the latest values count.
+            now: metrics of which the latest values count, also where a later update has none.
             metrics: metrics of which the mean counts.
             times: seconds, of which the sum counts.
             peaks: metrics of which the largest value counts.
@@ -51,7 +56,8 @@ class Journal:
             self._times[name] = self._times.get(name, 0.0) + value
         for name, value in peaks.items():
             self._peaks[name] = max(self._peaks.get(name, value), value)
-        self._now, self._steps = now, steps
+        self._now.update(now)
+        self._steps = steps
         if steps >= self._written + self._log_steps:
             self.flush()
 
@@ -60,13 +66,62 @@ class Journal:
         if self._steps == self._written:
             return
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        for sink in self._sinks:
-            sink.write(self._steps, {**self._now, **means, **self._peaks, **self._times})
+        row = {**self._now, **means, **self._peaks, **self._times}
         self._written = self._steps
         self._sums, self._counts, self._times, self._peaks = {}, {}, {}, {}
+        self._now = {}
+        for sink in self._sinks:
+            with _told_as_storage_error(sink):
+                sink.write(self._steps, row)
 
     def close(self) -> None:
-        """Write the rest and close the sinks."""
-        self.flush()
-        for sink in self._sinks:
-            sink.close()
+        """Write the rest and close the sinks, all of them.
+
+        Raises:
+            StorageError: the first that one of them has met.
+        """
+        with contextlib.ExitStack() as stack:
+            for sink in reversed(self._sinks):
+                stack.enter_context(_told_as_storage_error(sink))
+                stack.callback(sink.close)
+            self.flush()
+
+
+@contextlib.contextmanager
+def _told_as_storage_error(sink: Sink) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        where = getattr(sink, "path", None) or Path(f"the metrics of {type(sink).__name__}")
+        raise cannot_write(where, error) from None
+
+
+def sinks_of(
+    folder: RunDirectory,
+    settings: TrainSettings,
+    progress: bool,
+    resume_step: int | None,
+    more: Sequence[Sink] = (),
+) -> list[Sink]:
+    """Open the destinations of a run's metrics; their libraries are loaded here, not before.
+
+    Args:
+        folder: of the run.
+        settings: of the run.
+        progress: whether somebody looks on.
+        resume_step: env steps at which a run is gone on with; None begins one.
+        more: the user's own.
+    """
+    from rookery.telemetry.jsonl import JSONLSink
+    from rookery.telemetry.tensorboard import TensorBoardSink
+    from rookery.telemetry.terminal import terminal_sink
+
+    sinks: list[Sink] = [
+        JSONLSink(folder.metrics, resume_step),
+        TensorBoardSink(folder.path, resume_step),
+    ]
+    if progress:
+        sinks.append(terminal_sink(settings.total_steps))
+    return [*sinks, *more]

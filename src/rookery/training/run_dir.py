@@ -1,13 +1,17 @@
-"""The folder of a run: its files, and which folder to take."""
+"""The folder of a run: its files, which folder to take, and that one process at a time has it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from rookery.errors import ConfigError
+from rookery.errors import ConfigError, MissingExtra, StorageError
 
 EVENTS = "events.out.tfevents.*"
 
@@ -16,6 +20,8 @@ class RunDirectory:
     """Paths of one run's files.
 
     Attributes:
+        best: the policy of the best evaluation.
+        checkpoints: folder of checkpoints that are kept by themselves.
         companions: folder of what only resuming reads: replay and envs' states. checkpoint.pt
             names the files that belong to it.
     """
@@ -25,9 +31,12 @@ class RunDirectory:
         self.config = path / "config.json"
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.pt"
+        self.best = path / "best.pt"
         self.curve = path / "curve.png"
         self.videos = path / "videos"
+        self.checkpoints = path / "checkpoints"
         self.companions = path / "resume"
+        self._lock = path / ".lock"
 
     @classmethod
     def plan(cls, path: str | Path | None, name: str, overwrite: bool) -> RunDirectory:
@@ -56,30 +65,119 @@ class RunDirectory:
             raise ConfigError(f"{run.path} holds no run: there is no {run.config.name} in it")
         return run
 
-    def make(self) -> None:
-        """Make the folder, without files of an earlier run."""
-        files = [self.config, self.metrics, self.checkpoint, self.curve]
-        companions, videos = self.companions.glob("*"), self.videos.glob("*.mp4")
-        for file in [*files, *companions, *videos, *self.path.glob(EVENTS)]:
-            file.unlink(missing_ok=True)
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the folder for this process alone; it is made if there is none.
+
+        A folder that was made for it, and into which nothing was written, is taken away again.
+
+        Raises:
+            ConfigError: another process has it, or it cannot be made.
+        """
+        from_here = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
-            self.companions.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with _locked(self._lock):
+                yield
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
             raise ConfigError(f"cannot make the run directory {self.path}: {error}") from error
+        finally:
+            if from_here and {file.name for file in self.path.glob("*")} <= {self._lock.name}:
+                self._lock.unlink(missing_ok=True)
+                for path in from_here:
+                    path.rmdir()
+
+    def clear(self) -> None:
+        """Take away the files of an earlier run."""
+        files = [self.config, self.metrics, self.checkpoint, self.best, self.curve]
+        folders = {self.companions: "*", self.videos: "*.mp4", self.checkpoints: "*.pt"}
+        kept = [file for folder, names in folders.items() for file in folder.glob(names)]
+        for file in [*files, *kept, *self.path.glob(EVENTS)]:
+            file.unlink(missing_ok=True)
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.json."""
-        temporary = self.config.with_name("config.json.tmp")
-        temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.config)
+        with whole_file(self.config) as file:
+            file.write((json.dumps(config, indent=2) + "\n").encode())
 
     def read_config(self) -> dict[str, Any]:
-        """Read config.json."""
+        """Read config.json.
+
+        Raises:
+            ConfigError: it holds no configuration.
+        """
         try:
-            config: dict[str, Any] = json.loads(self.config.read_text(encoding="utf-8"))
-        except ValueError as error:
+            config = json.loads(self.config.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
             raise ConfigError(f"{self.config} is not readable: {error}") from error
+        if not isinstance(config, dict):
+            raise ConfigError(f"{self.config} is not the configuration of a run: it is {config!r}")
         return config
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the name ``path`` once it is complete and on the disk.
+
+    Raises:
+        StorageError: it cannot be written; the file of this name before is as it was.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # it is the first error that counts
+            temporary.unlink(missing_ok=True)
+        # torch tells of a full disk as a RuntimeError of its own.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(cause, OSError) or isinstance(error, RuntimeError):
+            raise cannot_write(path, cause or error) from None
+        raise
+
+
+def cannot_write(path: Path, error: BaseException) -> StorageError:
+    """What to raise for a file that cannot be written."""
+    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    return StorageError(
+        f"cannot write {path}: {reason}. What was written before is as it was; make room and go on "
+        f"with rookery train --resume"
+    )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that goes with the process, however it ends."""
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError as error:
+        raise MissingExtra("training needs filelock: pip install 'rookery[train]'") from error
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(
+            f"{path.parent} is in use by {_owner(path)}; a run has one writer at a time. Wait for "
+            "it, or choose another run_dir"
+        ) from None
+    try:
+        path.with_suffix(".pid").write_text(str(os.getpid()))
+        yield
+    finally:
+        # The locked file stays: to take it away would let two others lock two files of one name.
+        path.with_suffix(".pid").unlink(missing_ok=True)
+        lock.release()
+
+
+def _owner(path: Path) -> str:
+    try:
+        return f"process {path.with_suffix('.pid').read_text()}"
+    except OSError:
+        return "another process"
 
 
 def _fresh(name: str) -> RunDirectory:

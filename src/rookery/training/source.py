@@ -38,6 +38,21 @@ class EnvSource:
             return self.env
         return self.env.id if isinstance(self.env, EnvSpec) else _reference(self.env) or "env"
 
+    def changed(
+        self,
+        env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> EnvSource:
+        """The same source but for what is given. Another env begins without ``env_kwargs``."""
+        kwargs = self.env_kwargs if env is None else {}
+        return EnvSource(
+            self.env if env is None else env,
+            kwargs if env_kwargs is None else env_kwargs,
+            self.wrappers if wrappers is None else tuple(wrappers),
+            self.env_module,
+        )
+
     def make(self, num_envs: int, **options: Any) -> VectorEnv:
         """Build the vector env that training and evaluation use."""
         return make_vec(

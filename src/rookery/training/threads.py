@@ -10,6 +10,13 @@ from rookery.vector.cpus import usable_cpus
 
 
 @contextmanager
+def threads_for(num_rows: int, widths: tuple[int, ...], is_recurrent: bool) -> Iterator[None]:
+    """Keep BLAS and torch to as many threads as a run can use; see below."""
+    with blas_threads_for(num_rows, widths), torch_threads_for(is_recurrent):
+        yield
+
+
+@contextmanager
 def torch_threads_for(is_recurrent: bool) -> Iterator[None]:
     """Keep torch to the CPUs that this process may use, and recurrent networks to one thread.
 

@@ -1,10 +1,9 @@
-"""Stages: where the policy and the envs of a run meet, in this process or in the workers."""
+"""How a run collects: the policy acts in this process, or in the workers beside the envs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from gymnasium import Space
@@ -14,33 +13,34 @@ from rookery.collect.sync import SyncCollector
 from rookery.collect.workers import WorkerCollector
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError
-from rookery.learn.config import Config
-from rookery.training.algorithms import Algorithm
+from rookery.learn.base import Algorithm
+from rookery.policy.base import Policy
 from rookery.training.clock import CallerMeter, Meter, WorkerMeter
 from rookery.training.env_states import capture_all, restore_all
-from rookery.training.interrupt import InterruptShield
 from rookery.training.settings import CollectorName, TrainSettings
 from rookery.training.source import EnvSource
 from rookery.vector.base import VectorEnv
 
-PolicyMaker = Callable[[Space[Any], Space[Any]], Any]
+PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
 
 
-class Stage(ABC):
-    """The envs of a run, the policy that acts in them, and the collector that watches.
+class Collection(ABC):
+    """The envs of a run, the policy that acts in them, and the collector.
 
     Attributes:
         policy: who acts; carries the weights.
         collector: hands out rollouts.
+        spaces: observation space and action space of one env.
         meter: knows how its time was spent.
-        shield: keeps signals until they do no harm.
+        venv: the envs, if they can be played in beside the collector.
         runs_ahead: whether rollouts may be of older weights than the policy's.
     """
 
     policy: Any
     collector: Collector
+    spaces: tuple[Space[Any], Space[Any]]
     meter: Meter
-    shield: InterruptShield
+    venv: VectorEnv | None = None
     runs_ahead: bool = False
 
     @abstractmethod
@@ -56,39 +56,31 @@ class Stage(ABC):
         """Give every env what `capture_envs` returned for it."""
 
     @abstractmethod
-    def evaluation_envs(self, episodes: int) -> AbstractContextManager[VectorEnv]:
-        """Enter a vector env for some episodes of evaluation; training is over then."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close the envs; twice is fine."""
 
-    def __enter__(self) -> Stage:
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-
-class CallerStage(Stage):
+class CallerCollection(Collection):
     """The policy acts in this process, by turns with a vector env."""
 
     def __init__(
-        self, source: EnvSource, algorithm: Algorithm, config: Config, settings: TrainSettings,
-        make_policy: PolicyMaker,
+        self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
+        make_policy: PolicyMaker, check: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.shield = InterruptShield()
-        self._venv = venv = source.make(settings.num_envs, **settings.vector_options())
+        venv = source.make(settings.num_envs, **settings.vector_options())
+        self.venv: VectorEnv = venv
+        self.spaces = venv.single_observation_space, venv.single_action_space
         try:
-            self.policy = make_policy(venv.single_observation_space, venv.single_action_space)
+            self.policy = make_policy(*self.spaces)
             self.collector = SyncCollector(
                 venv,
                 self.policy,
-                config.num_steps,
+                algorithm.num_steps,
                 seed=env_seeds(settings.seed, settings.num_envs),
                 copy=False,
-                values=algorithm.learner.reads_values,
-                between_steps=self.shield.check,
+                values=getattr(algorithm, "reads_values", True),
+                info_keys=settings.info_keys,
+                between_steps=check,
             )
         except BaseException:
             venv.close()
@@ -98,44 +90,40 @@ class CallerStage(Stage):
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
         if not between_steps:
             return None, "the run was broken off amid a step of the envs"
-        states, reason = capture_all(self._venv)
+        states, reason = capture_all(self.venv)
         return states, reason and f"the envs' states cannot be saved ({reason})"
 
     def restore_envs(self, states: list[bytes]) -> None:
-        restore_all(self._venv, states)
-
-    @contextmanager
-    def evaluation_envs(self, episodes: int) -> Iterator[VectorEnv]:
-        """Enter the vector env of the training itself."""
-        yield self._venv
+        restore_all(self.venv, states)
 
     def close(self) -> None:
-        self._venv.close()
+        self.venv.close()
 
 
-class WorkerStage(Stage):
-    """Copies of the policy act in worker processes; no envs are beside theirs."""
+class WorkerCollection(Collection):
+    """Copies of the policy act in worker processes."""
 
     def __init__(
-        self, source: EnvSource, config: Config, settings: TrainSettings,
-        make_policy: PolicyMaker, collector: CollectorName,
+        self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
+        make_policy: PolicyMaker, check: Callable[[], None], collector: CollectorName,
     ) -> None:  # fmt: skip
-        self.shield = InterruptShield()
         self.runs_ahead = collector == "async"
-        self._source, self._settings, self._collector_name = source, settings, collector
-        self.collector = self._crew = WorkerCollector(
+        self.collector = workers = WorkerCollector(
             **source.arguments(),
             policy=make_policy,
             num_envs=settings.num_envs,
-            num_steps=config.num_steps,
+            num_steps=algorithm.num_steps,
             mode="async" if self.runs_ahead else "sync",
             seed=env_seeds(settings.seed, settings.num_envs),
             max_policy_lag=settings.max_policy_lag,
-            between_waits=self.shield.check,
+            info_keys=settings.info_keys,
+            between_waits=check,
             **settings.worker_options(),
         )
-        self.policy = self._crew.policy
-        self.meter = WorkerMeter(self.collector, self.runs_ahead)
+        self._close = workers.close
+        self.policy = workers.policy
+        self.spaces = workers.single_observation_space, workers.single_action_space
+        self.meter = WorkerMeter(workers, self.runs_ahead)
 
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
         return None, "envs of workers that collect by themselves are not saved"
@@ -143,41 +131,35 @@ class WorkerStage(Stage):
     def restore_envs(self, states: list[bytes]) -> None:
         raise ConfigError("envs of which workers collect by themselves take no states back")
 
-    @contextmanager
-    def evaluation_envs(self, episodes: int) -> Iterator[VectorEnv]:
-        """Close the envs of the training, and enter others, no more than there are episodes."""
-        self.close()
-        settings = self._settings
-        num_envs = settings.num_evaluation_envs(self._collector_name, episodes)
-        with self._source.make(num_envs, **settings.vector_options()) as venv:
-            yield venv
-
     def close(self) -> None:
-        self._crew.close()
+        self._close()
 
 
-def open_stage(
+def open_collection(
     source: EnvSource,
     algorithm: Algorithm,
-    config: Config,
     settings: TrainSettings,
     collector: CollectorName,
     policy_seed: int,
-) -> Stage:
+    check: Callable[[], None],
+) -> Collection:
     """Start the envs, and bring a fresh policy to them.
 
     Args:
         source: what the envs are.
         algorithm: decides the policy.
-        config: its settings.
         settings: those of the run.
         collector: who collects; not "auto".
         policy_seed: of the policy's weights and of the actions that it draws.
+        check: called before every step, or ten times a second while workers are waited for; what
+            it raises leaves the collecting.
     """
 
-    def make_policy(observation_space: Space[Any], action_space: Space[Any]) -> Any:
-        return algorithm.make_policy(config, observation_space, action_space, policy_seed)
+    def make_policy(observation_space: Space[Any], action_space: Space[Any]) -> Policy:
+        policy = algorithm.make_policy(observation_space, action_space, policy_seed)
+        algorithm.start(policy, settings.num_envs, settings.seed)
+        return policy
 
     if collector == "caller":
-        return CallerStage(source, algorithm, config, settings, make_policy)
-    return WorkerStage(source, config, settings, make_policy, collector)
+        return CallerCollection(source, algorithm, settings, make_policy, check)
+    return WorkerCollection(source, algorithm, settings, make_policy, check, collector)

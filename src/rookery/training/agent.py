@@ -1,0 +1,214 @@
+"""Agent: a trained policy to act with, out of a file, without an env."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space
+from gymnasium import spaces as gym_spaces
+
+from rookery.errors import ConfigError, SpaceError
+from rookery.learn.base import Algorithm
+from rookery.learn.config import Config
+from rookery.policy.base import Policy
+from rookery.rollout.tree import Tree, tree_map
+from rookery.training.algorithms import name_of
+from rookery.training.checkpoint import load_checkpoint
+from rookery.training.plan import agent_algorithm
+from rookery.training.space_data import space_from_data, space_to_data
+
+Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
+
+
+class Agent:
+    """Acts on observations as a policy does that was trained.
+
+    ``rookery.load`` and `Trainer.agent` make it. A recurrent agent remembers the episodes of the
+    batch that it acts on; `reset` begins new ones.
+
+    Attributes:
+        observation_space: of one env.
+        action_space: of one env.
+        policy: who acts.
+        steps: env steps that it was trained for.
+    """
+
+    def __init__(self, policy: Policy, spaces: Spaces, steps: int = 0) -> None:
+        self.policy = policy
+        self.observation_space, self.action_space = spaces
+        self.steps = steps
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, spaces: Spaces, policy: Any, steps: int = 0) -> Agent:
+        """A copy of a policy that is being trained."""
+        own: Any = algorithm.make_policy(*spaces, 0)
+        own.model.load_state_dict(copy.deepcopy(policy.model.state_dict()))
+        own.version = policy.version
+        return cls(own, spaces, steps)
+
+    def act(self, obs: Any, deterministic: bool = True) -> Any:
+        """Decide.
+
+        Args:
+            obs: one observation, as the env gives it, or a batch ``[N, *obs]``.
+            deterministic: take the most probable action instead of drawing one.
+
+        Returns:
+            An action that fits the action space, or ``[N, *action]`` for a batch.
+
+        Raises:
+            SpaceError: ``obs`` is neither.
+        """
+        batch, is_single = self._batch(obs)
+        action = self.policy.to_env(self.policy.act(batch, deterministic).action)
+        if not is_single:
+            return action
+        one = action[0]
+        return int(one) if isinstance(self.action_space, gym_spaces.Discrete) else one
+
+    def reset(self, begins: npt.ArrayLike | None = None) -> None:
+        """Begin new episodes; only a recurrent agent needs to be told.
+
+        Args:
+            begins: bool ``[N]``, in which envs of the batch; None means in all.
+        """
+        if begins is None:
+            self.policy.memory = None
+        else:
+            self.policy.begin_episodes(np.asarray(begins, np.bool_))
+
+    def give_weights_to(self, policy: Any) -> None:
+        """Have another policy of the same shape begin with these weights.
+
+        Raises:
+            ConfigError: it has another shape.
+        """
+        mine: Any = self.policy
+        try:
+            policy.model.load_state_dict(copy.deepcopy(mine.model.state_dict()))
+        except (KeyError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"the initial agent's weights do not fit this run's policy: {error}; give the run "
+                "the same algorithm, network settings and spaces"
+            ) from error
+
+    def _batch(self, obs: Any) -> tuple[Tree, bool]:
+        space = self.observation_space
+        if _is_one(space, obs):
+            return tree_map(lambda leaf: np.asarray(leaf)[None], _as_tree(space, obs)), True
+        if not _is_batch(space, obs):
+            raise SpaceError(
+                f"the observation {_shapes(obs)} is neither one of {space}, nor a batch of such"
+            )
+        return _as_tree(space, obs), False
+
+
+def load(path: str | Path, *, algo: Any = None) -> Agent:
+    """Load a trained policy. It needs no env, and executes no code of the file.
+
+    Args:
+        path: a run's folder, or a file in it such as ``best.pt``.
+        algo: needed where the run was trained with an algorithm object of one's own.
+
+    Raises:
+        ConfigError: there is no checkpoint, or it cannot be understood.
+    """
+    path = Path(path)
+    file = path / "checkpoint.pt" if path.is_dir() else path
+    saved = load_checkpoint(file)
+    try:
+        algorithm = agent_algorithm(saved["algorithm"], algo, file)
+        spaces: list[Any] = [
+            space_from_data(saved["spaces"][name]) for name in ("observation", "action")
+        ]
+        if None in spaces:
+            raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
+        observation_space, action_space = spaces
+        policy: Any = algorithm.make_policy(observation_space, action_space, 0)
+        policy.model.load_state_dict(saved["model"])
+        policy.version = saved["policy_version"]
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{file} holds no policy that can be loaded: {error}") from error
+    return Agent(policy, (observation_space, action_space), saved["steps"])
+
+
+def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
+    """What a checkpoint says of its policy: enough to build it again without an env."""
+    name, config = name_of(algorithm), getattr(algorithm, "config", None)
+    written = {"algo": name, name: config.to_dict() if isinstance(config, Config) else None}
+    observation, action = (space_to_data(space) for space in spaces)
+    return {"algorithm": written, "spaces": {"observation": observation, "action": action}}
+
+
+def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path) -> None:
+    """Refuse a checkpoint of another run: of other spaces, or another algorithm.
+
+    Raises:
+        ConfigError: then.
+    """
+    name = name_of(algorithm)
+    try:
+        of_file = saved["algorithm"]["algo"]
+        theirs = [space_from_data(saved["spaces"][key]) for key in ("observation", "action")]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not the checkpoint of a run: {error} is missing") from error
+    if of_file != name:
+        raise ConfigError(f"{path} is of algorithm {of_file!r}, this run is of {name!r}")
+    for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
+        if other is not None and other != space:
+            raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
+
+
+def _is_one(space: Space[Any], obs: Any) -> bool:
+    """Whether ``obs`` has the form of one observation."""
+    match space:
+        case gym_spaces.Dict():
+            return isinstance(obs, dict) and all(
+                key in obs and _is_one(part, obs[key]) for key, part in space.spaces.items()
+            )
+        case gym_spaces.Tuple():
+            return (
+                isinstance(obs, tuple)
+                and len(obs) == len(space.spaces)
+                and all(map(_is_one, space.spaces, obs))
+            )
+    return bool(np.shape(obs) == space.shape)
+
+
+def _is_batch(space: Space[Any], obs: Any) -> bool:
+    match space:
+        case gym_spaces.Dict():
+            return isinstance(obs, dict) and all(
+                key in obs and _is_batch(part, obs[key]) for key, part in space.spaces.items()
+            )
+        case gym_spaces.Tuple():
+            return (
+                isinstance(obs, tuple)
+                and len(obs) == len(space.spaces)
+                and all(map(_is_batch, space.spaces, obs))
+            )
+    shape = np.shape(obs)
+    return bool(len(shape) > 0 and shape[1:] == space.shape)
+
+
+def _as_tree(space: Space[Any], obs: Any) -> Tree:
+    match space:
+        case gym_spaces.Dict():
+            return {key: _as_tree(part, obs[key]) for key, part in space.spaces.items()}
+        case gym_spaces.Tuple():
+            return tuple(map(_as_tree, space.spaces, obs))
+    return np.asarray(obs, space.dtype)
+
+
+def _shapes(obs: Any) -> str:
+    if isinstance(obs, dict):
+        return "{" + ", ".join(f"{key}: {_shapes(part)}" for key, part in obs.items()) + "}"
+    if isinstance(obs, tuple):
+        return "(" + ", ".join(map(_shapes, obs)) + ")"
+    return f"of shape {np.shape(obs)}"
