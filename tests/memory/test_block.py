@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import re
@@ -88,3 +89,14 @@ def test_memory_that_cannot_be_had_is_named_with_the_way_out(
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(f"SharedMemoryError .*{words}.*\n", done.stdout), done.stdout
+
+
+def test_a_block_that_an_interruption_left_unmade_is_let_go_silently(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    block = SharedBlock.__new__(SharedBlock)  # as it is when a Ctrl-C strikes before its first line
+    del block
+    gc.collect()
+    assert said == []

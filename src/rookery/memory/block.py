@@ -33,10 +33,12 @@ class SharedBlock:
         SharedMemoryError: when the system does not give so much.
     """
 
+    # Of a block too that an interruption has left before it was made.
+    _handle: Any = None
+    memory: Any = None
+
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self._handle: Any = None
-        self.memory: Any = None
         try:
             self._handle = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
             self.memory = _map(self._handle, size_bytes)
