@@ -206,12 +206,12 @@ def test_help_names_every_setting(capsys, algorithm):
     from dataclasses import fields
 
     from rookery.training import TrainSettings
-    from rookery.training.algorithms import ALGORITHMS
+    from rookery.training.algorithms import BUILT_IN
 
     with pytest.raises(SystemExit):
         main(["train", algorithm, "--help"])
     text = capsys.readouterr().out
-    for field in (*fields(ALGORITHMS[algorithm].config), *fields(TrainSettings)):
+    for field in (*fields(BUILT_IN[algorithm][0]), *fields(TrainSettings)):
         assert "--" + field.name.replace("_", "-") in text
 
 

@@ -160,9 +160,10 @@ def test_a_replay_that_is_not_full_goes_on_from_its_state():
 def test_abandoned_episodes_bootstrap_from_the_last_observation_they_showed():
     replay, stream = _filled(n_step=4)
     last = {steps[-1].obs: steps[-1] for steps in stream.steps if steps[-1].valid}
-    replay.abandon_episodes()
     stream.obs = stream._fresh(2)  # reset from outside
-    replay.add(stream.rollout(4))
+    rollout = stream.rollout(4)
+    rollout.after_reset[:] = True
+    replay.add(rollout)
     drawn = replay.sample(500, np.random.default_rng(0))
     seen = {float(o): (float(n), float(d)) for o, n, d in
             zip(drawn.obs[:, 0], drawn.next_obs[:, 0], drawn.discount, strict=True)}  # fmt: skip

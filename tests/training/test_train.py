@@ -147,7 +147,9 @@ def test_only_a_policy_that_remembers_recalls_what_it_was_shown(tmp_path, recurr
 def test_a_run_directory_is_complete(tmp_path: Path):
     run_dir = tmp_path / "deep" / "run"
     result = _quick(run_dir)
-    names = {path.name for path in run_dir.iterdir() if "tfevents" not in path.name}
+    hidden = {path.name for path in run_dir.glob(".*")}
+    names = {path.name for path in run_dir.iterdir() if "tfevents" not in path.name} - hidden
+    assert hidden == {".lock"}
     assert names == {"config.json", "metrics.jsonl", "checkpoint.pt", "curve.png", "resume"}
     assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
     assert result.run_dir == str(run_dir)

@@ -122,20 +122,35 @@ def load(path: str | Path, *, algo: Any = None) -> Agent:
     saved = load_checkpoint(file)
     try:
         algorithm = agent_algorithm(saved["algorithm"], algo, file)
-        spaces: list[Any] = [
-            space_from_data(saved["spaces"][name]) for name in ("observation", "action")
-        ]
-        if None in spaces:
-            raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
-        observation_space, action_space = spaces
-        policy: Any = algorithm.make_policy(observation_space, action_space, 0)
+        spaces = [space_from_data(saved["spaces"][name]) for name in ("observation", "action")]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{file} is not the checkpoint of a run: {error} is missing") from error
+    observation_space, action_space = spaces
+    if observation_space is None or action_space is None:
+        raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
+    return agent_of(saved, algorithm, (observation_space, action_space), file)
+
+
+def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: Path) -> Agent:
+    """Build the agent of a checkpoint.
+
+    Args:
+        saved: what the checkpoint holds.
+        algorithm: that it was trained with.
+        spaces: of observations and actions.
+        file: the checkpoint, for messages.
+
+    Raises:
+        ConfigError: it is of another algorithm, other spaces, or another network.
+    """
+    fits(saved, algorithm, spaces, file)
+    policy: Any = algorithm.make_policy(*spaces, 0)
+    try:
         policy.model.load_state_dict(saved["model"])
         policy.version = saved["policy_version"]
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{file} holds no policy that can be loaded: {error}") from error
-    return Agent(policy, (observation_space, action_space), saved["steps"])
+        return Agent(policy, spaces, saved["steps"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{file} holds no weights that fit its network: {error}") from error
 
 
 def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:

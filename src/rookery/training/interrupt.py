@@ -28,7 +28,7 @@ class Interrupts:
 
     Entered, it takes the two signals over; entering it again within is fine. Outside `deferred` a
     signal is raised at once: `KeyboardInterrupt` or `Terminated`. Within, the first one waits for
-    `check`, or for the end; a second one is raised at once, except inside `held`. Outside the main
+    `check`; a second one is raised at once, except inside `held`. Outside the main
     thread, where Python delivers no signals, all this does nothing.
     """
 
@@ -54,14 +54,13 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let signals wait until `check` is called, or the block ends."""
+        """Let signals wait until `check` is called, in the block or after it."""
         with self:
             self._is_deferring = True
             try:
                 yield
             finally:
                 self._is_deferring = False
-            self.check()
 
     @contextmanager
     def held(self) -> Iterator[None]:

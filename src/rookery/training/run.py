@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rookery.env.arguments import whole_number
-from rookery.errors import ConfigError
 from rookery.telemetry.sink import Sink
-from rookery.training.agent import Agent, load
+from rookery.training.agent import Agent, agent_of
 from rookery.training.callbacks import Callback
+from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import MOST_EPISODE_STEPS, run_episodes
 from rookery.training.interrupt import Terminated
 from rookery.training.plan import RunPlan
@@ -183,15 +183,12 @@ def evaluate(
     folder = RunDirectory.existing(_folder_of(path) if path.is_file() else path)
     plan = RunPlan.of_run(folder, algo=algo, env=env, env_kwargs=env_kwargs, wrappers=wrappers)
     settings = plan.settings
-    agent = load(path if path.is_file() else folder.checkpoint, algo=plan.algorithm)
+    file = path if path.is_file() else folder.checkpoint
     if num_envs is None:
         num_envs = min(settings.num_envs, episodes)
     with plan.eval_source.make(num_envs, **settings.vector_options()) as venv:
-        if venv.single_observation_space != agent.observation_space:
-            raise ConfigError(
-                f"{folder.checkpoint} is of observation space {agent.observation_space}, the envs "
-                f"have {venv.single_observation_space}"
-            )
+        spaces = venv.single_observation_space, venv.single_action_space
+        agent = agent_of(load_checkpoint(file), plan.algorithm, spaces, file)
         seed = settings.seed if seed is None else seed
         score = run_episodes(venv, agent.policy, episodes, seed, deterministic, max_episode_steps)
     return result_of(score, folder)

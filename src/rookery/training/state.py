@@ -209,7 +209,7 @@ def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
         except ConfigError as error:
             reason = str(error)
         except EnvFailed as error:
-            reason = f"the envs do not take their states back ({error})"
+            reason = f"the envs do not take their states of {path.name} back ({error})"
             trainer.collector.reset(seeds)
     return [f"{reason}; they start new episodes"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import Space
 
 from rookery.env.arguments import whole_number
-from rookery.errors import ClosedError, RookeryError, WorkerError
+from rookery.errors import ClosedError, ConfigError, RookeryError, WorkerError
 from rookery.policy.network import require_machine
 from rookery.telemetry.sink import Sink
 from rookery.training import state
@@ -33,6 +33,7 @@ from rookery.training.run_dir import RunDirectory
 from rookery.training.threads import threads_for
 from rookery.vector.base import VectorEnv
 
+_LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError)
 _CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
 
 
@@ -60,9 +61,9 @@ class Trainer:
             print(trainer.evaluate(episodes=20).eval_return_mean)
 
     The envs start, and the run's folder is made, when the trainer is. Leaving the ``with`` block
-    writes a checkpoint, also after Ctrl-C and SIGTERM, but not after another exception: that never
-    replaces a good checkpoint. While an update is made, Ctrl-C waits for a moment at which
-    everything is whole, and a second one does not.
+    writes a checkpoint, also after Ctrl-C, SIGTERM and the failure of an env, which all leave the
+    weights whole; another exception never replaces a good checkpoint. While an update is made,
+    Ctrl-C waits for a moment at which everything is whole, and a second one does not.
 
     Args:
         env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
@@ -177,6 +178,7 @@ class Trainer:
         self._finite = FiniteRollouts()
         self._unsaved = saved is None
         self._closed = False
+        self._is_whole = True  # whether no update is half done
         self._eval_venv: VectorEnv | None = None
         began = time.perf_counter()
         with ExitStack() as stack:
@@ -228,15 +230,21 @@ class Trainer:
             raise StopIteration
         update = self._update()
         try:
+            self._interrupts.check()
             for callback in self.callbacks:
-                callback(self, update)
-        except StopTraining as stop:
-            self.stopped = str(stop) or "a callback has ended the run"
+                self._call(callback, update)
         finally:
             self._journal.add(update.steps, update.metrics, self._means, self._times, self._peaks)
         if self._is_time_to_save():
             self.save()
         return update
+
+    def _call(self, callback: Callback, update: Update) -> None:
+        """Call a callback; one that ends the run keeps no other from its turn."""
+        try:
+            callback(self, update)
+        except StopTraining as stop:
+            self.stopped = str(stop) or "a callback has ended the run"
 
     def _update(self) -> Update:
         """Collect and learn; signals wait until that is done, or until nothing is half done."""
@@ -246,6 +254,7 @@ class Trainer:
             with self._interrupts.held():
                 collected = time.perf_counter()
                 self._finite.check(rollout)
+                self._is_whole = False
                 progress = self.schedule.progress(self.steps)
                 self._means = self.plan.algorithm.update(rollout, progress)
                 self._times = self._clock.lap(began, collected)
@@ -258,7 +267,7 @@ class Trainer:
                 self.policy.version += 1
                 self.steps += rollout.num_transitions
                 self.history.add(self.steps, rollout)
-                self.seconds, self._unsaved = self._clock.seconds, True
+                self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
         speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
         now = {**speed, **self.history.metrics(), **self._finite.metrics()}
         metrics = {**now, **self._means, **self._peaks, **self._times}
@@ -334,7 +343,13 @@ class Trainer:
         if self._eval_venv is None or self._eval_venv.num_envs != num_envs:
             self._close_evaluation()
             options = self.plan.settings.vector_options()
-            self._eval_venv = self.plan.eval_source.make(num_envs, **options)
+            venv = self._eval_venv = self.plan.eval_source.make(num_envs, **options)
+            own = venv.single_observation_space, venv.single_action_space
+            for kind, theirs, ours in zip(("observation", "action"), own, self.spaces, strict=True):
+                if theirs != ours:
+                    raise ConfigError(
+                        f"the evaluation envs have {kind} space {theirs}, the policy has {ours}"
+                    )
         return self._eval_venv
 
     def _close_evaluation(self) -> None:
@@ -396,8 +411,8 @@ class Trainer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
     ) -> None:
         try:
-            is_good = error is None or isinstance(error, (KeyboardInterrupt, Terminated))
-            if is_good and self._unsaved and not self._closed:
+            is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
+            if is_good and self._unsaved and self._is_whole and not self._closed:
                 self.save()
         finally:
             try:
