@@ -18,7 +18,7 @@ from rookery.training.checkpoint import load_checkpoint
 from rookery.training.interrupt import Terminated
 from rookery.vector.process import ProcessVectorEnv
 
-QUICK = PPOConfig(num_steps=16, num_epochs=2, minibatch_size=64, normalize_obs=True)
+QUICK = PPOConfig(num_steps=16, num_epochs=2, minibatch_size=48, normalize_obs=True)
 IMPALA = ImpalaConfig(num_steps=16)
 
 

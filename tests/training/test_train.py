@@ -26,7 +26,7 @@ from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import evaluation_seed, run_episodes
 from rookery.training.history import History
 
-QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=64)
+QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 CARTPOLE = PPOConfig(
     num_steps=32,
     num_epochs=20,

@@ -18,7 +18,7 @@ from rookery.callbacks import CheckpointEvery, EvaluateEvery
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
 
-QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=64)
+QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 
 
 def _trainer(run_dir: Path, algo: Any = QUICK, env: Any = "CartPole-v1", **options: Any) -> Any:
@@ -402,3 +402,45 @@ def test_a_trainer_that_is_closed_says_so(tmp_path: Path) -> None:
     for call in (lambda: next(trainer), lambda: trainer.evaluate(1)):
         with pytest.raises(rookery.ClosedError, match="closed"):
             call()
+
+
+def _half(progress: float) -> float:
+    return 0.5 * (1.0 - progress)
+
+
+def test_a_schedule_may_be_a_function_of_what_is_done(tmp_path: Path) -> None:
+    config = PPOConfig(
+        num_steps=16, num_epochs=1, learning_rate=_half, clip_range=lambda progress: 0.3
+    )
+    with _trainer(tmp_path, config) as trainer:
+        metrics = [update.metrics for update in trainer]
+    assert [m["learning_rate"] for m in metrics] == [0.5, 0.375, 0.25, 0.125]
+    assert {m["clip_range"] for m in metrics} == {0.3}
+    assert rookery.load(tmp_path).steps == 128  # which needs no schedule
+    with pytest.raises(rookery.ConfigError, match=r"clip_range was a lambda .* clip_range="):
+        rookery.resume(tmp_path, total_steps=256)
+    assert rookery.resume(tmp_path, total_steps=256, clip_range=0.2).steps == 256
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PPOConfig(hidden_sizes=64), r"hidden_sizes must be a tuple of widths.*got 64"),
+        (lambda: PPOConfig(hidden_sizes=(64, 0)), "hidden_sizes must be a tuple"),
+        (lambda: PPOConfig(num_steps=1.5), "num_steps must be a whole number"),
+        (lambda: PPOConfig(learning_rate="fast"), "learning_rate must be a number"),
+        (lambda: PPOConfig(learning_rate=float("nan")), "learning_rate is nan"),
+        (lambda: PPOConfig(learning_rate=_half, final_learning_rate=0.1), "says itself"),
+        (lambda: DQNConfig(batch_size=True), "batch_size must be a whole number"),
+    ],
+)
+def test_settings_of_an_algorithm_are_checked_when_they_are_made(make: Any, message: str) -> None:
+    with pytest.raises(rookery.ConfigError, match=message):
+        make()
+
+
+def test_a_minibatch_that_no_rollout_fills_is_refused(tmp_path: Path) -> None:
+    config = PPOConfig(num_steps=16, minibatch_size=64)
+    with pytest.raises(rookery.ConfigError, match="has 32 transitions only"):
+        _trainer(tmp_path / "run", config)
+    assert not (tmp_path / "run").exists()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import sys
 from dataclasses import field, fields, make_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import parse, parse_json, print_result
 from rookery.errors import UsageError
+from rookery.learn.config import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
 from rookery.training.settings import TrainSettings
@@ -46,7 +47,8 @@ def _train(arguments: list[str]) -> dict[str, Any]:
     settings = {f.name: getattr(command.train, f.name) for f in fields(command.train)}
     from rookery.training.run import train
 
-    config = command.learner
+    kind = BUILT_IN[name][0]
+    config = kind(**{f.name: getattr(command.learner, f.name) for f in fields(command.learner)})
     return train(command.env, config, env_kwargs=env_kwargs, progress=True, **settings).to_dict()
 
 
@@ -54,14 +56,15 @@ def _command(name: str) -> type[Any]:
     """Make the dataclass of one algorithm's command line."""
     config = BUILT_IN[name][0]
     settings = Annotated[TrainSettings, OmitArgPrefixes]
-    learner = Annotated[config, OmitArgPrefixes]  # type: ignore[valid-type]
+    flags = _flags(config)
+    learner = Annotated[flags, OmitArgPrefixes]  # type: ignore[valid-type]
     command = make_dataclass(
         f"{name.title()}Command",
         [
             ("env", Positional[str]),
             ("env_kwargs", str, "{}"),
             ("train", settings, field(default_factory=TrainSettings)),
-            ("learner", learner, field(default_factory=config)),
+            ("learner", learner, field(default_factory=flags)),
         ],
         frozen=True,
     )
@@ -76,6 +79,18 @@ def _command(name: str) -> type[Any]:
         learner: the learner.
     """
     return command
+
+
+def _flags(config: type[Config]) -> type[Any]:
+    """The settings of an algorithm as a command line can give them: functions it cannot."""
+    kinds = get_type_hints(config)
+    flags = [
+        (f.name, float if kinds[f.name] == Scheduled else kinds[f.name], f.default)
+        for f in fields(config)  # type: ignore[arg-type]
+    ]
+    made = make_dataclass(config.__name__, flags, frozen=True)
+    made.__doc__ = config.__doc__
+    return made
 
 
 def _resume(arguments: list[str]) -> dict[str, Any]:

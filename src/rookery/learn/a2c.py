@@ -16,7 +16,7 @@ from rookery.learn.batch import Batch, advantage_batch, observe
 from rookery.learn.config import A2CConfig
 from rookery.learn.losses import explained_variance, policy_gradient_loss, standardize, value_loss
 from rookery.learn.rmsprop import RMSProp
-from rookery.learn.schedule import clip_norm, linear
+from rookery.learn.schedule import clip_norm, scheduled
 from rookery.policy.network import network_for
 from rookery.rollout import RewardScaler, Rollout
 
@@ -42,7 +42,8 @@ class A2C(Learner):
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         config = self.config
-        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
+        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
         reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
         batch = advantage_batch(rollout, reward, self.model, config.gamma, config.gae_lambda)
         with self._network.learning():
@@ -59,7 +60,7 @@ class A2C(Learner):
             advantage = standardize(advantage)
         policy = policy_gradient_loss(now.log_prob, advantage)
         value = value_loss(now.value, batch.returns)
-        d_entropy = np.full_like(now.entropy, -config.entropy_coef / len(batch))
+        d_entropy = np.full_like(now.entropy, -self._entropy_coef / len(batch))
         d_value = value.gradient * np.float32(config.value_coef)
         gradient = now.backward(policy.gradient, d_entropy, d_value)
         norm = clip_norm(gradient, config.max_grad_norm)

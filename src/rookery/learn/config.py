@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from rookery.env.arguments import known_names, unfit, whole_number
 from rookery.errors import ConfigError
 
 C = TypeVar("C", bound="Config")
+
+# A number, or a function of the share of training that is done, from 0 to 1.
+Scheduled: TypeAlias = float | Callable[[float], float]
 
 
 class Config:
@@ -26,12 +31,21 @@ class Config:
     hidden_sizes: tuple[int, ...] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        """Fields by name, as plain data; a function is written as where it can be imported."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {k: {"function": _reference(v)} if callable(v) else v for k, v in values.items()}
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         """How many transitions one gradient step reads."""
         return self.num_steps * num_envs
+
+    def check(self, num_envs: int) -> None:
+        """Complain of settings that do not go with so many envs.
+
+        Raises:
+            ConfigError: then.
+        """
+        return
 
     @property
     def is_recurrent(self) -> bool:
@@ -40,9 +54,48 @@ class Config:
 
     @classmethod
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
-        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists."""
-        sizes = values.get("hidden_sizes")
-        return cls(**{**values, "hidden_sizes": None if sizes is None else tuple(sizes)})
+        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists.
+
+        Raises:
+            ConfigError: there is no such setting, or one has a value that cannot be.
+        """
+        known_names([field.name for field in fields(cls)], values, f"settings of {cls.__name__}")  # type: ignore[arg-type]
+        return cls(**{name: _value(name, value) for name, value in values.items()})
+
+
+class _LostFunction:
+    """Stands for a function that was not written down; it is an error to ask it anything."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, progress: float) -> float:
+        raise ConfigError(
+            f"{self._name} was a lambda or a local function, which config.json cannot hold; pass "
+            f"it again: rookery.resume(run_dir, {self._name}=...)"
+        )
+
+
+def _reference(function: Any) -> str | None:
+    """``module:qualname`` of something importable, else None."""
+    name = getattr(function, "__qualname__", "<none>")
+    return None if "<" in name else f"{function.__module__}:{name}"
+
+
+def _value(name: str, value: Any) -> Any:
+    """Undo what `Config.to_dict` and JSON have made of one value."""
+    if isinstance(value, list):
+        return tuple(value)
+    if not isinstance(value, dict):
+        return value
+    module, _, path = (value["function"] or "").partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError):
+        return _LostFunction(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +108,12 @@ class PPOConfig(Config):
         minibatch_size: Transitions per gradient step.
         gamma: Discount.
         gae_lambda: Lambda of generalised advantage estimation.
-        learning_rate: Adam's step size at the start.
+        learning_rate: Adam's step size at the start, or a function of the share that is done.
         final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        clip_range: How far the probability ratio may leave 1 at the start.
+        clip_range: How far the probability ratio may leave 1 at the start, or a function likewise.
         final_clip_range: Clip range at the end, reached linearly; unset, it stays constant.
         value_clip_range: How far a value may move from the rollout's; unset, any distance.
-        entropy_coef: Weight of the entropy bonus.
+        entropy_coef: Weight of the entropy bonus, or a function likewise.
         value_coef: Weight of the value loss.
         max_grad_norm: Longest gradient; longer ones are scaled down.
         normalize_advantage: Whether advantages are standardised per minibatch.
@@ -81,12 +134,12 @@ class PPOConfig(Config):
     minibatch_size: int = 256
     gamma: float = 0.99
     gae_lambda: float = 0.95
-    learning_rate: float = 1e-3
+    learning_rate: Scheduled = 1e-3
     final_learning_rate: float | None = 0.0
-    clip_range: float = 0.2
+    clip_range: Scheduled = 0.2
     final_clip_range: float | None = None
     value_clip_range: float | None = None
-    entropy_coef: float = 0.0
+    entropy_coef: Scheduled = 0.0
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
     normalize_advantage: bool = True
@@ -102,8 +155,7 @@ class PPOConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "num_steps", "num_epochs", "minibatch_size")
-        _at_least(self, 1, "memory_size", "sequence_length")
+        _counts(self, "num_steps", "num_epochs", "minibatch_size", "memory_size", "sequence_length")
         if self.recurrent not in ("none", "gru"):
             raise ConfigError(f"recurrent is {self.recurrent!r}; it must be 'none' or 'gru'")
         if self.recurrent == "gru" and self.compile:
@@ -115,13 +167,21 @@ class PPOConfig(Config):
                 f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
                 f"{self.num_steps}"
             )
-        _at_least(self, 0, "learning_rate", "clip_range", "max_grad_norm")
+        _at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
         _shares(self, "gamma", "gae_lambda")
-        _known_activation(self)
+        _known_network(self)
         _known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.minibatch_size
+        return min(self.minibatch_size, self.num_steps * num_envs)
+
+    def check(self, num_envs: int) -> None:
+        rows = self.num_steps * num_envs
+        if self.minibatch_size > rows and self.minibatch_size != type(self)().minibatch_size:
+            raise ConfigError(
+                f"minibatch_size is {self.minibatch_size}, but a rollout of {num_envs} envs with "
+                f"num_steps {self.num_steps} has {rows} transitions only"
+            )
 
     @property
     def is_recurrent(self) -> bool:
@@ -138,9 +198,9 @@ class ImpalaConfig(Config):
         trace_lambda: Lambda of V-trace; 1 is the paper's.
         rho_clip: Bound on the importance weight of a step.
         c_clip: Bound on the weight that carries corrections back.
-        learning_rate: Adam's step size at the start.
+        learning_rate: Adam's step size at the start, or a function of the share that is done.
         final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        entropy_coef: Weight of the entropy bonus.
+        entropy_coef: Weight of the entropy bonus, or a function likewise.
         value_coef: Weight of the value loss.
         max_grad_norm: Longest gradient; longer ones are scaled down.
         normalize_advantage: Whether advantages are standardised per rollout.
@@ -156,9 +216,9 @@ class ImpalaConfig(Config):
     trace_lambda: float = 1.0
     rho_clip: float = 1.0
     c_clip: float = 1.0
-    learning_rate: float = 2e-3
+    learning_rate: Scheduled = 2e-3
     final_learning_rate: float | None = 0.0
-    entropy_coef: float = 0.01
+    entropy_coef: Scheduled = 0.01
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
     normalize_advantage: bool = False
@@ -169,10 +229,10 @@ class ImpalaConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "num_steps")
-        _at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "max_grad_norm")
+        _counts(self, "num_steps")
+        _at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "entropy_coef", "max_grad_norm")
         _shares(self, "gamma", "trace_lambda")
-        _known_activation(self)
+        _known_network(self)
         _known_device(self)
 
 
@@ -184,9 +244,9 @@ class A2CConfig(Config):
         num_steps: Steps of every env per rollout, and so per gradient step.
         gamma: Discount.
         gae_lambda: Lambda of generalised advantage estimation; 1 is the n-step advantage.
-        learning_rate: RMSProp's step size at the start.
+        learning_rate: RMSProp's step size at the start, or a function of the share that is done.
         final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        entropy_coef: Weight of the entropy bonus.
+        entropy_coef: Weight of the entropy bonus, or a function likewise.
         value_coef: Weight of the value loss.
         max_grad_norm: Longest gradient; longer ones are scaled down.
         normalize_advantage: Whether advantages are standardised per rollout.
@@ -203,9 +263,9 @@ class A2CConfig(Config):
     num_steps: int = 5
     gamma: float = 0.99
     gae_lambda: float = 1.0
-    learning_rate: float = 3e-3
+    learning_rate: Scheduled = 3e-3
     final_learning_rate: float | None = 0.0
-    entropy_coef: float = 0.0
+    entropy_coef: Scheduled = 0.0
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
     normalize_advantage: bool = False
@@ -219,10 +279,10 @@ class A2CConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "num_steps")
-        _at_least(self, 0, "learning_rate", "max_grad_norm", "rms_epsilon")
+        _counts(self, "num_steps")
+        _at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
         _shares(self, "gamma", "gae_lambda", "rms_decay")
-        _known_activation(self)
+        _known_network(self)
         _known_device(self)
 
 
@@ -244,7 +304,7 @@ class DQNConfig(Config):
         prioritized: Draw transitions by their error.
         priority_exponent: Alpha of prioritised replay; 0 draws all alike.
         priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.
-        learning_rate: Adam's step size at the start.
+        learning_rate: Adam's step size at the start, or a function of the share that is done.
         final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
         target_interval: Gradient steps between two updates of the target network.
         target_rate: How far the target network goes towards the online one; 1 copies it.
@@ -272,7 +332,7 @@ class DQNConfig(Config):
     prioritized: bool = False
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
-    learning_rate: float = 1e-3
+    learning_rate: Scheduled = 1e-3
     final_learning_rate: float | None = 0.0
     target_interval: int = 100
     target_rate: float = 1.0
@@ -287,15 +347,18 @@ class DQNConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
+        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
         _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
         _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
         _shares(self, "priority_exponent", "priority_correction", "target_rate")
-        _known_activation(self)
+        _known_network(self)
         _known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size
+
+    def check(self, num_envs: int) -> None:
+        self.replay_rows(num_envs)
 
     def replay_rows(self, num_envs: int) -> int:
         """How many steps of every env the replay keeps."""
@@ -315,7 +378,8 @@ class SACConfig(Config):
         batch_size: Transitions per gradient step.
         gamma: Discount.
         n_step: Rewards that are summed before a value stands in for the rest.
-        learning_rate: Adam's step size, of actor, critics and entropy coefficient.
+        learning_rate: Adam's step size, of actor, critics and entropy coefficient, or a function
+            of the share that is done.
         target_rate: How far the target critics go towards the critics at every gradient step.
         entropy_coef: Weight of the entropy; unset, learned.
         target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
@@ -332,7 +396,7 @@ class SACConfig(Config):
     batch_size: int = 256
     gamma: float = 0.99
     n_step: int = 1
-    learning_rate: float = 1e-3
+    learning_rate: Scheduled = 1e-3
     target_rate: float = 0.005
     entropy_coef: float | None = None
     target_entropy: float | None = None
@@ -341,15 +405,18 @@ class SACConfig(Config):
     normalize_obs: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "num_steps", "replay_size", "batch_size", "n_step")
+        _counts(self, "num_steps", "replay_size", "batch_size", "n_step")
         _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate")
         _shares(self, "gamma", "target_rate")
         if self.entropy_coef is not None:
             _at_least(self, 0, "entropy_coef")
-        _known_activation(self)
+        _known_network(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size
+
+    def check(self, num_envs: int) -> None:
+        self.replay_rows(num_envs)
 
     def replay_rows(self, num_envs: int) -> int:
         """How many steps of every env the replay keeps."""
@@ -368,8 +435,20 @@ def _replay_rows(replay_size: int, num_steps: int, num_envs: int) -> int:
 
 def _at_least(config: Any, low: float, *names: str) -> None:
     for name in names:
-        if getattr(config, name) < low:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must be at least {low}")
+        value = getattr(config, name)
+        if callable(value):
+            if getattr(config, f"final_{name}", None) not in (None, 0.0):
+                raise ConfigError(f"{name} is a function; it says itself where final_{name} is")
+            continue
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise unfit(name, "a number", value)
+        if not value >= low:  # NaN neither
+            raise ConfigError(f"{name} is {value}; it must be at least {low}")
+
+
+def _counts(config: Any, *names: str) -> None:
+    for name in names:
+        whole_number(name, getattr(config, name), 1)
 
 
 def _shares(config: Any, *names: str) -> None:
@@ -378,7 +457,11 @@ def _shares(config: Any, *names: str) -> None:
             raise ConfigError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
 
 
-def _known_activation(config: Any) -> None:
+def _known_network(config: Any) -> None:
+    sizes = config.hidden_sizes
+    is_tuple = isinstance(sizes, (tuple, list))
+    if sizes is not None and not (is_tuple and all(type(n) is int and n > 0 for n in sizes)):
+        raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
     if config.activation not in ("tanh", "relu"):
         raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
 

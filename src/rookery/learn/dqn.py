@@ -19,7 +19,7 @@ from rookery.learn.batch import observe
 from rookery.learn.budget import UpdateBudget
 from rookery.learn.config import DQNConfig
 from rookery.learn.losses import huber_loss
-from rookery.learn.schedule import clip_norm, linear, means
+from rookery.learn.schedule import clip_norm, means, scheduled
 from rookery.policy.encoder import Features
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
 from rookery.policy.model import ActorCriticModel
@@ -83,14 +83,14 @@ class DQN(Learner):
         self._replay.add(rollout)
         observe(rollout, self._model)
         due = self._budget.spend(rollout.num_transitions)
-        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
-        beta = linear(config.priority_correction, 1.0, progress)
+        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        beta = scheduled(config.priority_correction, 1.0, progress)
         steps = []
         if due and len(self._replay):
             with self._network.learning(), self._target_network.learning():
                 steps = [self._step(learning_rate, beta) for _ in range(due)]
         explored = progress / max(config.exploration_fraction, 1e-9)
-        self.policy.epsilon = linear(config.initial_epsilon, config.final_epsilon, explored)
+        self.policy.epsilon = scheduled(config.initial_epsilon, config.final_epsilon, explored)
         schedules = {"epsilon": self.policy.epsilon, "learning_rate": learning_rate}
         return {**means(steps), **schedules, "gradient_steps": float(self._gradient_steps)}
 

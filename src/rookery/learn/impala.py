@@ -24,7 +24,7 @@ from rookery.learn.losses import (
     standardize,
     value_loss,
 )
-from rookery.learn.schedule import clip_norm, linear
+from rookery.learn.schedule import clip_norm, scheduled
 from rookery.learn.vtrace import VTrace, vtrace
 from rookery.policy.network import Evaluation, network_for
 from rookery.rollout import Rollout
@@ -69,7 +69,8 @@ class Impala(Learner):
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         """Learn from a rollout, of whatever version; see `Learner.update`."""
         config = self.config
-        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
+        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
         with self._network.learning():
             metrics = self._step(rollout, learning_rate) if rollout.valid.any() else {}
         observe(rollout, self.model)
@@ -144,7 +145,7 @@ class Impala(Learner):
         """The gradient by all parameters; rows that were only valued, or invalid, get none."""
         d_log_prob, d_entropy, d_value = np.zeros((3, len(now.value)), np.float32)
         d_log_prob[rows] = policy.gradient
-        d_entropy[rows] = -self.config.entropy_coef / len(rows)
+        d_entropy[rows] = -self._entropy_coef / len(rows)
         d_value[rows] = value.gradient * np.float32(self.config.value_coef)
         return now.backward(d_log_prob, d_entropy, d_value)
 

@@ -26,7 +26,7 @@ from rookery.learn.losses import (
     standardize,
     value_loss,
 )
-from rookery.learn.schedule import clip_norm, linear, means
+from rookery.learn.schedule import clip_norm, means, scheduled
 from rookery.learn.sequences import SequenceBatch, sequence_batch
 from rookery.policy.model import ActorCriticModel
 from rookery.policy.network import network_for
@@ -65,8 +65,9 @@ class PPO(Learner):
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         config = self.config
-        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
-        clip_range = linear(config.clip_range, config.final_clip_range, progress)
+        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
+        clip_range = scheduled(config.clip_range, config.final_clip_range, progress)
         with self._network.learning():
             batch = self._batch(rollout)
             metrics = self._epochs(batch, learning_rate, clip_range) if len(batch) else {}
@@ -126,7 +127,7 @@ class PPO(Learner):
         else:
             limit = config.value_clip_range
             value = clipped_value_loss(now.value, batch.value, batch.returns, limit)
-        d_entropy = np.full_like(now.entropy, -config.entropy_coef / len(batch))
+        d_entropy = np.full_like(now.entropy, -self._entropy_coef / len(batch))
         d_value = value.gradient * np.float32(config.value_coef)
         gradient = now.backward(policy.gradient, d_entropy, d_value)
         norm = clip_norm(gradient, config.max_grad_norm)

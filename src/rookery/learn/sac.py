@@ -17,7 +17,7 @@ from rookery.learn.base import Learner
 from rookery.learn.batch import observe
 from rookery.learn.budget import UpdateBudget
 from rookery.learn.config import SACConfig
-from rookery.learn.schedule import means
+from rookery.learn.schedule import means, scheduled
 from rookery.policy.squashed_gaussian import SquashedGaussianModel, SquashedGaussianPolicy
 from rookery.policy.stack import MLPStack
 from rookery.rollout import Rollout
@@ -80,6 +80,7 @@ class SAC(Learner):
         return float(np.exp(self._log_alpha[0])) if fixed is None else fixed
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
+        self._learning_rate = scheduled(self.config.learning_rate, None, progress)
         self._replay.add(rollout)
         observe(rollout, self.model)
         due = self._budget.spend(rollout.num_transitions)
@@ -105,7 +106,7 @@ class SAC(Learner):
         error = done.outputs[:, :, 0] - target
         # The loss is the mean of error^2 / 2, of each critic by itself.
         gradient = self._critics.backward(done, error[:, :, None] / np.float32(len(target)))
-        self._critic_optimizer.step(gradient, self.config.learning_rate)
+        self._critic_optimizer.step(gradient, self._learning_rate)
         return {
             "value_loss": float(0.5 * np.square(error).mean()),
             "action_value": float(done.outputs.mean()),
@@ -138,7 +139,7 @@ class SAC(Learner):
         d_log_prob = np.full(len(vector), alpha / size, np.float32)
         d_outputs = drawn.d_outputs(d_action, d_log_prob)
         gradient = self.model.actor.backward(drawn.done, d_outputs)
-        self._actor_optimizer.step(gradient, self.config.learning_rate)
+        self._actor_optimizer.step(gradient, self._learning_rate)
         self._adjust_alpha(drawn.log_prob, drawn.action.shape[1])
         return {
             "policy_loss": float((alpha * drawn.log_prob - values.min(axis=0)).mean()),
@@ -153,7 +154,7 @@ class SAC(Learner):
         target = self.config.target_entropy
         target = -float(num_actions) if target is None else target
         gradient = -self.alpha * float(log_prob.mean() + target)
-        self._alpha_optimizer.step(np.array([gradient], np.float32), self.config.learning_rate)
+        self._alpha_optimizer.step(np.array([gradient], np.float32), self._learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -14,6 +14,7 @@ from gymnasium import Space
 
 from rookery.env.arguments import whole_number
 from rookery.errors import ClosedError, ConfigError, RookeryError, WorkerError
+from rookery.learn.config import Config
 from rookery.policy.network import require_machine
 from rookery.telemetry.sink import Sink
 from rookery.training import state
@@ -166,7 +167,9 @@ class Trainer:
         settings, algorithm = plan.settings, plan.algorithm
         config = getattr(algorithm, "config", None)
         require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
-        collector = collector_for(algorithm, settings)  # complains before anything starts
+        if isinstance(config, Config):
+            config.check(settings.num_envs)
+        collector = collector_for(algorithm, settings)  # all that complains before anything starts
         self.callbacks = [*callbacks_of(settings), *callbacks]
         self.steps = self.saves = 0
         self.seconds = 0.0
