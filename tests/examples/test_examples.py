@@ -26,6 +26,16 @@ SHORT_RUNS = [
         "torch",
         r"1024 steps[\s\S]*evaluation: mean return \d+",
     ),
+    (
+        "trainer_loop.py --total-steps 2048 --eval-every 1024",
+        "torch",
+        r"2048 steps: \d+[\s\S]*all steps are done; mean return \d+",
+    ),
+    (
+        "load_and_play.py --total-steps 1024",
+        "torch",
+        r"trained: mean return \d+[\s\S]*seed 2: return \d+[\s\S]*trained further",
+    ),
     (f"{_TORCHRL} --autoreset-mode same_step", "torchrl", r"128 steps, batch \(4, 16\)"),
     (f"{_TORCHRL} --autoreset-mode disabled", "torchrl", r"128 steps, batch \(4, 16\)"),
 ]

@@ -444,3 +444,60 @@ def test_a_minibatch_that_no_rollout_fills_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match="has 32 transitions only"):
         _trainer(tmp_path / "run", config)
     assert not (tmp_path / "run").exists()
+
+
+class Steady(gym.Env[Any, Any]):
+    """Episodes of so many steps, which give as much; raises once if it is told to."""
+
+    observation_space = gym.spaces.Box(-1, 1000, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, length: int = 5, raises_at: int = 0) -> None:
+        self.length, self.raises_at, self.made = length, raises_at, 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.made += 1
+        if self.made == self.raises_at:
+            raise ValueError("once")
+        self.t += 1
+        return np.full(1, self.t, np.float32), 1.0, self.t == self.length, False, {}
+
+
+def test_episodes_stand_in_the_curve_where_they_ended(tmp_path: Path) -> None:
+    with _trainer(tmp_path, env=Steady, total_steps=64) as trainer:
+        list(trainer)
+    # Two envs whose episodes end together, every fifth step of each.
+    assert trainer.history.steps == [s for s in range(10, 65, 10) for _ in range(2)]
+    assert set(trainer.history.returns) == {5.0}
+
+
+def test_a_reset_after_an_error_joins_no_episodes() -> None:
+    from rookery.rollout import EpisodeTracker
+    from rookery.rollout.normalize import RewardScaler
+    from rookery.rollout.replay import Replay
+
+    with rookery.make_vec(
+        Steady, 2, env_kwargs={"length": 7, "raises_at": 15}, backend="serial",
+        autoreset_mode="same_step",
+    ) as venv:  # fmt: skip
+        policy = rookery.policy.make_policy(venv.single_observation_space, venv.single_action_space)
+        collector = rookery.SyncCollector(venv, policy, 4, seed=0)
+        replay, tracker = Replay(100, 2, gamma=1.0, n_step=50), EpisodeTracker(2)
+        scaler, whole = RewardScaler(2, gamma=1.0), []
+        for _ in range(6):
+            try:
+                rollout = collector.collect()
+            except rookery.EnvFailed:
+                continue
+            replay.add(rollout)
+            scaler.scale(rollout)
+            whole += tracker.update(rollout).returns.tolist()
+    assert set(whole) == {7.0}
+    drawn = replay.sample(500, np.random.default_rng(0))
+    assert drawn.reward.max() <= 7.0
+    # What follows an observation is the sum of so many rewards later, in the same episode.
+    np.testing.assert_array_equal(drawn.next_obs[:, 0], drawn.obs[:, 0] + drawn.reward)

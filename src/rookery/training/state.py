@@ -96,7 +96,7 @@ def _of_trainer(trainer: Trainer) -> dict[str, Any]:
         "policy_version": trainer.policy.version,
         "model": trainer.policy.model.state_dict(),
         "learner": trainer.plan.algorithm.state_dict(),
-        "rng": trainer.policy.rng.bit_generator.state,
+        "rng": _generator(trainer).bit_generator.state,
         "history": trainer.history.state_dict(),
         "saves": trainer.saves,
     }
@@ -126,7 +126,7 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
         trainer.saves, trainer.best_return = saved["saves"], saved["best_return"]
         trainer.policy.version = saved["policy_version"]
         trainer.policy.model.load_state_dict(saved["model"])
-        trainer.policy.rng.bit_generator.state = saved["rng"]
+        _generator(trainer).bit_generator.state = saved["rng"]
         trainer.plan.algorithm.load_state_dict(saved["learner"])
         trainer.history.load_state_dict(saved["history"])
         before = Schedule(*saved["schedule"])
@@ -159,6 +159,11 @@ def draw(trainer: Trainer) -> None:
     history = trainer.history
     with whole_file(trainer.run_dir.curve) as file:
         draw_curve(file, history.steps, history.returns, trainer.plan.title)
+
+
+def _generator(trainer: Trainer) -> np.random.Generator:
+    """What draws the policy's actions; a policy of the user's own may have none here."""
+    return getattr(trainer.policy, "rng", None) or np.random.default_rng(0)
 
 
 def _save_replay(trainer: Trainer) -> str | None:
