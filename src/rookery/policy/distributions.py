@@ -325,9 +325,9 @@ class _Choices:
         return self.log_probs.gather(-1, choice.long()[..., None]).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        log_probs = self.log_probs
-        finite = log_probs.clamp_min(torch.finfo(torch.float32).min) if self._has_holes else None
-        return -(log_probs.exp() * (log_probs if finite is None else finite)).sum(-1)
+        # Zero times minus infinity is nan; from this number on, probabilities are zero anyway.
+        finite = self.log_probs.clamp_min(-1e4) if self._has_holes else self.log_probs
+        return -(self.log_probs.exp() * finite).sum(-1)
 
 
 def _as_mask(mask: Tensor, logits: Tensor) -> Tensor:
