@@ -75,7 +75,7 @@ def test_choices_are_ones_among_zeros():
 )
 def test_images_of_every_layout_are_brought_to_channels_first(shape, expected, channels):
     image = np.arange(np.prod(shape)).reshape(shape)
-    found = channels_first(torch.from_numpy(image[None]))[0]
+    found = channels_first(torch.from_numpy(image[None]), shape)[0]
     assert image_shape(shape) == found.shape == expected
     for channel, picture in zip(found, channels(image), strict=True):
         np.testing.assert_array_equal(channel, picture)
@@ -108,9 +108,9 @@ def test_what_counts_as_an_image(space, expected):
 )
 def test_images_of_any_size_are_read(network, shape):
     space = spaces.Box(0, 255, shape, np.uint8)
-    encoder = network(space, generator=_generator())
+    encoder = network(space, num_features=16, generator=_generator())
     features = encoder(torch.from_numpy(_observations(space)))
-    assert features.shape == (4, {NatureCNN: 512, ImpalaCNN: 256}[network])
+    assert features.shape == (4, 16)
     assert (features.std(0) > 0).any()
     features.sum().backward()
     assert all(p.grad.isfinite().all() and (p.grad != 0).any() for p in encoder.parameters())
@@ -131,11 +131,11 @@ def test_nature_is_the_network_of_the_paper():
 
 
 def test_impala_is_the_large_network_of_the_paper():
-    encoder = ImpalaCNN(spaces.Box(0, 255, (72, 96, 3), np.uint8), generator=_generator())
+    encoder = ImpalaCNN(spaces.Box(0, 255, (32, 48, 3), np.uint8), generator=_generator())
     convolutions = [m for m in encoder.modules() if isinstance(m, nn.Conv2d)]
     assert len(convolutions) == 15
     assert [m.out_channels for m in convolutions] == [16] * 5 + [32] * 10
-    assert encoder.linear.weight.shape == (256, 9 * 12 * 32)
+    assert encoder.linear.weight.shape == (256, 4 * 6 * 32)
 
 
 @pytest.mark.parametrize("network", [NatureCNN, ImpalaCNN])

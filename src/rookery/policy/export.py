@@ -16,8 +16,9 @@ from rookery.rollout.tree import Tree
 class DeterministicPolicy(nn.Module):
     """From observations to the most probable actions, as the env takes them: for export.
 
-    ``torch.jit.trace``, ``torch.export`` and ONNX take it whole. A policy that remembers takes its
-    memory as second argument and returns it as second result.
+    `torch.export.export` takes it with any spaces, `torch.jit.trace` where observations and actions
+    are one array each. A policy that remembers takes its memory as second argument and returns it
+    as second result.
 
     Args:
         policy: whose parameters and statistics it shares.

@@ -49,12 +49,13 @@ class ImageEncoder(nn.Module, ABC):
         if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3, 4):
             raise SpaceError(f"a convolutional network reads images, not {space}")
         self.image_shape = image_shape(space.shape)
+        self._shape = space.shape
 
     def forward(self, image: Tensor) -> Tensor:
         """Encode images ``[N, *shape]``: float32 ``[N, F]``."""
         scale = image.dtype == torch.uint8
         # Channels last in memory: convolutions take two thirds of the time on a CPU.
-        x = channels_first(image).to(torch.float32, memory_format=torch.channels_last)
+        x = channels_first(image, self._shape).to(torch.float32, memory_format=torch.channels_last)
         return self._convolve(x / 255.0 if scale else x)
 
     @abstractmethod
@@ -162,13 +163,13 @@ def image_shape(shape: tuple[int, ...]) -> ImageShape:
     return (int(np.prod(frames, dtype=np.int64)) * channels, sides[0], sides[1])
 
 
-def channels_first(image: Tensor) -> Tensor:
+def channels_first(image: Tensor, shape: tuple[int, ...]) -> Tensor:
     """View images ``[N, *shape]`` as ``[N, C, H, W]``; see `image_shape`."""
-    if image.dim() == 3:
+    if len(shape) == 2:
         return image[:, None]
-    if not image.shape[-3] < image.shape[-1]:
+    if not shape[-3] < shape[-1]:
         image = image.movedim(-1, -3)
-    return image.flatten(1, 2) if image.dim() == 5 else image
+    return image.flatten(1, 2) if len(shape) == 4 else image
 
 
 def _convolution(

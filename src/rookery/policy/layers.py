@@ -67,12 +67,13 @@ class StackedLinear(nn.Module):
         drawn = [
             orthogonal(torch.empty(inputs, outputs), gain, generator) for _ in range(num_members)
         ]
+        self.num_members = num_members
         self.weight = nn.Parameter(torch.stack(drawn))
         self.bias = nn.Parameter(torch.zeros(num_members, 1, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 2:
-            x = x.expand(len(self.weight), -1, -1)
+            x = x.expand(self.num_members, -1, -1)
         return torch.baddbmm(self.bias, x, self.weight)
 
 

@@ -71,7 +71,7 @@ class ObservationNormalizer(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_extra_state` gave."""
-        arrays = {name: np.array(state[name]) for name in ("mean", "squares")}
+        arrays = {name: state[name].numpy().copy() for name in ("mean", "squares")}
         self.moments.load_state_dict({"count": state["count"], **arrays})
         self._refresh()
 
