@@ -21,6 +21,9 @@ Kind: TypeAlias = Literal["categorical", "bernoulli", "gaussian", "squashed"]
 Path: TypeAlias = "tuple[str | int, ...]"
 Rows: TypeAlias = npt.NDArray[Any]
 
+# Of squashed normals: the logarithm of the deviation stays within.
+LOG_STD_RANGE = (-20.0, 2.0)
+
 
 @dataclass(frozen=True, slots=True)
 class ActionPart:
@@ -103,7 +106,7 @@ class ActionLayout:
 
     def encode(self, action: Tree) -> Rows:
         """Turn a batch of actions ``[N, *action]`` into rows ``[N, K]``."""
-        rows = [part.encode(_branch(action, part.path)) for part in self.parts]
+        rows = [part.encode(branch(action, part.path)) for part in self.parts]
         return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1, dtype=self.dtype)
 
     def decode(self, rows: Rows) -> Tree:
@@ -120,7 +123,7 @@ class ActionLayout:
 
         def fit() -> Rows:
             part = next(parts)
-            return part.to_env(_branch(action, part.path))
+            return part.to_env(branch(action, part.path))
 
         return _build(self.space, fit)
 
@@ -177,12 +180,12 @@ def _kind(space: spaces.Space[Any], path: Path, squashed: bool) -> Kind:
         case spaces.Box() if np.issubdtype(space.dtype, np.floating):
             if squashed and not space.is_bounded("both"):
                 raise SpaceError(
-                    f"squashed actions need finite bounds; action_space{_place(path)} is {space}"
+                    f"squashed actions need finite bounds; action_space{place_of(path)} is {space}"
                 )
             return "squashed" if squashed else "gaussian"
     kind = f"{type(space).__name__} of {space.dtype}" if space.dtype else type(space).__name__
     raise SpaceError(
-        f"no built-in policy acts in action_space{_place(path)}, a {kind}; Discrete, "
+        f"no built-in policy acts in action_space{place_of(path)}, a {kind}; Discrete, "
         "MultiDiscrete, MultiBinary, Box of floats, and Dict and Tuple of them are supported"
     )
 
@@ -199,11 +202,13 @@ def _sizes(space: spaces.Space[Any]) -> tuple[int, ...]:
             return ()
 
 
-def _place(path: Path) -> str:
+def place_of(path: Path) -> str:
+    """Write a path as one indexes with it: ``['a'][0]``."""
     return "".join(f"[{key!r}]" for key in path)
 
 
-def _branch(tree: Tree, path: Path) -> Any:
+def branch(tree: Tree, path: Path) -> Any:
+    """Return what lies at ``path`` of a tree."""
     for key in path:
         tree = tree[key]
     return tree

@@ -17,9 +17,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from rookery.errors import SpaceValueError
-from rookery.policy.actions import ActionLayout, ActionPart
+from rookery.policy.action_masks import nothing_legal, require_mask_shape
+from rookery.policy.actions import LOG_STD_RANGE, ActionLayout, ActionPart
 
-LOG_STD_RANGE = (-20.0, 2.0)
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
 _TINY = torch.finfo(torch.float32).tiny
@@ -267,11 +267,8 @@ def distribution(
     Raises:
         SpaceValueError: the mask has another shape, or leaves nothing to choose.
     """
-    if mask is not None and mask.shape != (len(outputs), layout.num_choices):
-        raise SpaceValueError(
-            f"a mask of {len(outputs)} rows must be [{len(outputs)}, {layout.num_choices}] for "
-            f"action_space {layout.space}, not {list(mask.shape)}"
-        )
+    if mask is not None:
+        require_mask_shape(layout, mask, len(outputs))
     if len(layout.parts) == 1:
         return _of_part(layout.parts[0], outputs, log_std, mask)
     parts = [
@@ -341,10 +338,7 @@ def _require_a_choice(mask: Tensor, legal: Tensor) -> None:
     some = legal.any(-1)
     if not bool(some.all()):
         row = int((~some).nonzero()[0, 0])
-        raise SpaceValueError(
-            f"row {row} of the action mask leaves no legal action: {mask[row].int().tolist()}; at "
-            "least one choice of every component must be legal"
-        )
+        raise nothing_legal(row, mask[row].tolist())
 
 
 def _spread(x: Tensor, sizes: tuple[int, ...], fill: float | bool) -> Tensor:
