@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ ACTIONS = {
     "multi_discrete": spaces.MultiDiscrete([2, 3], start=[1, 0]),
     "multi_binary": spaces.MultiBinary(3),
     "box": spaces.Box(-0.01, 0.01, (2,)),
+    "number": spaces.Box(-1, 1, ()),
     "joint": spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([spaces.Box(-1, 1, (1,))])),
 }
 
@@ -128,6 +130,37 @@ def test_seeds_decide_the_weights_also_those_of_own_encoders():
     arrays = [FlatParameters(policy).array for policy in (one, same, other)]
     np.testing.assert_array_equal(arrays[0], arrays[1])
     assert (arrays[0] != arrays[2]).any()
+
+
+class _Length(nn.Module):
+    def __init__(self, space):
+        super().__init__()
+        self.linear = nn.LazyLinear(3)  # knows its width when it is run
+
+    def forward(self, texts):
+        return self.linear(torch.tensor([[float(len(text)), 1.0] for text in texts]))
+
+
+def test_texts_are_read_by_an_own_encoder():
+    policy, same = (PolicyModule(spaces.Text(9), ACTIONS["box"], encoder=_Length) for _ in range(2))
+    found = policy(("one", "three"))
+    assert found.outputs.shape == (2, 2)
+    np.testing.assert_array_equal(FlatParameters(policy).array, FlatParameters(same).array)
+    torch.testing.assert_close(same(("one", "three")).value, found.value)
+
+
+def test_a_policy_travels_with_its_flat_parameters():
+    policy = _perturbed(PolicyModule(NESTED, ACTIONS["joint"], normalize_obs=True, core="lstm"))
+    policy.observe(_observations(NESTED))
+    plain_size = len(pickle.dumps(policy))
+    sent = pickle.dumps(FlatParameters(policy))
+    assert len(sent) < 1.1 * plain_size
+    copy = pickle.loads(sent)
+    obs, memory = to_tensors(_observations(NESTED, seed=3)), torch.rand(6, policy.memory_size)
+    for ours, theirs in zip(policy(obs, memory), copy.module(obs, memory), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    copy.array[:] = 0.0
+    assert not copy.module(obs, memory).value.any() and policy(obs, memory).value.any()
 
 
 def test_an_own_encoder_is_learned_by_both_heads():

@@ -6,6 +6,7 @@ a gradient one reduction. On the cpu numpy sees the same memory.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -26,7 +27,8 @@ class FlatParameters:
     The module stays as it was in all other respects: the parameters are the same objects, tied
     weights stay tied and are laid out once. Frozen parameters are laid out too; their gradient is
     zero. Moving the module to another device, or to another dtype, takes the parameters out of
-    the tensor again: make a new one then.
+    the tensor again: make a new one then. To send the module elsewhere, pickle this object and
+    not the module alone.
 
     Args:
         module: any module, already on its device.
@@ -58,6 +60,11 @@ class FlatParameters:
         self._learned = [p for p in self._parameters if p.requires_grad]
         self._gradient = torch.zeros_like(self.tensor)
         self._buffers = _state_buffers(module)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would write the whole tensor once for every parameter that is a view of it; those
+        # of a copy have memory of their own.
+        return type(self), (copy.deepcopy(self.module),)
 
     @property
     def size(self) -> int:

@@ -69,7 +69,7 @@ class PolicyModule(nn.Module):
             ``[N, memory_size]`` as second argument and returns it as third result.
         build: makes the network behind the encoder from its number of features, the layout of the
             actions and a generator; None makes an `ActorCritic`.
-        image: makes the encoder of each image.
+        image: makes the encoder of each image, from its space and ``generator=``.
         hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind an encoder
             that has layers of its own, or before a memory.
         activation: "tanh" or "relu", in the towers.
@@ -131,9 +131,9 @@ class PolicyModule(nn.Module):
             else:
                 self.encoder, size = _encoder(observation_space, encoder, image, generator)
                 self.network = (build or default)(size, self.layout, generator)
-        self.memory_size = int(getattr(self.network, "memory_size", 0))
-        self.head = DistributionHead(self.layout)
-        self._check(observation_space)
+            self.memory_size = int(getattr(self.network, "memory_size", 0))
+            self.head = DistributionHead(self.layout)
+            self._check(observation_space)
 
     def forward(self, obs: Tree, memory: Tensor | None = None) -> Prediction:
         """Run on observations ``[N, *obs]``, a tree of tensors.
