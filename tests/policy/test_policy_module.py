@@ -217,6 +217,11 @@ def test_an_own_network_stands_for_the_whole():
     assert gradient[-2:].tolist() == [6.0, 6.0]
 
 
+class _Triple(_Whole):
+    def forward(self, obs):
+        return (*super().forward(obs), None)
+
+
 class _Counting(nn.Module):
     """Remembers how many steps its episode has had; knows no value."""
 
@@ -280,9 +285,16 @@ def test_a_squashed_policy_has_no_deviation_of_its_own():
             {"encoder": lambda space: nn.Unflatten(1, (1, 5))},
             r"encoder Unflatten must turn.*from 2 it made torch.float32 \[2, 1, 5\]",
         ),
-        ({"encoder": lambda space: torch.tanh}, "encoder must be a callable.*gave a builtin"),
+        ({"encoder": lambda space: torch.tanh}, "encoder must be .* made a builtin"),
+        ({"encoder": {"": lambda space: 1}}, r"encoder\[''\] must be .* it made a int"),
+        ({"network": lambda *spaces: 1}, "network must be a callable .* it made a int"),
+        ({"network": _Triple}, "network _Triple must give outputs, or a tuple.* it gave a tuple"),
+        (
+            {"network": _Whole, "encoder": lambda space: nn.Linear(5, 2)},
+            "give either it or encoder",
+        ),
     ],
-    ids=["network", "encoder", "function"],
+    ids=["outputs", "features", "function", "part", "number", "triple", "both"],
 )
 def test_a_wrong_module_is_named_when_the_policy_is_built(options, message):
     with pytest.raises(ConfigError, match=message):

@@ -112,7 +112,8 @@ class FeatureEncoder(nn.Module):
         self.parts = nn.ModuleList()
         for leaf in self._leaves:
             if leaf.is_own:
-                self.parts.append(own[_dotted(leaf.path)](leaf.space))
+                name = _dotted(leaf.path)
+                self.parts.append(require_module(f"encoder[{name!r}]", own[name](leaf.space)))
             elif is_image(leaf.space):
                 self.parts.append(image(leaf.space, generator=generator))
             else:
@@ -144,6 +145,19 @@ def observation_leaves(
                 f"encoder names {name!r}, but observation_space has: {', '.join(found)}"
             )
     return leaves
+
+
+def require_module(name: str, made: Any) -> nn.Module:
+    """Refuse what a callable of the user's made, if it is no module.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(made, nn.Module):
+        raise ConfigError(
+            f"{name} must be a callable that makes an nn.Module; it made a {type(made).__name__}"
+        )
+    return made
 
 
 def count_features(encoder: nn.Module, space: spaces.Space[Any]) -> int:

@@ -21,6 +21,7 @@ from rookery.policy.encoders import (
     EncoderFactory,
     FeatureEncoder,
     count_features,
+    require_module,
     to_tensors,
 )
 from rookery.policy.images import NatureCNN
@@ -106,6 +107,8 @@ class PolicyModule(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if network is not None and not (encoder is None and build is None):
+            raise ConfigError("network stands for the whole; give either it or encoder and build")
         self.layout = action_layout(action_space, squashed=squashed)
         self.normalizer = ObservationNormalizer(observation_space) if normalize_obs else None
         generator = torch.Generator().manual_seed(seed)
@@ -127,7 +130,8 @@ class PolicyModule(nn.Module):
             torch.manual_seed(seed)
             if network is not None:
                 self.encoder: nn.Module = nn.Identity()
-                self.network = network(observation_space, action_space)
+                made = network(observation_space, action_space)
+                self.network = require_module("network", made)
             else:
                 self.encoder, size = _encoder(observation_space, encoder, image, generator)
                 self.network = (build or default)(size, self.layout, generator)
@@ -152,8 +156,16 @@ class PolicyModule(nn.Module):
         """Do as `forward` does, on normalised observations."""
         read = self.encoder(obs)
         found = self.network(read, memory) if self.memory_size else self.network(read)
+        if isinstance(found, Prediction):
+            return found
         if isinstance(found, Tensor):
             return Prediction(found, found.new_zeros(found.shape[0]))
+        if not isinstance(found, tuple) or len(found) != 2 + bool(self.memory_size):
+            raise ConfigError(
+                f"network {type(self.network).__name__} must give outputs, or a tuple of outputs "
+                "and value, and of memory where it has a memory_size; it gave a "
+                f"{type(found).__name__}"
+            )
         return Prediction(*found)
 
     def unroll(self, obs: Tree, begins: Tensor, memory: Tensor) -> Prediction:
@@ -224,10 +236,5 @@ def _encoder(
     if own is None or isinstance(own, Mapping):
         built = FeatureEncoder(space, own, image, generator)
         return built, built.num_features
-    encoder = own(space)
-    if not isinstance(encoder, nn.Module):
-        raise ConfigError(
-            f"encoder must be a callable (observation_space) -> nn.Module; it gave a "
-            f"{type(encoder).__name__}"
-        )
+    encoder = require_module("encoder", own(space))
     return encoder, count_features(encoder, space)
