@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from gated_envs import INTERRUPT, NO_HURRY_S, WAIT, Gated, make
+from gated_envs import INTERRUPT, NO_HURRY_S, Gated, make
 from patience import PATIENCE_S
 
 import rookery
@@ -161,18 +161,6 @@ def test_a_worker_that_died_between_calls_leaves_no_call_under_way(tmp_path: Pat
     assert len(list(tmp_path.glob("closed-*"))) == 3
 
 
-def test_after_a_worker_died_the_others_close_their_envs(tmp_path: Path) -> None:
-    venv = _gated("process", tmp_path)
-    venv.reset(seed=5)
-    worker = psutil.Process(venv.pids[1])
-    worker.kill()
-    psutil.wait_procs([worker])
-    with pytest.raises(rookery.WorkerDied):
-        venv.step(np.zeros(3, int))
-    venv.close(timeout=NO_HURRY_S)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed-5", "closed-7"]
-
-
 @pytest.mark.parametrize("options", [None, {"a": 1}])
 def test_a_reset_after_a_worker_died_is_survived_where_restarts_are_allowed(
     options: Any, tmp_path: Path
@@ -185,14 +173,3 @@ def test_a_reset_after_a_worker_died_is_survived_where_restarts_are_allowed(
         psutil.wait_procs([worker])
         assert _counts(venv.reset(seed=5, options=options)[0]) == [0, 0]
         assert venv.get_attr("_seed") == (5, 6)
-
-
-@pytest.mark.parametrize("kind", ["thread", "process"])
-def test_an_env_that_hangs_keeps_no_other_from_being_closed(kind: str, tmp_path: Path) -> None:
-    venv = _gated(kind, tmp_path, 2)
-    venv.reset(seed=5)
-    venv.step_async(np.array([WAIT, 0]))
-    with pytest.warns(UserWarning, match="while waiting"):
-        venv.close(timeout=5)
-    assert (tmp_path / "closed-6").exists() and not (tmp_path / "closed-5").exists()
-    (tmp_path / "open").touch()
