@@ -250,7 +250,7 @@ _IMPORTED_BY_TESTS = (
 
 @pytest.fixture(scope="session", autouse=True)
 def fork_servers_import_what_tests_do() -> Iterator[None]:
-    """Have a fork server import once what each of its workers would take a tenth of a second for."""
+    """Have a fork server import once what would take each of its workers a tenth of a second."""
     if "rookery" not in sys.modules:  # as in the tests of this file
         yield
         return

@@ -47,7 +47,10 @@ WHO += ["test_who_the_library_itself_takes"]
 
 
 @pytest.mark.slow
-def test_published_tests_run_on_our_vector_env(tmp_path: Path) -> None:
+def test_published_tests_run_on_our_vector_env(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # none is needed, some are slow
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["expensive"]\n')
     file = tmp_path / "test_published.py"
     file.write_text(PUBLISHED)

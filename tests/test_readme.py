@@ -21,7 +21,8 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", list(EXAMPLES))
 def test_an_example_runs_as_a_script_without_a_main_guard(name: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(re.sub(r"\b(100|50)_000\b", "2_000", EXAMPLES[name]))
+    short = re.sub(r"\b(100|50)_000\b", "2_000", EXAMPLES[name])
+    script.write_text(short.replace("n_envs=8", "n_envs=2"))  # whose workers import torch
     result = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
