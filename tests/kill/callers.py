@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack
 
 import drive
+from counting_envs import Counting
 from traps import POINTS, Trap, armed, around
 
 import rookery
@@ -72,7 +73,7 @@ def main(index: str, method: str, folder: str) -> None:
     if operation == "collect":
         trap.set()
         with rookery.WorkerCollector(
-            drive.Counting, make_policy, 4, 2, num_steps=8, start_method=method
+            Counting, make_policy, 4, 2, num_steps=8, start_method=method
         ) as collector:
             collector.collect()
         return
@@ -86,9 +87,7 @@ def main(index: str, method: str, folder: str) -> None:
 def _do_all(operation: str, trap: Trap, worker: Trap, method: str) -> None:
     faults = drive.policy("restart" if operation == "restart" else "raise", "kill")
     ledger = drive.Ledger(
-        lambda: rookery.make_vec(
-            drive.Counting, 4, "process", 2, faults=faults, start_method=method
-        ),
+        lambda: rookery.make_vec(Counting, 4, "process", 2, faults=faults, start_method=method),
         (2, 3),
         faults.restarts,
     )

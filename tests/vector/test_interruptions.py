@@ -93,14 +93,17 @@ CALLS: dict[str, Callable[[rookery.VectorEnv], Any]] = {
 }
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("kind", CARRIERS)
-def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(kind: str, call: str, tmp_path: Path) -> None:
+def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(
+    kind: str, call: str, every: int, tmp_path: Path
+) -> None:
     with _gated(kind, tmp_path, 2) as venv:
         venv.reset(seed=1)
         line = 0
         while _is_interrupted(lambda: CALLS[call](venv), line):
-            line += 1
+            line += every
             assert _counts(_reset_or_receive(venv)) == [0, 0]
             assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
             assert venv.get_attr("count") == (1, 1)
