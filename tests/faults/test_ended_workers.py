@@ -11,7 +11,7 @@ import pytest
 import rookery
 from rookery import FaultPolicy
 from rookery.testing import Fault, Faulty
-from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.supervisor import Supervisor
 
 KILL = np.array([0, 0, 0, Fault.KILL])
 
@@ -126,15 +126,15 @@ class Labelled(Faulty):
 def test_a_new_worker_knows_its_attributes_before_it_carries_out_a_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    have = WorkerCarrier._have
+    have = Supervisor._have
 
-    def have_late(carrier: Any, *args: Any) -> None:
+    def have_late(supervisor: Any, *args: Any) -> None:
         end = time.perf_counter() + 0.5  # a worker that does not wait to be told is done by then
-        while carrier._part.is_busy() and time.perf_counter() < end:
+        while supervisor._part.is_busy() and time.perf_counter() < end:
             time.sleep(0.01)
-        have(carrier, *args)
+        have(supervisor, *args)
 
-    monkeypatch.setattr(WorkerCarrier, "_have", have_late)
+    monkeypatch.setattr(Supervisor, "_have", have_late)
     faults = FaultPolicy("restart")
     with rookery.make_vec(
         Labelled, 4, "process", 2, faults=faults, autoreset_mode="same_step"

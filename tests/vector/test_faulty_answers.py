@@ -231,7 +231,7 @@ def test_a_call_after_an_env_raised_has_no_deadline_of_a_step(
         venv.reset(seed=1)
         with pytest.raises(KeyError):
             venv.step(np.array([0, Fault.RAISE]))
-        monkeypatch.setattr("rookery.worker.deadlines.time", Clock())
+        monkeypatch.setattr("rookery.worker.watch.time", Clock())
         assert venv.call("doze") == (7, 7)
 
 

@@ -38,7 +38,6 @@ from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics import CarrierStatistics, Statistics
-from rookery.worker.loop import BellOfMany
 from rookery.worker.orders import (
     NO_SEED,
     RESET,
@@ -48,7 +47,7 @@ from rookery.worker.orders import (
     Order,
     Orders,
 )
-from rookery.worker.protocol import NotFinishedError
+from rookery.worker.protocol import BellOfMany, NotFinishedError
 
 _OWN_CALLS = ("reset", "step", "close")
 _MOST_SEED = 2**63  # that fits the word of an order

@@ -28,9 +28,9 @@ from rookery.vector.local import LocalCarrier
 from rookery.vector.modes import check_mode, parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.splitting import split
-from rookery.worker.arrivals import Arrivals
 from rookery.worker.board import Board
 from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.doorbell import Arrivals
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.process import WorkerProcess
