@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -82,6 +83,15 @@ def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
                 continue
         with pytest.raises(rookery.NoPendingCallError):
             venv.recv()
+
+
+def test_what_could_not_be_sent_is_not_told_to_a_new_worker() -> None:
+    with _make(FaultPolicy("restart")) as venv:
+        venv.reset()
+        with pytest.raises(rookery.PicklingError):
+            venv.set_attr("label", threading.Lock())
+        venv.step(np.array([Fault.KILL, 0, 0, 0]))
+        assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [0, 0, 2, 2]
 
 
 class Optioned(Faulty):

@@ -141,6 +141,7 @@ class WorkerCarrier:
 
     def poll(self, deadline: float | None = None) -> None:
         """Take in what has come; what went wrong lies in ``failures``."""
+        self._recovery.finish_failing()
         self._survives(self._take_in, deadline)
         self._recovery.finish_closing()
 
@@ -160,6 +161,8 @@ class WorkerCarrier:
     def finish(self, deadline: float | None = None) -> bool:
         """Wait until all of its envs have answered; whether anything lies in ``failures``."""
         part, supervisor = self._part, self._supervisor
+        if self._recovery.unfinished is not None:
+            self._recovery.finish_failing()
         if not part.is_busy():
             supervisor.worker.bells.done.take_ring()  # or unheard rings would add up
         while part.is_busy():
@@ -178,9 +181,8 @@ class WorkerCarrier:
         has_messages = self.has_told and _IN_MESSAGE in statuses
         if has_messages and not self._survives(self._take_messages, deadline):
             return self.finish(deadline)  # if the policy has a new worker reset envs
-        if self._recovery.closing:
+        if self._recovery.closing or self._watches_memory:
             self._recovery.finish_closing()
-        if self._watches_memory:
             self._recovery.recycle_if_large()
         return bool(self.failures)
 
@@ -189,7 +191,8 @@ class WorkerCarrier:
         if self.is_torn:
             self._fail(self._supervisor.died(TornError()))
         self.failures.clear()
-        self._supervisor.messages.clear()
+        if self._supervisor.is_up:
+            self._supervisor.messages.clear()
         self._call = None
 
     @property
@@ -268,8 +271,7 @@ class WorkerCarrier:
             error: what happened.
             failed: envs that were carrying out an order and failed, and may have answered.
         """
-        concerned = {*self._part.busy_ids(), *self._untold(), *failed}
-        self._recovery.fail(error, sorted(concerned))
+        self._recovery.fail(error, [*self._untold(), *failed])
 
     def _untold(self) -> list[int]:
         """Envs that have answered, but whose message did not come."""
@@ -287,6 +289,7 @@ class WorkerCarrier:
 
     def begin_call(self, request: tuple[str, Any]) -> None:
         """Have it do what was requested; where nobody is left to do it, a WorkerError is raised."""
+        self._recovery.finish_failing()
         supervisor = self._supervisor
         supervisor.command, payload = request
         if supervisor.is_ended:

@@ -41,6 +41,7 @@ class Recovery:
             they can be closed.
         lost: envs that were lost and have not been told, and why: a fault, or an error.
         unraised: what ended the worker before a step, for that step.
+        unfinished: a failure that is being dealt with, or was when an interruption came.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Recovery:
         self.lost: dict[int, Any] = {}
         self.closing: dict[int, tuple[Any, dict[str, Any]]] = {}
         self.unraised: WorkerError | None = None
+        self.unfinished: tuple[WorkerError, Sequence[int]] | None = None
         self._supervisor, self._reports, self._failures = supervisor, reports, failures
         self._arrays, self._part, self._orders = arrays, part, orders
         self._mode, self._steps_together = autoreset_mode, reports.steps_together
@@ -74,25 +76,38 @@ class Recovery:
 
         Args:
             error: what happened.
-            concerned: envs whose order it has ended; the others are told with their next step.
+            concerned: envs whose order it has ended, beside those that have not answered; the
+                others are told with their next step.
         """
+        concerned = sorted({*self._part.busy_ids(), *concerned})
+        self.unfinished = error, concerned
         try:
             self._supervisor.budget.spend(error)
             self._replace(str(error), concerned)
         except WorkerError as final:
             self.shut_out(final, concerned)
+        self.unfinished = None
 
     def shut_out(self, error: WorkerError, concerned: Sequence[int]) -> None:
         """Go on without a worker: its envs are lost until they are reset."""
+        self.unfinished = error, concerned
         self._supervisor.end()
         self._lose(self._part.env_ids, error)
-        self._part.answer_for_lost(concerned)
         self._failures.update(dict.fromkeys(concerned, error))
+        self._part.answer_for_lost(concerned)
+        self.unfinished = None
+
+    def finish_failing(self) -> None:
+        """Deal with a failure again if an interruption came between; it costs one more restart."""
+        if self.unfinished is not None:
+            self.fail(*self.unfinished)
 
     def _replace(self, cause: str, concerned: Sequence[int]) -> None:
         """Replace the worker and close what its envs were doing; the others are told later."""
-        fault = self._restart(cause)
-        self._lose([i for i in self._part.env_ids if i not in concerned], fault)
+        own, attempt = self._part.env_ids, self._supervisor.attempt + 1
+        fault = {"cause": cause, "env_ids": tuple(own), "attempt": attempt}
+        self._lose([i for i in own if i not in concerned], fault)
+        self._supervisor.restart()
         env_ids = self._cut_short(concerned, self._orders.next_number())
         for env_id in env_ids:
             self._close_once_answered(env_id, fault)
@@ -108,13 +123,7 @@ class Recovery:
         memory = self._supervisor.memory
         memory.look(self._supervisor.worker.pid)
         if memory.complaint and self._any_ended():
-            self._lose(self._part.env_ids, self._restart(memory.complaint))
-
-    def _restart(self, cause: str) -> dict[str, Any]:
-        """Start another worker; the fault of the envs that were lost with the old one."""
-        self._supervisor.restart()
-        env_ids, attempt = tuple(self._part.env_ids), self._supervisor.attempt
-        return {"cause": cause, "env_ids": env_ids, "attempt": attempt}
+            self._replace(memory.complaint, ())
 
     def gone(self, env_id: int) -> WorkerDied:
         """The error of an env that has no worker."""
@@ -124,6 +133,7 @@ class Recovery:
 
     def begin(self, order: Order) -> None:
         """Begin an order where envs may be lost, or will have to be; raises nothing."""
+        self.finish_failing()
         supervisor = self._supervisor
         env_ids = self._part.env_ids if order.env_ids is None else order.env_ids
         chosen = [int(i) for i in env_ids]
@@ -248,7 +258,7 @@ class Recovery:
                 continue
             if part.fence is not None:
                 part.fence()
-            obs, fault = self.closing.pop(env_id)
+            obs, fault = self.closing[env_id]
             buffer = self._buffers[i]
             arrays.close_rows([env_id], buffer)
             told: list[dict[str, Any]] = [{"fault": fault}]
@@ -257,6 +267,7 @@ class Recovery:
             else:
                 arrays.slab.void_rows([env_id], buffer)
             arrays.slab.added[buffer][env_id] = told
+            del self.closing[env_id]
 
     def _any_ended(self) -> bool:
         """Whether the last step of an env ended its episode."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -70,11 +70,9 @@ class Supervisor:
         """Start a worker in the background."""
         self._deadlines.begin_make()
         self.worker = self._start(self._check)
-        self.is_ended = False
-        try:
+        with suppress(ChannelClosedError, TornError):  # whoever waits for it hears why it ended
             self.worker.greet()
-        except (ChannelClosedError, TornError):  # whoever waits for its envs hears why it ended
-            return
+        self._is_assigned = self.is_ended = False
 
     def describe(self) -> Description:
         """Wait until the envs are built, and say what they are.
@@ -83,9 +81,7 @@ class Supervisor:
             EnvFailed: when one could not be built.
             WorkerDied, WorkerTimeout: when the worker ended, or took too long.
         """
-        with self._closed_means_died():
-            _, payload = self.worker.channel.receive()
-            answer = self.worker.channel.decode(payload)
+        answer = self.message(0)
         self.worker.has_built()
         raise_failure(answer)
         assert isinstance(answer, Description)
@@ -101,8 +97,10 @@ class Supervisor:
 
     def _hand_over(self, assignment: Assignment) -> None:
         self._deadlines.begin_make()  # what follows has as much time again
+        self._is_assigned = True
         with self._closed_means_died():
             self.worker.assign(assignment, self._board)
+        self.messages.clear()
 
     def restart(self) -> None:
         """Replace the worker by one that starts in the background."""
@@ -131,6 +129,8 @@ class Supervisor:
         """
         while not self.is_up:
             try:
+                if self._is_assigned:  # an interruption came before it was brought up to date
+                    self.restart()
                 self.describe()
                 seeds = tuple(derived_seed(seed, self.attempt) for seed in self._reports.seeds)
                 requests = [("set_attr", args) for args in self._attributes.values()]
@@ -210,7 +210,7 @@ class Supervisor:
         try:
             return self.worker.channel.decode(self.messages[number])
         except Exception as error:  # what an env returns may refuse to be unpickled
-            raise self._reports.unreadable(self.command, error) from error
+            raise self._reports.unreadable(self._doing, error) from error
 
     @contextmanager
     def _closed_means_died(self) -> Iterator[None]:
@@ -252,5 +252,9 @@ class Supervisor:
 
     def died(self, error: BaseException | None = None) -> WorkerDied:
         """The error that says how the worker has ended."""
-        command = self.command if self.is_up else "make"  # of the worker that is to follow
-        return self._reports.died(self.worker, command, error)
+        return self._reports.died(self.worker, self._doing, error)
+
+    @property
+    def _doing(self) -> str:
+        """What the worker has to do: a command, or to take the place of another first."""
+        return self.command if self.is_up else "make"
