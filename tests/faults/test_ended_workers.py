@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 import rookery
 from rookery import FaultPolicy
@@ -92,6 +93,30 @@ def test_what_could_not_be_sent_is_not_told_to_a_new_worker() -> None:
             venv.set_attr("label", threading.Lock())
         venv.step(np.array([Fault.KILL, 0, 0, 0]))
         assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [0, 0, 2, 2]
+
+
+def test_a_deadline_while_a_worker_is_replaced_costs_no_further_restart() -> None:
+    has_begun, may_build = threading.Event(), threading.Event()
+
+    class SlowToReplace(Faulty):
+        def __init__(self) -> None:
+            super().__init__()
+            if has_begun.is_set():
+                may_build.wait(PATIENCE_S)
+
+    faults = FaultPolicy("restart", max_restarts=1)
+    with rookery.make_vec(
+        SlowToReplace, 1, "thread", faults=faults, autoreset_mode="same_step"
+    ) as venv:
+        venv.reset()
+        has_begun.set()
+        venv.step_async(np.array([Fault.RAISE]))
+        for _ in range(3):
+            with pytest.raises(rookery.WorkerTimeout, match="may be called again"):
+                venv.step_wait(timeout=0.2)
+        may_build.set()
+        assert venv.step_wait(timeout=PATIENCE_S)[3].tolist() == [True]
+        assert venv.step(np.zeros(1, int))[0][:, 0].tolist() == [1]
 
 
 class Optioned(Faulty):

@@ -141,11 +141,11 @@ class WorkerCarrier:
 
     def poll(self, deadline: float | None = None) -> None:
         """Take in what has come; what went wrong lies in ``failures``."""
-        self._recovery.finish_failing()
         self._survives(self._take_in, deadline)
         self._recovery.finish_closing()
 
     def _take_in(self) -> None:
+        self._recovery.go_on()
         if _IN_MESSAGE in self._part.status.tobytes():
             self._take_messages()
         now = time.perf_counter()
@@ -161,8 +161,8 @@ class WorkerCarrier:
     def finish(self, deadline: float | None = None) -> bool:
         """Wait until all of its envs have answered; whether anything lies in ``failures``."""
         part, supervisor = self._part, self._supervisor
-        if self._recovery.unfinished is not None:
-            self._recovery.finish_failing()
+        if self._recovery.is_unfinished:
+            self._survives(self._recovery.go_on, deadline)
         if not part.is_busy():
             supervisor.worker.bells.done.take_ring()  # or unheard rings would add up
         while part.is_busy():
@@ -289,7 +289,7 @@ class WorkerCarrier:
 
     def begin_call(self, request: tuple[str, Any]) -> None:
         """Have it do what was requested; where nobody is left to do it, a WorkerError is raised."""
-        self._recovery.finish_failing()
+        self._recovery.go_on()
         supervisor = self._supervisor
         supervisor.command, payload = request
         if supervisor.is_ended:

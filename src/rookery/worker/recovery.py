@@ -41,7 +41,7 @@ class Recovery:
             they can be closed.
         lost: envs that were lost and have not been told, and why: a fault, or an error.
         unraised: what ended the worker before a step, for that step.
-        unfinished: a failure that is being dealt with, or was when an interruption came.
+        is_unfinished: whether an interruption, or a deadline, has left a failure half dealt with.
     """
 
     def __init__(
@@ -58,7 +58,9 @@ class Recovery:
         self.lost: dict[int, Any] = {}
         self.closing: dict[int, tuple[Any, dict[str, Any]]] = {}
         self.unraised: WorkerError | None = None
-        self.unfinished: tuple[WorkerError, Sequence[int]] | None = None
+        self.is_unfinished = False
+        self._failure: WorkerError | None = None  # that is being dealt with
+        self._concerned: Sequence[int] = ()  # by the last one
         self._supervisor, self._reports, self._failures = supervisor, reports, failures
         self._arrays, self._part, self._orders = arrays, part, orders
         self._mode, self._steps_together = autoreset_mode, reports.steps_together
@@ -79,28 +81,36 @@ class Recovery:
             concerned: envs whose order it has ended, beside those that have not answered; the
                 others are told with their next step.
         """
-        concerned = sorted({*self._part.busy_ids(), *concerned})
-        self.unfinished = error, concerned
+        self._concerned = sorted({*self._part.busy_ids(), *concerned})
+        self._failure, self.is_unfinished = error, True
         try:
             self._supervisor.budget.spend(error)
-            self._replace(str(error), concerned)
+            self._replace(str(error), self._concerned)
         except WorkerError as final:
-            self.shut_out(final, concerned)
-        self.unfinished = None
+            self.shut_out(final, self._concerned)
+        self._failure = None
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Deal with the rest of a failure; where an interruption cut it short, with all of it."""
+        if self._failure is not None:
+            self.fail(self._failure, self._concerned)  # it costs one more restart
+            return
+        if self._supervisor.is_starting and self._part.is_busy():  # with resets, for the new worker
+            try:
+                self._supervisor.renew()
+            except WorkerError as final:
+                self.shut_out(final, self._concerned)
+        self.is_unfinished = False
 
     def shut_out(self, error: WorkerError, concerned: Sequence[int]) -> None:
         """Go on without a worker: its envs are lost until they are reset."""
-        self.unfinished = error, concerned
+        self._failure, self._concerned, self.is_unfinished = error, concerned, True
         self._supervisor.end()
         self._lose(self._part.env_ids, error)
         self._failures.update(dict.fromkeys(concerned, error))
         self._part.answer_for_lost(concerned)
-        self.unfinished = None
-
-    def finish_failing(self) -> None:
-        """Deal with a failure again if an interruption came between; it costs one more restart."""
-        if self.unfinished is not None:
-            self.fail(*self.unfinished)
+        self._failure, self.is_unfinished = None, False
 
     def _replace(self, cause: str, concerned: Sequence[int]) -> None:
         """Replace the worker and close what its envs were doing; the others are told later."""
@@ -115,8 +125,6 @@ class Recovery:
             self._part.turn_into_resets(env_ids, self._orders.next_number())
         else:
             self._part.answer_for_lost(env_ids)
-        if self._part.is_busy():  # resets, which the new worker makes
-            self._supervisor.renew()
 
     def recycle_if_large(self) -> None:
         """Replace a worker that is too large, once an episode of its envs has ended."""
@@ -133,7 +141,7 @@ class Recovery:
 
     def begin(self, order: Order) -> None:
         """Begin an order where envs may be lost, or will have to be; raises nothing."""
-        self.finish_failing()
+        self.go_on()
         supervisor = self._supervisor
         env_ids = self._part.env_ids if order.env_ids is None else order.env_ids
         chosen = [int(i) for i in env_ids]
