@@ -147,7 +147,7 @@ class Recovery:
         chosen = [int(i) for i in env_ids]
         self._note(chosen, order)
         resets = bool(order.kind & RESET)
-        closed = self._take_lost(chosen, resets)
+        closed = self._lost_among(chosen, resets)
         try:
             if supervisor.is_ended and resets:
                 self.unraised = None
@@ -162,10 +162,19 @@ class Recovery:
             self._begin_closing(order, chosen, closed)
         else:
             self._part.ask(order)
+        self.unraised = None
+        for env_id in chosen:  # last, so that an order that was begun by halves is begun like this
+            if resets or isinstance(self.lost.get(env_id), dict):
+                self.lost.pop(env_id, None)
         supervisor.worker.bells.go.ring_again()
 
     def _begin_closing(self, order: Order, chosen: list[int], closed: dict[int, Any]) -> None:
         """Begin a step of which some envs must be told that they were lost."""
+        for env_id, why in closed.items():  # first, while their rows are the caller's
+            if isinstance(why, dict):
+                self._close_once_answered(env_id, why)
+            else:
+                self._failures[env_id] = self.unraised or self.gone(env_id)
         if not self._supervisor.is_up:
             self._part.ask(order)
             self._part.answer_for_lost(list(closed))
@@ -173,12 +182,6 @@ class Recovery:
             number = self._orders.next_number()
             self._part.ask(_without(order, chosen, closed))
             self._part.ask(self._in_place_of_step(order, list(closed), number))
-        for env_id, why in closed.items():
-            if isinstance(why, dict):
-                self._close_once_answered(env_id, why)
-            else:
-                self._failures[env_id] = self.unraised or self.gone(env_id)
-        self.unraised = None
 
     @property
     def _needs_reset(self) -> bool:
@@ -206,7 +209,7 @@ class Recovery:
         """Note that envs were lost while they were doing nothing."""
         self.lost.update((env_id, why) for env_id in env_ids)
 
-    def _take_lost(self, env_ids: Sequence[int], resets: bool) -> dict[int, Any]:
+    def _lost_among(self, env_ids: Sequence[int], resets: bool) -> dict[int, Any]:
         """Those of some envs that are to be told now that they were lost, and why.
 
         Args:
@@ -214,14 +217,10 @@ class Recovery:
             resets: whether that is a reset; then nothing is left to be told.
         """
         told = {}
-        for env_id in env_ids:
+        for env_id in env_ids if not resets else ():
             why = self.lost.get(env_id)
-            if why is None:
-                continue
             is_fault = isinstance(why, dict)
-            if resets or is_fault:
-                del self.lost[env_id]
-            if not resets and not (is_fault and self._is_reset_anyway(env_id)):
+            if why is not None and not (is_fault and self._is_reset_anyway(env_id)):
                 told[env_id] = why
         if told and self._steps_together:
             told = {env_id: told.get(env_id, next(iter(told.values()))) for env_id in env_ids}
