@@ -13,6 +13,7 @@ import rookery
 from rookery.policy import make_policy
 
 CARRIER, PROCESS = "worker.carrier:WorkerCarrier", "worker.process:WorkerProcess"
+SUPERVISOR = "worker.supervisor:Supervisor"
 
 # Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and
 # "collect" the life of a collector.
@@ -45,11 +46,11 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     ("worker.board:Board.enlarge_slab", "after", "step_slab"),
     ("worker.board:Board.send_slab", "before", "step_slab"),
     (f"{CARRIER}.adopt_slab", "after", "step_slab"),
-    (f"{CARRIER}._begin_restart", "before", "restart"),
-    (f"{CARRIER}._begin_restart", "after", "restart"),
-    (f"{CARRIER}._renew", "before", "restart"),
-    (f"{CARRIER}._have", "before", "restart"),
-    (f"{CARRIER}._renew", "after", "restart"),
+    (f"{SUPERVISOR}.restart", "before", "restart"),
+    (f"{SUPERVISOR}.restart", "after", "restart"),
+    (f"{SUPERVISOR}.renew", "before", "restart"),
+    (f"{SUPERVISOR}._have", "before", "restart"),
+    (f"{SUPERVISOR}.renew", "after", "restart"),
     ("vector.shutdown:_begin_all", "before", "close"),
     ("vector.shutdown:_begin_all", "after", "close"),
     (f"{PROCESS}.stop", "before", "close"),

@@ -15,7 +15,7 @@ from traps import Trap, is_stopped
 
 import rookery
 from rookery import FaultPolicy
-from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.supervisor import Supervisor
 
 LIMIT_S = 3600.0  # of deadlines, which pass when `deadlines_pass_when_stopped` says so
 
@@ -209,22 +209,21 @@ def deadlines_pass_when_stopped(trap: Trap) -> Iterator[None]:
 
     So limits can be an hour, which no healthy worker passes however busy the machine is.
     """
-    check = WorkerCarrier.check
+    check = Supervisor.check
     clock = _Clock()
 
-    def look(carrier: WorkerCarrier) -> None:
-        if carrier.worker.pid == trap.stopped and is_stopped(trap.stopped):
+    def look(supervisor: Supervisor) -> None:
+        if supervisor.worker.pid == trap.stopped and is_stopped(trap.stopped):
             clock.offset_s += LIMIT_S
             clock.is_fast = True
         try:
-            check(carrier)
+            check(supervisor)
         finally:
             clock.is_fast = False
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WorkerCarrier, "check", look)
-        patch.setattr("rookery.worker.carrier.time", clock)
-        patch.setattr("rookery.worker.deadlines.time", clock)
+        patch.setattr(Supervisor, "check", look)
+        patch.setattr("rookery.worker.watch.time", clock)
         yield
 
 

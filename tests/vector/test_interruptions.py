@@ -17,6 +17,7 @@ from gated_envs import INTERRUPT, NO_HURRY_S, Gated, make
 from patience import PATIENCE_S
 
 import rookery
+from rookery.testing import Fault, Faulty
 
 CARRIERS = ["serial", "thread", "process"]
 
@@ -108,6 +109,26 @@ def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(
             assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
             assert venv.get_attr("count") == (1, 1)
         assert line > 10
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_ctrl_c_at_any_line_of_a_replacement_is_mended_by_a_reset(mode: str) -> None:
+    faults = rookery.FaultPolicy("restart", max_restarts=10**6)
+    with rookery.make_vec(Faulty, 2, "thread", 1, faults=faults, autoreset_mode=mode) as venv:
+
+        def lose_a_worker() -> None:
+            venv.step(np.array([0, Fault.RAISE]))
+            venv.step(np.zeros(2, int))
+
+        venv.reset(seed=1)
+        venv.set_attr("label", "blue")  # a new worker is told so
+        line = 0
+        while _is_interrupted(lose_a_worker, line):
+            line += 1
+            assert _counts(venv.reset(seed=3)[0]) == [0, 0]
+            assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
+            assert venv.get_attr("label") == ("blue", "blue")
+        assert line > 100
 
 
 def _reset_or_receive(venv: rookery.VectorEnv) -> Any:

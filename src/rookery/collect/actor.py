@@ -18,7 +18,7 @@ from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import assign, stack, take
-from rookery.worker.requests import Methods, WorkerParts
+from rookery.worker.loop import Methods, WorkerParts
 
 
 class Report(NamedTuple):
