@@ -54,8 +54,11 @@ def _by_name(result: pytest.RunResult) -> list[str]:
 
 
 @pytest.fixture
-def collect(pytester: pytest.Pytester, request: pytest.FixtureRequest):
+def collect(
+    pytester: pytest.Pytester, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
     """Collect a test file under this suite's conftest."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # none is needed, and some are slow
     folder = request.path.parent
     pytester.makeconftest((folder / "conftest.py").read_text())
     pytester.makepyfile(pairs=(folder / "pairs.py").read_text())

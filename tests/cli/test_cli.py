@@ -224,8 +224,10 @@ def _await_content(file: Path, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
-    ids=["ctrl-c", "sigterm"],
+    [
+        pytest.param(signal.SIGINT, 130, "interrupted", id="ctrl-c"),
+        pytest.param(signal.SIGTERM, 143, "terminated", id="sigterm", marks=pytest.mark.whole),
+    ],
 )
 def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
     tmp_path: Path, number, code, word, capsys
@@ -249,7 +251,11 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="ctrl-c", marks=pytest.mark.whole),
+        pytest.param(signal.SIGTERM, 143, id="sigterm"),
+    ],
 )
 def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsys):
     run_dir = tmp_path / "run"

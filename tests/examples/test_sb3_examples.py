@@ -26,7 +26,10 @@ ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would fight over a bu
             ["--total-steps", "128", "--backend", "process", "--start-method", "spawn"],
             marks=pytest.mark.whole,
         ),
-        ("sb3_dqn.py", ["--total-steps", "1100", "--backend", "process"]),
+        ("sb3_dqn.py", ["--total-steps", "1100", "--backend", "serial"]),
+        pytest.param(
+            "sb3_dqn.py", ["--total-steps", "1100", "--backend", "process"], marks=pytest.mark.whole
+        ),
     ],
 )
 def test_an_example_trains_and_says_how_well(script: str, options: list[str]) -> None:

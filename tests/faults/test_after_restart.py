@@ -57,18 +57,19 @@ def _make(env: Any = Telling, num_envs: int = 2, **options: Any) -> rookery.Vect
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("steps_between", [0, 1, 2])
 def test_infos_of_the_lost_worker_are_not_told_again(steps_between: int, mode: str) -> None:
-    with _make(autoreset_mode=mode) as venv:
+    with _make(num_envs=3, num_workers=2, autoreset_mode=mode) as venv:
         venv.reset(seed=1)
-        idle, tell = np.zeros(2, int), np.full(2, TELL)
-        venv.step(tell)
+        idle, tell, first_tells = np.zeros(3, int), np.full(3, TELL), np.array([TELL, 0, 0])
+        for _ in range(2):  # into every buffer
+            venv.step(tell)
         for _ in range(steps_between):
             venv.step(idle)
-        _, _, _, truncated, info = venv.step(np.array([DIE, 0]))
-        assert truncated.all() and info["_fault"].all() and "told" not in info
-        for _ in range(4):
-            info = venv.step(idle)[4]
-            assert not info
-        assert venv.step(tell)[4]["number"].tolist() == [3.5, 3.5]
+        _, _, _, truncated, info = venv.step(np.array([0, DIE, 0]))
+        assert truncated.tolist() == info["_fault"].tolist() == [False, True, True]
+        assert "told" not in info
+        for _ in range(4):  # infos are read again where an env of another worker tells one
+            assert venv.step(first_tells)[4]["_told"].tolist() == [True, False, False]
+        assert venv.step(tell)[4]["number"].tolist() == [3.5, 3.5, 3.5]
 
 
 def test_an_episode_that_has_ended_does_not_end_again_when_its_reset_is_lost(

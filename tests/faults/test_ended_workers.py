@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 import rookery
 from rookery import FaultPolicy
 from rookery.testing import Fault, Faulty
-from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.supervisor import Supervisor
 
 KILL = np.array([0, 0, 0, Fault.KILL])
 
@@ -84,6 +86,39 @@ def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
             venv.recv()
 
 
+def test_what_could_not_be_sent_is_not_told_to_a_new_worker() -> None:
+    with _make(FaultPolicy("restart")) as venv:
+        venv.reset()
+        with pytest.raises(rookery.PicklingError):
+            venv.set_attr("label", threading.Lock())
+        venv.step(np.array([Fault.KILL, 0, 0, 0]))
+        assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [0, 0, 2, 2]
+
+
+def test_a_deadline_while_a_worker_is_replaced_costs_no_further_restart() -> None:
+    has_begun, may_build = threading.Event(), threading.Event()
+
+    class SlowToReplace(Faulty):
+        def __init__(self) -> None:
+            super().__init__()
+            if has_begun.is_set():
+                may_build.wait(PATIENCE_S)
+
+    faults = FaultPolicy("restart", max_restarts=1)
+    with rookery.make_vec(
+        SlowToReplace, 1, "thread", faults=faults, autoreset_mode="same_step"
+    ) as venv:
+        venv.reset()
+        has_begun.set()
+        venv.step_async(np.array([Fault.RAISE]))
+        for _ in range(3):
+            with pytest.raises(rookery.WorkerTimeout, match="may be called again"):
+                venv.step_wait(timeout=0.2)
+        may_build.set()
+        assert venv.step_wait(timeout=PATIENCE_S)[3].tolist() == [True]
+        assert venv.step(np.zeros(1, int))[0][:, 0].tolist() == [1]
+
+
 class Optioned(Faulty):
     """Remembers what its last reset was given."""
 
@@ -126,15 +161,15 @@ class Labelled(Faulty):
 def test_a_new_worker_knows_its_attributes_before_it_carries_out_a_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    have = WorkerCarrier._have
+    have = Supervisor._have
 
-    def have_late(carrier: Any, *args: Any) -> None:
+    def have_late(supervisor: Any, *args: Any) -> None:
         end = time.perf_counter() + 0.5  # a worker that does not wait to be told is done by then
-        while carrier._part.is_busy() and time.perf_counter() < end:
+        while supervisor._part.is_busy() and time.perf_counter() < end:
             time.sleep(0.01)
-        have(carrier, *args)
+        have(supervisor, *args)
 
-    monkeypatch.setattr(WorkerCarrier, "_have", have_late)
+    monkeypatch.setattr(Supervisor, "_have", have_late)
     faults = FaultPolicy("restart")
     with rookery.make_vec(
         Labelled, 4, "process", 2, faults=faults, autoreset_mode="same_step"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -99,8 +100,12 @@ def test_trajectories_equal_those_of_dummy_vec_env(make: Make, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["cart-pole", "truncated", "dict"])
 def test_trajectories_equal_those_of_subproc_vec_env(name: str) -> None:
-    ours = _trajectory(RookeryVecEnv(ENV_FNS[name], **CARRIERS["process"].options))
-    theirs = _trajectory(SubprocVecEnv(ENV_FNS[name]))
+    # Forked, the workers of both have imported torch already.
+    process = {**CARRIERS["process"].options, "start_method": "fork"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", (RuntimeWarning, DeprecationWarning))  # torch has threads
+        ours = _trajectory(RookeryVecEnv(ENV_FNS[name], **process))
+        theirs = _trajectory(SubprocVecEnv(ENV_FNS[name], start_method="fork"))
     for i, (obs, rewards, *rest) in enumerate(theirs[1:], 1):
         theirs[i] = (obs, rewards.astype(np.float32), *rest)
     np.testing.assert_equal(ours, theirs)

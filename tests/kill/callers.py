@@ -6,12 +6,14 @@ import sys
 from contextlib import ExitStack
 
 import drive
+from counting_envs import Counting
 from traps import POINTS, Trap, armed, around
 
 import rookery
 from rookery.policy import make_policy
 
 CARRIER, PROCESS = "worker.carrier:WorkerCarrier", "worker.process:WorkerProcess"
+SUPERVISOR = "worker.supervisor:Supervisor"
 
 # Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and
 # "collect" the life of a collector.
@@ -44,11 +46,11 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     ("worker.board:Board.enlarge_slab", "after", "step_slab"),
     ("worker.board:Board.send_slab", "before", "step_slab"),
     (f"{CARRIER}.adopt_slab", "after", "step_slab"),
-    (f"{CARRIER}._begin_restart", "before", "restart"),
-    (f"{CARRIER}._begin_restart", "after", "restart"),
-    (f"{CARRIER}._renew", "before", "restart"),
-    (f"{CARRIER}._have", "before", "restart"),
-    (f"{CARRIER}._renew", "after", "restart"),
+    (f"{SUPERVISOR}.restart", "before", "restart"),
+    (f"{SUPERVISOR}.restart", "after", "restart"),
+    (f"{SUPERVISOR}.renew", "before", "restart"),
+    (f"{SUPERVISOR}._have", "before", "restart"),
+    (f"{SUPERVISOR}.renew", "after", "restart"),
     ("vector.shutdown:_begin_all", "before", "close"),
     ("vector.shutdown:_begin_all", "after", "close"),
     (f"{PROCESS}.stop", "before", "close"),
@@ -72,7 +74,7 @@ def main(index: str, method: str, folder: str) -> None:
     if operation == "collect":
         trap.set()
         with rookery.WorkerCollector(
-            drive.Counting, make_policy, 4, 2, num_steps=8, start_method=method
+            Counting, make_policy, 4, 2, num_steps=8, start_method=method
         ) as collector:
             collector.collect()
         return
@@ -86,9 +88,7 @@ def main(index: str, method: str, folder: str) -> None:
 def _do_all(operation: str, trap: Trap, worker: Trap, method: str) -> None:
     faults = drive.policy("restart" if operation == "restart" else "raise", "kill")
     ledger = drive.Ledger(
-        lambda: rookery.make_vec(
-            drive.Counting, 4, "process", 2, faults=faults, start_method=method
-        ),
+        lambda: rookery.make_vec(Counting, 4, "process", 2, faults=faults, start_method=method),
         (2, 3),
         faults.restarts,
     )

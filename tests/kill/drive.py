@@ -10,43 +10,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from counting_envs import LARGE, LARGE_BYTES
 from traps import Trap, is_stopped
 
 import rookery
 from rookery import FaultPolicy
-from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.supervisor import Supervisor
 
 LIMIT_S = 3600.0  # of deadlines, which pass when `deadlines_pass_when_stopped` says so
-LARGE = 1  # an action that is answered with an info that fits into no pipe
-LARGE_BYTES = 600_000
-
-
-class Counting(gym.Env[Any, Any]):
-    """Shows how many steps its episode has, and in which episode it is."""
-
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self) -> None:
-        self.label = "none"
-        self.steps = self.episodes = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        self.episodes += 1
-        return self._obs(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        info = {"frame": np.full(LARGE_BYTES, self.steps, np.uint8)} if action == LARGE else {}
-        return self._obs(), 1.0, False, False, info
-
-    def double(self, number: int) -> int:
-        return 2 * number
-
-    def _obs(self) -> Any:
-        return np.array([self.steps, self.episodes], np.float64)
 
 
 class Ledger:
@@ -238,22 +209,21 @@ def deadlines_pass_when_stopped(trap: Trap) -> Iterator[None]:
 
     So limits can be an hour, which no healthy worker passes however busy the machine is.
     """
-    check = WorkerCarrier.check
+    check = Supervisor.check
     clock = _Clock()
 
-    def look(carrier: WorkerCarrier) -> None:
-        if carrier.worker.pid == trap.stopped and is_stopped(trap.stopped):
+    def look(supervisor: Supervisor) -> None:
+        if supervisor.worker.pid == trap.stopped and is_stopped(trap.stopped):
             clock.offset_s += LIMIT_S
             clock.is_fast = True
         try:
-            check(carrier)
+            check(supervisor)
         finally:
             clock.is_fast = False
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WorkerCarrier, "check", look)
-        patch.setattr("rookery.worker.carrier.time", clock)
-        patch.setattr("rookery.worker.deadlines.time", clock)
+        patch.setattr(Supervisor, "check", look)
+        patch.setattr("rookery.worker.watch.time", clock)
         yield
 
 

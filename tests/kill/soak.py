@@ -9,7 +9,8 @@ from typing import Any
 
 import drive
 import numpy as np
-from drive import Counting, Ledger
+from counting_envs import Counting
+from drive import Ledger
 from traps import Trap, armed
 
 import rookery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drive import Counting
+from counting_envs import Counting
 from traps import Trap, armed, is_stopped
 
 import rookery

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drive import LARGE, Counting
+from counting_envs import LARGE, Counting
 from traps import Trap, armed, await_stop
 
 import rookery

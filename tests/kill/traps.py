@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.worker import entry
-from rookery.worker.loop import Bells
+from rookery.worker.protocol import Bells
 
 Spring = Callable[[], None]
 Installer = Callable[[Spring], None]
@@ -277,7 +277,7 @@ def ring(when: str) -> Installer:
 
 
 SEND, RECEIVE = "worker.channel:PipeChannel.send", "worker.channel:PipeChannel.receive"
-ANSWER = "worker.requests:RequestHandler.answer"
+ANSWER = "worker.loop:RequestHandler.answer"
 MAP = "memory.block:SharedBlock.map"
 
 POINTS: dict[str, Installer] = {

@@ -148,6 +148,7 @@ def test_its_state_goes_on_where_it_was_left():
     np.testing.assert_array_equal(policy.model.parameters, other_policy.model.parameters)
 
 
+@pytest.mark.whole  # that a whole run learns, tests of training show
 def test_cartpole_is_learned_from_actors_that_run_ahead():
     config = ImpalaConfig()
     total, steps, num_envs, returns = 40_000, 0, 16, []

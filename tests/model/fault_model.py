@@ -71,6 +71,10 @@ class FaultModel(VectorModel):
         """Whether the next step only resets env ``i``."""
         return self.ended[i] and self.autoreset_mode is AutoresetMode.NEXT_STEP
 
+    def begins_anew(self, i: int) -> bool:
+        """Whether env ``i`` has replaced one that was lost, and was not reset yet."""
+        return i in self._planned
+
     def asks(self, i: int, action: int, faults: Sequence[int]) -> bool:
         """Whether the action makes env ``i`` commit one of some faults."""
         return action in faults and not self.is_autoreset(i)

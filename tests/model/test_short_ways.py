@@ -19,6 +19,7 @@ from driver import Driver
 from interruption import interrupted
 from machine import NEXT_CALLS
 from model_carriers import CARRIERS, NUM_ENVS
+from patience import DEADLINE_S, PATIENCE_S
 
 import rookery
 from rookery.testing import Fault, Scripted
@@ -96,18 +97,18 @@ class _Marking:
 # -------------------------------------------------------------------- restarts
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_infos_of_a_lost_worker_are_not_told_again(mode: str, copy: bool) -> None:
-    for steps in range(1, 4):
-        with _driver("process-2", mode, copy, restarts=True) as driver:
-            for _ in range(steps):
-                driver.step(ZEROS)
-            for _ in range(3):
-                driver.step((Fault.KILL, 0, 0))
-                if mode == "disabled":
-                    driver.reset(None, mask=[True, True, True])
-                driver.step(ZEROS)
+def test_infos_of_a_lost_worker_are_not_told_again(mode: str, copy: bool, steps: int) -> None:
+    with _driver("process-2", mode, copy, restarts=True) as driver:
+        for _ in range(steps):
+            driver.step(ZEROS)
+        for _ in range(3):
+            driver.step((Fault.KILL, 0, 0))
+            if mode == "disabled":
+                driver.reset(None, mask=[True, True, True])
+            driver.step(ZEROS)
 
 
 def test_an_env_that_was_only_to_be_reset_does_not_end_twice() -> None:
@@ -120,7 +121,7 @@ def test_an_env_that_was_only_to_be_reset_does_not_end_twice() -> None:
 
 @pytest.mark.parametrize("restarts", [True, False])
 def test_an_env_that_hangs_is_lost_and_all_begin_anew(restarts: bool) -> None:
-    with _driver("process-2", restarts=restarts, step_timeout_s=2.0) as driver:
+    with _driver("process-2", restarts=restarts, step_timeout_s=DEADLINE_S) as driver:
         driver.step(ZEROS)
         driver.step((0, Fault.HANG, 0))
         if not driver.is_closed:
@@ -232,15 +233,17 @@ def test_partial_batches_leave_the_views_of_the_last_step_alone(name: str) -> No
 # -------------------------------------------------------------------- interruptions
 
 
+@pytest.mark.parametrize("line", [1, 8, 15, 20, 25, 30, 40, 60, 100])
 @pytest.mark.parametrize("then", NEXT_CALLS)
 @pytest.mark.parametrize("name", CARRIERS)
-def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(name: str, then: str) -> None:
-    for line in (1, 8, 15, 20, 25, 30, 40, 60, 100):
-        with _driver(name) as driver:
+def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(
+    name: str, then: str, line: int
+) -> None:
+    with _driver(name) as driver:
+        driver.step(ZEROS)
+        driver.interrupt_step(ZEROS, line, then)
+        if not driver.is_closed:
             driver.step(ZEROS)
-            driver.interrupt_step(ZEROS, line, then)
-            if not driver.is_closed:
-                driver.step(ZEROS)
 
 
 @pytest.mark.parametrize("name", CARRIERS)
@@ -407,6 +410,6 @@ def test_the_end_of_a_forked_child_harms_nothing(name: str) -> None:
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[1.0, 1.0, 1.0]"), done.stderr

@@ -23,7 +23,7 @@ import psutil
 
 ROOT = Path(__file__).parent.parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "soak.json"
-sys.path.insert(0, str(ROOT / "tests" / "model"))
+sys.path[:0] = [str(ROOT / "tests" / "model"), str(ROOT / "tests")]
 
 from machine import machine_on, run_machine  # noqa: E402
 from model_carriers import CARRIERS  # noqa: E402 (found through the path above)

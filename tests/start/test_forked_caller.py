@@ -36,7 +36,10 @@ print("went on")
 """
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+# The child starts workers by every method, whatever its parent's was.
+@pytest.mark.parametrize(
+    "method", ["forkserver", "fork", pytest.param("spawn", marks=pytest.mark.whole)]
+)
 def test_the_child_starts_its_own_and_the_parent_goes_on(tmp_path: Path, method: str) -> None:
     (tmp_path / "script.py").write_text(SCRIPT.replace("METHOD", repr(method)))
     done = subprocess.run(

@@ -10,11 +10,11 @@ from run_files import assert_same_run
 
 import rookery
 
-# The trainers are forked, so that torch is imported once. Every one of them writes a checkpoint
-# after every update, so that many of the kills come while one is written.
+# The trainers are forked, so that what is large is imported once. Every one of them writes a
+# checkpoint after every update, so that many of the kills come while one is written.
 SCRIPT = """
 import os, pathlib, random, signal, sys, time
-import torch
+import matplotlib.backends.backend_agg, matplotlib.figure, torch.utils.tensorboard
 import rookery
 from rookery import DQNConfig, PPOConfig
 
@@ -24,10 +24,9 @@ CONFIGS = {
         warmup_steps=32, batch_size=16, updates_per_step=0.2, num_steps=8, replay_size=500
     ),
 }
-name = sys.argv[1]
 moments = random.Random(0)
 
-def train(folder, checkpoint):
+def train(name, folder, checkpoint):
     if checkpoint.exists():
         rookery.resume(folder)
     else:
@@ -39,7 +38,7 @@ def train(folder, checkpoint):
 def stamp(checkpoint):
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
 
-def train_on(folder, num_kills):
+def train_on(name, folder, num_kills):
     # to the end, with so many kills on the way; how many there were
     checkpoint, kills = folder / "checkpoint.pt", 0
     while True:
@@ -47,7 +46,7 @@ def train_on(folder, num_kills):
         if pid == 0:
             status = 1
             try:
-                train(folder, checkpoint)
+                train(name, folder, checkpoint)
                 status = 0
             finally:
                 sys.stderr.flush()
@@ -64,18 +63,30 @@ def train_on(folder, num_kills):
         _, status = os.waitpid(pid, 0)
         kills += os.WIFSIGNALED(status)
 
-whole, killed = map(pathlib.Path, sys.argv[2:])
-print(train_on(whole, 0), train_on(killed, 4))
+for name in CONFIGS:
+    folder = pathlib.Path(sys.argv[1]) / name
+    print(train_on(name, folder / "whole", 0), train_on(name, folder / "killed", 4))
 """
+ALGORITHMS = ("ppo", "dqn")
 
 
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[int]]]:
+    """For each algorithm the folder of both its runs, and how often each was killed."""
+    folder = tmp_path_factory.mktemp("runs")
+    lines = output_of(SCRIPT, arguments=[str(folder)]).splitlines()
+    return {
+        name: (folder / name, [int(number) for number in line.split()])
+        for name, line in zip(ALGORITHMS, lines, strict=True)
+    }
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_run_whose_trainer_is_killed_again_and_again_ends_as_if_it_had_not(
-    tmp_path: Path, algo: str
+    runs: dict[str, tuple[Path, list[int]]], algo: str
 ) -> None:
-    folders = [str(tmp_path / name) for name in ("whole", "killed")]
-    undisturbed, kills = map(int, output_of(SCRIPT, arguments=[algo, *folders]).split())
+    folder, (undisturbed, kills) = runs[algo]
     assert undisturbed == 0 and kills > 0
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
-    assert not list((tmp_path / "killed").rglob("*.tmp"))
-    assert rookery.evaluate(tmp_path / "killed", episodes=2).episodes == 2
+    assert_same_run(folder / "whole", folder / "killed")
+    assert not list((folder / "killed").rglob("*.tmp"))
+    assert rookery.evaluate(folder / "killed", episodes=2).episodes == 2

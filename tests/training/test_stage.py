@@ -54,6 +54,7 @@ def test_ppo_learns_from_workers_that_collect(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # that it learns is shown below
 def test_impala_learns_to_balance_the_pole(tmp_path: Path):
     config = ImpalaConfig(num_steps=10, gamma=0.98)
     _train(tmp_path, config, num_envs=32, total_steps=400_000, eval_episodes=0)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+import pictures
 import pytest
 import torch
 from gymnasium import spaces
 from training_envs import Match, Recall, Uneven, Wide
 
 import rookery
-from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig
+from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, SACConfig
 from rookery.policy import make_policy
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training import threads
@@ -53,6 +54,7 @@ def test_ppo_solves_cartpole(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # continuous actions and statistics are learned with below
 def test_ppo_improves_on_pendulum(tmp_path: Path):
     config = PPOConfig(
         num_steps=256, minibatch_size=64, gamma=0.9, learning_rate=1e-3,
@@ -64,24 +66,25 @@ def test_ppo_improves_on_pendulum(tmp_path: Path):
     assert result.eval_return_mean > -700.0  # random actions get about -1200
 
 
-@pytest.mark.slow
-def test_a2c_solves_cartpole(tmp_path: Path):
+# Random actions balance the pole for about 22 steps.
+@pytest.mark.parametrize(
+    ("algo", "total_steps", "least"),
+    [
+        (A2CConfig(gamma=0.98), 60_000, 100.0),
+        pytest.param(A2CConfig(gamma=0.98), 150_000, 475.0, marks=pytest.mark.whole),
+        (DQNConfig(), 8_000, 50.0),
+        pytest.param(DQNConfig(), 15_000, 100.0, marks=pytest.mark.whole),
+    ],
+)
+def test_a2c_and_dqn_balance_the_pole_for_long(tmp_path: Path, algo, total_steps: int, least):
     result = rookery.train(
-        "CartPole-v1", A2CConfig(gamma=0.98), total_steps=150_000, run_dir=tmp_path,
-        backend="serial",
-    )  # fmt: skip
-    assert result.eval_return_mean >= 475.0
-
-
-@pytest.mark.slow
-def test_dqn_balances_the_pole_for_long(tmp_path: Path):
-    result = rookery.train(
-        "CartPole-v1", DQNConfig(), total_steps=15_000, run_dir=tmp_path, backend="serial"
+        "CartPole-v1", algo, total_steps=total_steps, run_dir=tmp_path, backend="serial"
     )
-    assert result.eval_return_mean >= 100.0  # random actions get about 22
+    assert result.eval_return_mean >= least
 
 
 @pytest.mark.slow
+@pytest.mark.whole  # that it learns is shown below
 def test_sac_swings_the_pendulum_up(tmp_path: Path):
     result = rookery.train(
         "Pendulum-v1", "sac", total_steps=5_000, num_envs=4, run_dir=tmp_path, backend="serial"
@@ -132,6 +135,19 @@ def test_ppo_learns_continuous_answers(tmp_path: Path):
     assert result.eval_return_mean > 900.0
 
 
+def test_sac_learns_continuous_answers(tmp_path: Path):
+    result = _quick(
+        tmp_path,
+        Match,
+        SACConfig(gamma=0.5, warmup_steps=100),
+        total_steps=1_000,
+        num_envs=4,
+        env_kwargs={"action_space": spaces.Box(0, 1, (1,), np.float64)},
+        eval_episodes=20,
+    )
+    assert result.eval_return_mean > 6.3  # random answers get 5
+
+
 @pytest.mark.parametrize(("recurrent", "least", "most"), [("gru", 0.95, 1.0), ("none", 0.0, 0.8)])
 def test_only_a_policy_that_remembers_recalls_what_it_was_shown(tmp_path, recurrent, least, most):
     config = PPOConfig(
@@ -144,7 +160,8 @@ def test_only_a_policy_that_remembers_recalls_what_it_was_shown(tmp_path, recurr
     assert again.eval_return_mean == result.eval_return_mean
 
 
-def test_a_run_directory_is_complete(tmp_path: Path):
+def test_a_run_directory_is_complete(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("rookery.telemetry.curve.draw_curve", pictures.draw_curve)
     run_dir = tmp_path / "deep" / "run"
     result = _quick(run_dir)
     hidden = {path.name for path in run_dir.glob(".*")}

@@ -48,19 +48,25 @@ def _held() -> tuple[int, int, int]:
     return len(os.listdir("/proc/self/fd")), maps, psutil.Process().memory_info().rss // _MB
 
 
+# Of one that is spawned, which takes long, more than descriptors shows with --whole only.
+LIVES = [*((name, 10) for name in (*CARRIERS, "fork-2")), ("spawn-1", 3)]
+
+
 @linux_only
-@pytest.mark.parametrize("carrier", [*CARRIERS, "spawn-1", "fork-2"])
-def test_many_vector_envs_one_after_the_other_leave_nothing(carrier: str) -> None:
+@pytest.mark.parametrize(
+    ("carrier", "num_lives"), [*LIVES, pytest.param("spawn-1", 10, marks=pytest.mark.whole)]
+)
+def test_many_vector_envs_one_after_the_other_leave_nothing(carrier: str, num_lives: int) -> None:
     def live() -> None:
         with rookery.make_vec(Chatty, 4, **VARIANTS[carrier].options) as venv:
             venv.reset(seed=0)
             for _ in range(6):
                 venv.step(np.zeros(4, int))
 
-    for _ in range(3):
+    for _ in range(2):
         live()
     descriptors, maps, memory = _held()
-    for _ in range(10):
+    for _ in range(num_lives):
         live()
     after = _held()
     assert after[0] == descriptors

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from gated_envs import INTERRUPT, NO_HURRY_S, WAIT, Gated, make
+from gated_envs import INTERRUPT, NO_HURRY_S, Gated, make
 from patience import PATIENCE_S
 
 import rookery
+from rookery.testing import Fault, Faulty
 
 CARRIERS = ["serial", "thread", "process"]
 
@@ -93,18 +94,41 @@ CALLS: dict[str, Callable[[rookery.VectorEnv], Any]] = {
 }
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("kind", CARRIERS)
-def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(kind: str, call: str, tmp_path: Path) -> None:
+def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(
+    kind: str, call: str, every: int, tmp_path: Path
+) -> None:
     with _gated(kind, tmp_path, 2) as venv:
         venv.reset(seed=1)
         line = 0
         while _is_interrupted(lambda: CALLS[call](venv), line):
-            line += 1
+            line += every
             assert _counts(_reset_or_receive(venv)) == [0, 0]
             assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
             assert venv.get_attr("count") == (1, 1)
         assert line > 10
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_ctrl_c_at_any_line_of_a_replacement_is_mended_by_a_reset(mode: str) -> None:
+    faults = rookery.FaultPolicy("restart", max_restarts=10**6)
+    with rookery.make_vec(Faulty, 2, "thread", 1, faults=faults, autoreset_mode=mode) as venv:
+
+        def lose_a_worker() -> None:
+            venv.step(np.array([0, Fault.RAISE]))
+            venv.step(np.zeros(2, int))
+
+        venv.reset(seed=1)
+        venv.set_attr("label", "blue")  # a new worker is told so
+        line = 0
+        while _is_interrupted(lose_a_worker, line):
+            line += 1
+            assert _counts(venv.reset(seed=3)[0]) == [0, 0]
+            assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
+            assert venv.get_attr("label") == ("blue", "blue")
+        assert line > 100
 
 
 def _reset_or_receive(venv: rookery.VectorEnv) -> Any:
@@ -161,18 +185,6 @@ def test_a_worker_that_died_between_calls_leaves_no_call_under_way(tmp_path: Pat
     assert len(list(tmp_path.glob("closed-*"))) == 3
 
 
-def test_after_a_worker_died_the_others_close_their_envs(tmp_path: Path) -> None:
-    venv = _gated("process", tmp_path)
-    venv.reset(seed=5)
-    worker = psutil.Process(venv.pids[1])
-    worker.kill()
-    psutil.wait_procs([worker])
-    with pytest.raises(rookery.WorkerDied):
-        venv.step(np.zeros(3, int))
-    venv.close(timeout=NO_HURRY_S)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed-5", "closed-7"]
-
-
 @pytest.mark.parametrize("options", [None, {"a": 1}])
 def test_a_reset_after_a_worker_died_is_survived_where_restarts_are_allowed(
     options: Any, tmp_path: Path
@@ -185,14 +197,3 @@ def test_a_reset_after_a_worker_died_is_survived_where_restarts_are_allowed(
         psutil.wait_procs([worker])
         assert _counts(venv.reset(seed=5, options=options)[0]) == [0, 0]
         assert venv.get_attr("_seed") == (5, 6)
-
-
-@pytest.mark.parametrize("kind", ["thread", "process"])
-def test_an_env_that_hangs_keeps_no_other_from_being_closed(kind: str, tmp_path: Path) -> None:
-    venv = _gated(kind, tmp_path, 2)
-    venv.reset(seed=5)
-    venv.step_async(np.array([WAIT, 0]))
-    with pytest.warns(UserWarning, match="while waiting"):
-        venv.close(timeout=5)
-    assert (tmp_path / "closed-6").exists() and not (tmp_path / "closed-5").exists()
-    (tmp_path / "open").touch()

@@ -15,9 +15,9 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from native_envs import Arrayed, Counting, Lying, Maskless, SameStep, Stacked
+from stuck import Stuck
 
 import rookery
-from rookery.testing import Faulty
 from rookery.testing.faulty import Fault
 
 MODES = ["next_step", "same_step", "disabled"]
@@ -458,7 +458,7 @@ def test_what_a_native_env_raises_names_all_its_envs(num_workers: int | None) ->
 
 
 def faulty(num_envs: int, mode: str) -> Any:
-    return sync(num_envs, Faulty, mode)
+    return sync(num_envs, Stuck, mode)
 
 
 @pytest.mark.parametrize("fault", [Fault.RAISE, Fault.EXIT])

@@ -1,4 +1,4 @@
-"""Actions that do not fit raise what code written for Gymnasium catches."""
+"""Actions and observations that do not fit raise what code written for Gymnasium catches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import rookery
+from rookery.testing import Fault, Faulty
 
 
 class Idle(gym.Env[Any, Any]):
@@ -67,3 +68,23 @@ def test_actions_that_are_no_array_are_a_space_error(actions: Any) -> None:
         venv.reset()
         with pytest.raises(rookery.SpaceError, match="action"):
             venv.step(actions)
+
+
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        (np.zeros(3, int), rookery.SpaceValueError),
+        (3, rookery.SpaceTypeError),
+        ([Fault.WRONG_SHAPE, 0], rookery.SpaceValueError),
+        ([Fault.WRONG_DTYPE, 0], rookery.SpaceTypeError),
+    ],
+)
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_what_does_not_fit_is_caught_by_its_kind(
+    action: Any, kind: type[Exception], backend: str
+) -> None:
+    with rookery.make_vec(Faulty, 2, backend, num_workers=1) as venv:
+        venv.reset()
+        with pytest.raises(kind) as error:
+            venv.step(action)
+        assert isinstance(error.value, rookery.EnvFailed) == isinstance(action, list)

@@ -102,11 +102,11 @@ def test_waits_that_block_at_once_are_counted(monkeypatch: pytest.MonkeyPatch) -
     company.blocking_left = 2
     monkeypatch.setattr(doorbell, "_company", company)
     monkeypatch.setattr(doorbell, "_yield_core", lambda: yields.append(1))
-    for _ in range(2):
+    for blocks in (True, True, False):
+        bell._expected_s = 0.0  # for on a busy machine waits are long, and long ones block anyway
         assert not bell.wait(_alive, time.perf_counter() + 0.001)
-    assert not yields and company.blocking_left == 0
-    assert not bell.wait(_alive, time.perf_counter() + 0.001)
-    assert yields
+        assert bool(yields) != blocks
+    assert company.blocking_left == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")

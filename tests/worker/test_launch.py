@@ -71,7 +71,9 @@ def _run(arguments: list[str], **options: object) -> str:
     ("how", "method"),
     [
         ("file", "fork"),  # which has the script as it is, and imports nothing
-        *((how, m) for how in HOW for m in ("forkserver", "spawn")),
+        *((how, "forkserver") for how in HOW),
+        *((how, "spawn") for how in ("file", "stdin")),  # from a script that can be found, or not
+        *(pytest.param(how, "spawn", marks=pytest.mark.whole) for how in ("module", "command")),
         *(pytest.param(how, "fork", marks=pytest.mark.whole) for how in HOW if how != "file"),
     ],
 )

@@ -89,10 +89,11 @@ def test_a_worker_takes_as_many_descriptors_as_the_message_says(
 @pytest.mark.slow
 def test_64_workers_start_under_a_limit_of_1024(tmp_path: Path) -> None:
     script = """
-import resource, rookery
+import resource, numpy as np, rookery
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 venv = rookery.make_vec("CartPole-v1", 64, backend="process", num_workers=64, start_method=METHOD)
-venv.reset()
+venv.reset(seed=0)
+venv.step(np.zeros(64, int))
 venv.close()
 print("went on")
 """

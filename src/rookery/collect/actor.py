@@ -19,7 +19,7 @@ from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.tree import assign, take
-from rookery.worker.requests import Methods, WorkerParts
+from rookery.worker.loop import Methods, WorkerParts
 
 
 class Report(NamedTuple):

@@ -102,14 +102,17 @@ class EnvGroup:
 
     def close(self) -> None:
         """Close all envs, then the deferred arguments; the first error is raised at the end."""
-        errors: list[BaseException] = []
+        errors: list[EnvFailed] = []
         envs, self.envs = self.envs, []
         for i, env in enumerate(envs):
             try:
                 env.close()
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit, GeneratorExit) as error:
                 errors.append(self.failure(error, i, "close"))
-        self._workshop.close()
+        try:
+            self._workshop.close()
+        except (Exception, SystemExit, GeneratorExit) as error:
+            errors.append(self.failure(error, 0, "close of a deferred argument"))
         if errors:
             raise errors[0]
 

@@ -345,17 +345,20 @@ class NativeBatch:
         )
 
     def close(self) -> None:
-        """Close the native env, then the deferred arguments; the error is raised at the end."""
+        """Close the native env, then the deferred arguments; the first error is raised at last."""
+        errors: list[EnvFailed] = []
         envs, self.envs = self.envs, []
-        failure: EnvFailed | None = None
         for env in envs:
             try:
                 env.close()
-            except (Exception, SystemExit) as error:
-                failure = self._failure(error, "close")
-        self._workshop.close()
-        if failure is not None:
-            raise failure
+            except (Exception, SystemExit, GeneratorExit) as error:
+                errors.append(self._failure(error, "close"))
+        try:
+            self._workshop.close()
+        except (Exception, SystemExit, GeneratorExit) as error:
+            errors.append(self._failure(error, "close of a deferred argument"))
+        if errors:
+            raise errors[0]
 
     # ---------------------------------------------------------------- failures
 

@@ -13,9 +13,8 @@ from rookery.vector.crash import CrashRecorder
 from rookery.vector.episodes import Episodes
 from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
-from rookery.worker.loop import BellOfMany
 from rookery.worker.orders import IN_MESSAGE, Orders
-from rookery.worker.protocol import NotFinishedError
+from rookery.worker.protocol import BellOfMany, NotFinishedError
 
 _LOOK_S = 0.1  # how often carriers are looked after while some of their envs answer
 _IN_MESSAGE = bytes([IN_MESSAGE])

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays
+from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.description import Description
 from rookery.env.seeding import consecutive_seeds
 from rookery.env.slab import SlabFull, SlabShape
@@ -33,12 +33,12 @@ from rookery.vector.answers import Answers
 from rookery.vector.carrier import Carrier
 from rookery.vector.crash import CrashRecorder
 from rookery.vector.episodes import Episodes
+from rookery.vector.modes import check_mode
 from rookery.vector.options import Options, separated
 from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics import CarrierStatistics, Statistics
-from rookery.worker.loop import BellOfMany
 from rookery.worker.orders import (
     NO_SEED,
     RESET,
@@ -48,7 +48,7 @@ from rookery.worker.orders import (
     Order,
     Orders,
 )
-from rookery.worker.protocol import NotFinishedError
+from rookery.worker.protocol import BellOfMany, NotFinishedError
 
 _OWN_CALLS = ("reset", "step", "close")
 _MOST_SEED = 2**63  # that fits the word of an order
@@ -72,40 +72,50 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     backend: str
     choice: Any = None
 
-    def _adopt(
+    def _agree(
         self,
-        carriers: Sequence[Carrier],
+        parts: Sequence[range],
         descriptions: Sequence[Description],
         autoreset_mode: AutoresetMode,
         observation_mode: ObservationMode,
-    ) -> None:
-        """Take over carriers whose envs are built: check their spaces."""
-        self._carriers = tuple(carriers)
-        self.num_envs = carriers[-1].env_ids.stop
+        num_buffers: int,
+    ) -> BatchSpaces:
+        """Take in what the envs of each carrier are, and say what their arrays have to hold."""
+        check_mode(autoreset_mode, descriptions)
+        spaces = agree(parts, descriptions, observation_mode)
+        self.num_envs = parts[-1].stop
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": autoreset_mode}
         self.render_mode = descriptions[0].render_mode
         self.spec = descriptions[0].spec
         self._steps_together = any(description.steps_together for description in descriptions)
-        spaces = agree([carrier.env_ids for carrier in carriers], descriptions, observation_mode)
         self.single_observation_space = spaces.single_observation_space
         self.single_action_space = spaces.single_action_space
         self.observation_space = spaces.observation_space
         self.action_space = spaces.action_space
         self.autoreset_mode = autoreset_mode
         self.observation_mode = observation_mode
+        return BatchSpaces(
+            self.single_observation_space, self.single_action_space, self.num_envs, num_buffers
+        )
 
     def _ready(
-        self, arrays: BatchArrays, orders: Orders, copy: bool, arrivals: BellOfMany | None = None
+        self,
+        carriers: Sequence[Carrier],
+        arrays: BatchArrays,
+        orders: Orders,
+        copy: bool,
+        arrivals: BellOfMany | None = None,
     ) -> None:
-        """Take over the arrays that the carriers write to; from now on the env can be used.
+        """Take over carriers and the arrays they write to; from now on the env can be used.
 
         Args:
+            carriers: of all envs.
             arrays: of all envs.
             orders: to all envs.
             copy: whether results are copied out of the arrays.
             arrivals: the bell that workers ring when an env has answered that was asked singly.
         """
-        self._arrays, self._orders = arrays, orders
+        self._carriers, self._arrays, self._orders = tuple(carriers), arrays, orders
         self._results = Results(arrays, copy)
         for carrier in self._carriers:
             carrier.hear = self._results.reader.hear

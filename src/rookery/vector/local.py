@@ -13,9 +13,8 @@ from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import RookeryError, UsageError
-from rookery.worker.loop import OrderServer
+from rookery.worker.loop import OrderServer, RequestHandler
 from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
-from rookery.worker.requests import RequestHandler
 
 
 class LocalCarrier:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from gymnasium.vector import AutoresetMode
 
 from rookery.env import registrations
-from rookery.env.arrays import BatchSpaces
 from rookery.env.batch import EnvBatch
 from rookery.env.batches import Batch
 from rookery.env.culprit import find_culprit
@@ -20,17 +19,17 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
 from rookery.env.travel import by_value
 from rookery.errors import ConfigError, PicklingError
-from rookery.vector.agreement import ObservationMode, agree
+from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.carrier import Carrier
 from rookery.vector.cpus import usable_cpus
 from rookery.vector.local import LocalCarrier
-from rookery.vector.modes import check_mode, parse_autoreset_mode
+from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.splitting import split
-from rookery.worker.arrivals import Arrivals
 from rookery.worker.board import Board
 from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.doorbell import Arrivals
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.process import WorkerProcess
@@ -208,17 +207,11 @@ class ProcessVectorEnv(VectorEnv):
         if batch is not None:
             descriptions.insert(0, batch.describe())
             parts.insert(0, batch.ids)
-        check_mode(mode, descriptions)
-        spaces = agree(parts, descriptions, observation_mode)
-        batch_spaces = BatchSpaces(
-            spaces.single_observation_space,
-            spaces.single_action_space,
-            parts[-1].stop,
-            # A worker that dies may have torn a row; the other buffer still has the last one.
-            num_buffers=1 if copy and not faults.restarts else 2,
-        )
+        # A worker that dies may have torn a row; the other buffer still has the last one.
+        num_buffers = 1 if copy and not faults.restarts else 2
+        spaces = self._agree(parts, descriptions, mode, observation_mode, num_buffers)
         self._faults = faults
-        self._board = board = Board(batch_spaces, len(workers))
+        self._board = board = Board(spaces, len(workers))
         board.allocate()
         carriers: list[Carrier] = [*workers]
         if batch is not None:
@@ -227,13 +220,12 @@ class ProcessVectorEnv(VectorEnv):
             carriers.insert(0, local)
         try:
             for index, worker in enumerate(workers):
-                assignment = Assignment(batch_spaces, mode, len(workers), index, worker.env_ids)
+                assignment = Assignment(spaces, mode, len(workers), index, worker.env_ids)
                 worker.assign(assignment, board, board.arrays, board.orders)
         except BaseException:
             board.release()
             raise
-        self._adopt(carriers, descriptions, mode, observation_mode)
-        self._ready(board.arrays, board.orders, copy, self._worker_arrivals)
+        self._ready(carriers, board.arrays, board.orders, copy, self._worker_arrivals)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._board.enlarge_slab(shape)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.env.arrays import BatchArrays
 from rookery.env.batch import EnvBatch
 from rookery.env.batches import Batch
 from rookery.env.recipe import EnvRecipe, make_recipes
@@ -16,7 +16,7 @@ from rookery.errors import ConfigError
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalCarrier
-from rookery.vector.modes import check_mode, parse_autoreset_mode
+from rookery.vector.modes import parse_autoreset_mode
 from rookery.worker.orders import Orders
 
 
@@ -73,18 +73,13 @@ class SerialVectorEnv(VectorEnv):
         try:
             orders = Orders.in_memory(len(batch.ids), num_workers=0)
             carrier = LocalCarrier(batch, batch.ids, orders)
-            description = batch.describe()
-            check_mode(mode, [description])
-            self._adopt([carrier], [description], mode, observation_mode)
-            spaces = BatchSpaces(
-                self.single_observation_space,
-                self.single_action_space,
-                self.num_envs,
-                num_buffers=1 if copy else 2,
+            num_buffers = 1 if copy else 2
+            spaces = self._agree(
+                [batch.ids], [batch.describe()], mode, observation_mode, num_buffers
             )
             arrays = BatchArrays.in_memory(spaces, keeps_objects=not travels)
             carrier.attach(arrays, mode, travels)
-            self._ready(arrays, orders, copy)
+            self._ready([carrier], arrays, orders, copy)
         except BaseException:
             batch.close()
             raise

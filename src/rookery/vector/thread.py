@@ -9,13 +9,13 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.env.arrays import BatchArrays
 from rookery.env.batch import EnvBatch
 from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
-from rookery.vector.agreement import ObservationMode, agree
+from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
@@ -103,21 +103,15 @@ class ThreadVectorEnv(VectorEnv):
         descriptions = [carrier.describe() for carrier in carriers]
         _refuse_twins([key for carrier in carriers for key in carrier.worker.env_keys])  # type: ignore[attr-defined]
         parts = [carrier.env_ids for carrier in carriers]
-        spaces = agree(parts, descriptions, observation_mode)
-        batch_spaces = BatchSpaces(
-            spaces.single_observation_space,
-            spaces.single_action_space,
-            parts[-1].stop,
-            # An env that raises may have torn a row; the other buffer still has the last one.
-            num_buffers=1 if copy and not faults.restarts else 2,
-        )
-        arrays = BatchArrays.in_memory(batch_spaces)
-        orders = Orders.in_memory(parts[-1].stop, len(carriers))
+        # An env that raises may have torn a row; the other buffer still has the last one.
+        num_buffers = 1 if copy and not faults.restarts else 2
+        spaces = self._agree(parts, descriptions, mode, observation_mode, num_buffers)
+        arrays = BatchArrays.in_memory(spaces)
+        orders = Orders.in_memory(self.num_envs, len(carriers))
         for index, carrier in enumerate(carriers):
-            assignment = Assignment(batch_spaces, mode, len(carriers), index, carrier.env_ids)
+            assignment = Assignment(spaces, mode, len(carriers), index, carrier.env_ids)
             carrier.assign(assignment, (arrays, orders), arrays, orders)
-        self._adopt(carriers, descriptions, mode, observation_mode)
-        self._ready(arrays, orders, copy, arrivals)
+        self._ready(carriers, arrays, orders, copy, arrivals)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._arrays.enlarge_slab_in_memory(shape)

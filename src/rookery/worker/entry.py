@@ -18,9 +18,8 @@ from rookery.env.batches import Batch
 from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
 from rookery.worker.board import Board
 from rookery.worker.channel import ChannelClosedError, PipeChannel
-from rookery.worker.loop import Bells, OrderServer, serve
-from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, WorkerSpec
-from rookery.worker.requests import RequestHandler
+from rookery.worker.loop import OrderServer, RequestHandler, serve
+from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Bells, WorkerSpec
 
 _ORPHAN_CHECK_S = 1.0
 _ORPHAN_EXIT_CODE = 70
@@ -99,7 +98,7 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
 
     handler.add({ADOPT_SLAB: partial(board.receive_slab, channel), LEND: receive_loan})
     server = OrderServer(batch, part, handler, partial(_follow_seed, assignment.index))
-    serve(channel, bells, server, batch, part, handler, assignment.first_requests)
+    serve(channel, bells, server, assignment.first_requests)
 
 
 def _follow_seed(worker: int, seed: int) -> None:

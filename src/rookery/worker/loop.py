@@ -1,11 +1,18 @@
-"""The side of the envs, in a thread or a process: carry out orders and requests."""
+"""The side of the envs, in a thread or a process: carry out orders and requests.
+
+A worker steps envs for a caller who decides every action. Whoever wants more done there (a policy
+that acts in the worker, say) lends it memory and installs something: a factory travels by
+reference, is called with the worker's parts, and returns further methods, by name.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB
 from rookery.worker.channel import Channel
@@ -20,11 +27,71 @@ from rookery.worker.orders import (
     Group,
     OrderPart,
 )
-from rookery.worker.requests import RequestHandler
+from rookery.worker.protocol import INSTALL, PREPARE_RESET, Bells
 
 
 class GivenUpError(BaseException):
     """The worker was given up while an env was busy; nobody waits for it any more."""
+
+
+Methods = Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """What an installed factory finds in a worker.
+
+    Attributes:
+        batch: the envs.
+        arrays: that the batch writes to and the caller watches.
+        progress: int64 ``[3]``, see :meth:`rookery.env.batch.EnvBatch.attach`.
+        memory: of the block that was lent.
+    """
+
+    batch: Batch
+    arrays: BatchArrays
+    progress: Any
+    memory: Any
+
+
+class RequestHandler:
+    """Finds the method that a request names; methods that were installed go first.
+
+    Args:
+        batch: the envs.
+        arrays: that the batch writes to.
+        progress: see :class:`WorkerParts`.
+
+    Attributes:
+        prepared: by env id, seed and options of a reset that will be ordered.
+        memory: of a block that was lent.
+    """
+
+    def __init__(self, batch: Batch, arrays: BatchArrays, progress: Any) -> None:
+        self.prepared: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
+        self.memory: Any = None
+        self._batch = batch
+        self._arrays = arrays
+        self._progress = progress
+        self._methods: dict[str, Callable[..., Any]] = {
+            PREPARE_RESET: self.prepared.update,
+            INSTALL: self._install,
+        }
+
+    def add(self, methods: Methods) -> None:
+        """Answer further requests."""
+        self._methods.update(methods)
+
+    def answer(self, method: str, args: tuple[Any, ...]) -> Any:
+        """Do what a request asks."""
+        function = self._methods.get(method)
+        if function is None:
+            function = getattr(self._batch, method)
+        return function(*args)
+
+    def _install(self, factory: Callable[..., Methods], *args: Any) -> None:
+        parts = WorkerParts(self._batch, self._arrays, self._progress, self.memory)
+        self.add(factory(parts, *args))
 
 
 class OrderServer:
@@ -35,6 +102,9 @@ class OrderServer:
         part: the words of their orders.
         handler: has seeds and options that came in messages.
         on_first_seed: called once, with the first seed that an env is given, before its reset.
+
+    Attributes:
+        batch, part, handler: as given.
     """
 
     def __init__(
@@ -44,7 +114,7 @@ class OrderServer:
         handler: RequestHandler,
         on_first_seed: Callable[[int], None] | None = None,
     ) -> None:
-        self._batch, self._part, self._handler = batch, part, handler
+        self.batch, self.part, self.handler = batch, part, handler
         self._on_first_seed = on_first_seed
 
     def carry_out(self, group: Group) -> Any:
@@ -57,92 +127,38 @@ class OrderServer:
             EnvFailed: when an env raises; all others of the group have done as they were told.
         """
         if group.kind == STEP:
-            return self._batch.step(group.buffer, group.env_ids)
+            return self.batch.step(group.buffer, group.env_ids)
         if group.kind == NOTHING:
             return None
-        ids = self._part.env_ids if group.env_ids is None else group.env_ids
+        ids = self.part.env_ids if group.env_ids is None else group.env_ids
         told = [
             self._reset_of(env_id, word)
-            for env_id, word in zip(ids, self._part.seeds(group), strict=True)
+            for env_id, word in zip(ids, self.part.seeds(group), strict=True)
         ]
         seeds, options = zip(*told, strict=True)
         first = next((seed for seed in seeds if seed is not None), None)
         if self._on_first_seed is not None and first is not None:
             self._on_first_seed(first)
             self._on_first_seed = None
-        return self._batch.reset(group.buffer, ids, seeds, options)
+        return self.batch.reset(group.buffer, ids, seeds, options)
 
     def _reset_of(self, env_id: int, word: int) -> tuple[int | None, dict[str, Any] | None]:
         """Seed and options of an env's reset."""
         if word == SEED_IN_MESSAGE:
-            return self._handler.prepared.pop(env_id)
+            return self.handler.prepared.pop(env_id)
         return (None if word == NO_SEED else word), None
 
 
-class Bell(Protocol):
-    """Wakes whoever waits for it, see :class:`rookery.worker.doorbell.Doorbell`."""
-
-    @property
-    def ring(self) -> Callable[[], None]:
-        """Wakes who waits, or who will wait next."""
-
-    def ring_again(self) -> None:
-        """Ring if no ring is left: for rings that nobody may ever hear, of which too many fail."""
-
-    def take_ring(self) -> bool:
-        """Take a ring if one has come; whether one had."""
-
-    def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait for a ring; False if ``anyone_left`` said so, or if the deadline passed first."""
-
-    def forget_rings(self) -> None:
-        """Be silent."""
-
-
-class BellOfMany(Protocol):
-    """Wakes whoever waits for any of several workers."""
-
-    def forget_rings(self) -> None:
-        """Be silent."""
-
-    def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
-        """What :meth:`Bell.wait` does."""
-
-
-class Bells(NamedTuple):
-    """The bells between a caller and one worker.
-
-    Attributes:
-        go: rung by the caller when there is something to do.
-        done: rung by the worker when envs that were asked together have answered.
-        arrivals: rung by all workers when an env has answered that was asked singly.
-    """
-
-    go: Bell
-    done: Bell
-    arrivals: Bell
-
-
-def serve(
-    channel: Channel,
-    bells: Bells,
-    server: OrderServer,
-    batch: Batch,
-    part: OrderPart,
-    handler: RequestHandler,
-    first_requests: int,
-) -> None:
+def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: int) -> None:
     """Serve until a request to close has been answered.
 
     Args:
         channel: requests come through it as ``(method, args)``; answers and failures go back.
         bells: between the caller and us.
-        server: carries out orders.
-        batch: the envs.
-        part: the words of their orders.
-        handler: answers requests.
+        server: carries out orders; its handler answers requests.
         first_requests: how many come before any order.
     """
+    batch, part, handler = server.batch, server.part, server.handler
     for _ in range(first_requests):
         _answer_request(channel, handler)
 

@@ -79,6 +79,11 @@ _WORKER_WORDS: dict[str, Column] = {
 }
 
 
+def command_of(kind: int) -> str:
+    """The command, "step" or "reset", that an order of some kind carries out."""
+    return "reset" if kind & RESET else "step"
+
+
 def columns(num_envs: int, num_workers: int) -> dict[str, Column]:
     """Name -> (shape, dtype) of all words."""
     words: dict[str, Column] = {
@@ -272,6 +277,11 @@ class OrderPart:
         """Ids of the envs that have not answered."""
         start = self.env_ids.start
         return [start + i for i in np.flatnonzero(self.asked != self.answered).tolist()]
+
+    def last_order(self, env_id: int) -> tuple[str, int]:
+        """The last order to an env: "step" or "reset", and its number."""
+        place = env_id - self.env_ids.start
+        return command_of(int(self.kind[place])), int(self.asked[place])
 
     # ---------------------------------------------------------------- the side of the envs
 

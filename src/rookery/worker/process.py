@@ -14,13 +14,11 @@ import psutil
 from rookery.env.travel import by_value
 from rookery.memory import SharedBlock
 from rookery.worker import entry, launch
-from rookery.worker.arrivals import Arrivals
 from rookery.worker.board import Board
 from rookery.worker.channel import PipeChannel
-from rookery.worker.doorbell import Doorbell
+from rookery.worker.doorbell import Arrivals, Doorbell
 from rookery.worker.failure import exit_in_words, oom_kills
-from rookery.worker.loop import Bells
-from rookery.worker.protocol import STACK_SIGNAL, Assignment, WorkerSpec
+from rookery.worker.protocol import STACK_SIGNAL, Assignment, Bells, WorkerSpec
 
 _TERMINATE_GRACE_S = 1.0
 _END_WAIT_S = 10.0  # for a process that is about to end: a busy machine takes its time

@@ -1,25 +1,105 @@
-"""What is told to a new worker, and the names of requests that are no methods of its batch."""
+"""What a caller and a worker agree on: the seams between them, and what a new worker is told."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchSpaces
 from rookery.env.batches import Batch
 from rookery.env.registrations import Registrations
+from rookery.memory import SharedBlock
+from rookery.worker.channel import Channel
 
 # Requests that are no methods of the batch.
 PREPARE_RESET = "prepare_reset"  # seeds and options, by env, for the reset that will be ordered
 ADOPT_SLAB = "adopt_slab"  # go on with the slab that follows
 LEND = "lend"  # map the block that follows
-INSTALL = "install"  # put something beside the batch, see rookery.worker.requests
+INSTALL = "install"  # put something beside the batch, see rookery.worker.loop
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # "write your Python stack"; None on Windows
+
+
+class BellOfMany(Protocol):
+    """Wakes whoever waits for any of several workers."""
+
+    def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait for a ring; False if ``anyone_left`` said so, or if the deadline passed first."""
+
+    def forget_rings(self) -> None:
+        """Be silent."""
+
+
+class Bell(BellOfMany, Protocol):
+    """Wakes whoever waits for it, see :class:`rookery.worker.doorbell.Doorbell`."""
+
+    @property
+    def ring(self) -> Callable[[], None]:
+        """Wakes who waits, or who will wait next."""
+
+    def ring_again(self) -> None:
+        """Ring if no ring is left: for rings that nobody may ever hear, of which too many fail."""
+
+    def take_ring(self) -> bool:
+        """Take a ring if one has come; whether one had."""
+
+
+class Bells(NamedTuple):
+    """The bells between a caller and one worker.
+
+    Attributes:
+        go: rung by the caller when there is something to do.
+        done: rung by the worker when envs that were asked together have answered.
+        arrivals: rung by all workers when an env has answered that was asked singly.
+    """
+
+    go: Bell
+    done: Bell
+    arrivals: Bell
+
+
+class Worker(Protocol):
+    """A thread or process that serves a batch of envs; see :mod:`rookery.worker.loop`."""
+
+    kind: str
+    fate: str  # what became of it when it was killed, in words
+    pid: int
+    bells: Bells
+
+    @property
+    def channel(self) -> Channel:
+        """To the worker."""
+
+    def greet(self) -> None:
+        """Tell it what to build, once it runs."""
+
+    def has_built(self) -> None:
+        """Take in that its envs are built."""
+
+    def assign(self, assignment: Assignment, board: Any) -> None:
+        """Give it its part of the arrays."""
+
+    def send_block(self, block: SharedBlock) -> None:
+        """Give it access to a block."""
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+
+    def end_in_words(self) -> str:
+        """How it has ended."""
+
+    def python_stack(self) -> str:
+        """Where it is, for a message."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def stop(self, deadline: float) -> None:
+        """End it by a ``time.perf_counter()`` time, and give back what it held."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +148,6 @@ class Assignment:
         num_workers: how many share the block.
         index: which of them this one is.
         env_ids: its envs.
-        entropy: what its global random streams are seeded with.
         replaces: seeds for the next reset of its envs, if it replaces a worker that was lost.
         first_requests: how many requests it has to answer before it looks at orders, which may be
             there already and rest on what the requests say.

@@ -1,73 +1,194 @@
 """Recovery: what becomes of envs whose worker was lost, step by step and mode by mode.
 
-A fault closes the transition under way: reward 0, truncated, the last observation known, and
-``info["fault"]``. Envs that were doing nothing when their worker went are told with their next
-step.
+Where the worker is replaced, a fault closes the transition under way: reward 0, truncated, the last
+observation known, and ``info["fault"]``. Where it is not, whoever waits for the env gets an error,
+and only a reset brings it back. Envs that were doing nothing when their worker went are told with
+their next step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
-from rookery.env.seeding import derived_seed
-from rookery.worker.orders import NOTHING, RESET, SINGLY, Order, OrderPart
-from rookery.worker.protocol import Assignment
+from rookery.errors import RookeryError, WorkerDied, WorkerError
+from rookery.worker.orders import NOTHING, RESET, SINGLY, Order, OrderPart, Orders
+from rookery.worker.reports import Reports
+from rookery.worker.supervisor import Supervisor
 
 _NEVER = -1  # no observation yet
 _ASIDE = -2  # the last observation was put aside, since its row is about to be overwritten
 
 
 class Recovery:
-    """Keeps in mind what is needed to close the transitions of envs that are lost.
+    """Has workers replaced, and keeps in mind what is needed to close the steps of lost envs.
 
     Args:
+        supervisor: of the workers of the envs concerned.
+        reports: composes errors about them.
+        failures: where errors go, by env.
+        part: the orders of these envs.
+        orders: to all envs of the vector env.
         arrays: of all envs of the vector env.
-        part: the orders of the envs concerned.
         autoreset_mode: of the vector env.
-        steps_together: whether no env can be stepped, or closed, without the others.
 
     Attributes:
         closing: by env, the last observation and the fault of steps that wait for an answer before
             they can be closed.
         lost: envs that were lost and have not been told, and why: a fault, or an error.
+        unraised: what ended the worker before a step, for that step.
+        is_unfinished: whether an interruption, or a deadline, has left a failure half dealt with.
     """
 
     def __init__(
         self,
-        arrays: BatchArrays,
+        supervisor: Supervisor,
+        reports: Reports,
+        failures: dict[int, RookeryError],
         part: OrderPart,
+        orders: Orders,
+        arrays: BatchArrays,
         autoreset_mode: AutoresetMode,
-        steps_together: bool = False,
     ) -> None:
         count = len(part.env_ids)
         self.lost: dict[int, Any] = {}
-        self._arrays, self._part, self._mode = arrays, part, autoreset_mode
-        self._steps_together = steps_together
+        self.closing: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self.unraised: WorkerError | None = None
+        self.is_unfinished = False
+        self._failure: WorkerError | None = None  # that is being dealt with
+        self._concerned: Sequence[int] = ()  # by the last one
+        self._supervisor, self._reports, self._failures = supervisor, reports, failures
+        self._arrays, self._part, self._orders = arrays, part, orders
+        self._mode, self._steps_together = autoreset_mode, reports.steps_together
         self._first_id = part.env_ids.start
         self._noted = [0] * count  # numbers of orders
         self._buffers = [_NEVER] * count  # into which each env was ordered to write
         self._last = [_NEVER] * count  # the buffer with its last observation before that
         self._aside: list[Any] = [None] * count
         self._had_ended = [False] * count  # before the order under way
-        self.closing: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    # ---------------------------------------------------------------- when a worker fails
+
+    def fail(self, error: WorkerError, concerned: Sequence[int]) -> None:
+        """Replace a worker that has failed if that is allowed, or go on without it.
+
+        Args:
+            error: what happened.
+            concerned: envs whose order it has ended, beside those that have not answered; the
+                others are told with their next step.
+        """
+        self._concerned = sorted({*self._part.busy_ids(), *concerned})
+        self._failure, self.is_unfinished = error, True
+        try:
+            self._supervisor.budget.spend(error)
+            self._replace(str(error), self._concerned)
+        except WorkerError as final:
+            self.shut_out(final, self._concerned)
+        self._failure = None
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Deal with the rest of a failure; where an interruption cut it short, with all of it."""
+        if self._failure is not None:
+            self.fail(self._failure, self._concerned)  # it costs one more restart
+            return
+        if self._supervisor.is_starting and self._part.is_busy():  # with resets, for the new worker
+            try:
+                self._supervisor.renew()
+            except WorkerError as final:
+                self.shut_out(final, self._concerned)
+        self.is_unfinished = False
+
+    def shut_out(self, error: WorkerError, concerned: Sequence[int]) -> None:
+        """Go on without a worker: its envs are lost until they are reset."""
+        self._failure, self._concerned, self.is_unfinished = error, concerned, True
+        self._supervisor.end()
+        self._lose(self._part.env_ids, error)
+        self._failures.update(dict.fromkeys(concerned, error))
+        self._part.answer_for_lost(concerned)
+        self._failure, self.is_unfinished = None, False
+
+    def _replace(self, cause: str, concerned: Sequence[int]) -> None:
+        """Replace the worker and close what its envs were doing; the others are told later."""
+        own, attempt = self._part.env_ids, self._supervisor.attempt + 1
+        fault = {"cause": cause, "env_ids": tuple(own), "attempt": attempt}
+        self._lose([i for i in own if i not in concerned], fault)
+        self._supervisor.restart()
+        env_ids = self._cut_short(concerned, self._orders.next_number())
+        for env_id in env_ids:
+            self._close_once_answered(env_id, fault)
+        if self._needs_reset:
+            self._part.turn_into_resets(env_ids, self._orders.next_number())
+        else:
+            self._part.answer_for_lost(env_ids)
+
+    def recycle_if_large(self) -> None:
+        """Replace a worker that is too large, once an episode of its envs has ended."""
+        memory = self._supervisor.memory
+        memory.look(self._supervisor.worker.pid)
+        if memory.complaint and self._any_ended():
+            self._replace(memory.complaint, ())
+
+    def gone(self, env_id: int) -> WorkerDied:
+        """The error of an env that has no worker."""
+        return self._reports.gone(env_id, self._supervisor.command, self.lost.get(env_id))
+
+    # ---------------------------------------------------------------- orders to envs that are lost
+
+    def begin(self, order: Order) -> None:
+        """Begin an order where envs may be lost, or will have to be; raises nothing."""
+        self.go_on()
+        supervisor = self._supervisor
+        env_ids = self._part.env_ids if order.env_ids is None else order.env_ids
+        chosen = [int(i) for i in env_ids]
+        self._note(chosen, order)
+        resets = bool(order.kind & RESET)
+        closed = self._lost_among(chosen, resets)
+        try:
+            if supervisor.is_ended and resets:
+                self.unraised = None
+                supervisor.restart()
+            if supervisor.is_starting:
+                supervisor.renew()
+        except WorkerError as error:
+            self._part.ask(order)
+            self.shut_out(error, chosen)
+            return
+        if closed:
+            self._begin_closing(order, chosen, closed)
+        else:
+            self._part.ask(order)
+        self.unraised = None
+        for env_id in chosen:  # last, so that an order that was begun by halves is begun like this
+            if resets or isinstance(self.lost.get(env_id), dict):
+                self.lost.pop(env_id, None)
+        supervisor.worker.bells.go.ring_again()
+
+    def _begin_closing(self, order: Order, chosen: list[int], closed: dict[int, Any]) -> None:
+        """Begin a step of which some envs must be told that they were lost."""
+        for env_id, why in closed.items():  # first, while their rows are the caller's
+            if isinstance(why, dict):
+                self._close_once_answered(env_id, why)
+            else:
+                self._failures[env_id] = self.unraised or self.gone(env_id)
+        if not self._supervisor.is_up:
+            self._part.ask(order)
+            self._part.answer_for_lost(list(closed))
+        else:
+            number = self._orders.next_number()
+            self._part.ask(_without(order, chosen, closed))
+            self._part.ask(self._in_place_of_step(order, list(closed), number))
 
     @property
-    def needs_reset(self) -> bool:
+    def _needs_reset(self) -> bool:
         """Whether a transition that is closed shows the next episode already."""
         return self._mode is AutoresetMode.SAME_STEP
 
-    @property
-    def has_work(self) -> bool:
-        """Whether transitions wait for a reset before they can be closed."""
-        return bool(self.closing)
-
-    def note(self, env_ids: Sequence[int], order: Order) -> None:
+    def _note(self, env_ids: Sequence[int], order: Order) -> None:
         """Keep what an order is about to overwrite; called before it is given."""
         arrays, buffer = self._arrays, order.buffer
         numbers = np.broadcast_to(order.numbers, len(env_ids)).tolist()
@@ -84,11 +205,11 @@ class Recovery:
             last = _ASIDE if before == buffer else before
             self._last[i], self._buffers[i], self._noted[i] = last, buffer, number
 
-    def lose(self, env_ids: Sequence[int], why: Any) -> None:
+    def _lose(self, env_ids: Sequence[int], why: Any) -> None:
         """Note that envs were lost while they were doing nothing."""
         self.lost.update((env_id, why) for env_id in env_ids)
 
-    def take_lost(self, env_ids: Sequence[int], resets: bool) -> dict[int, Any]:
+    def _lost_among(self, env_ids: Sequence[int], resets: bool) -> dict[int, Any]:
         """Those of some envs that are to be told now that they were lost, and why.
 
         Args:
@@ -96,20 +217,16 @@ class Recovery:
             resets: whether that is a reset; then nothing is left to be told.
         """
         told = {}
-        for env_id in env_ids:
+        for env_id in env_ids if not resets else ():
             why = self.lost.get(env_id)
-            if why is None:
-                continue
             is_fault = isinstance(why, dict)
-            if resets or is_fault:
-                del self.lost[env_id]
-            if not resets and not (is_fault and self._is_reset_anyway(env_id)):
+            if why is not None and not (is_fault and self._is_reset_anyway(env_id)):
                 told[env_id] = why
         if told and self._steps_together:
             told = {env_id: told.get(env_id, next(iter(told.values()))) for env_id in env_ids}
         return told
 
-    def cut_short(self, env_ids: Sequence[int], number: int) -> list[int]:
+    def _cut_short(self, env_ids: Sequence[int], number: int) -> list[int]:
         """Those of some envs, whose worker is gone, whose step was cut short.
 
         The others were being reset; they are asked again, under ``number``, for the next worker.
@@ -121,20 +238,12 @@ class Recovery:
         self._part.ask_again(again, number)
         return [i for i in steps if i not in again]
 
-    def without(self, order: Order, env_ids: Sequence[int], left_out: Mapping[int, Any]) -> Order:
-        """An order of all but some of its envs."""
-        kept = [i for i, env_id in enumerate(env_ids) if env_id not in left_out]
-        numbers = np.broadcast_to(order.numbers, len(env_ids))[kept]
-        seeds = np.broadcast_to(order.seeds, len(env_ids))[kept]
-        ids = np.array([env_ids[i] for i in kept], np.int64)
-        return order._replace(env_ids=ids, numbers=numbers, seeds=seeds)
-
-    def in_place_of_step(self, order: Order, env_ids: Sequence[int], number: int) -> Order:
+    def _in_place_of_step(self, order: Order, env_ids: Sequence[int], number: int) -> Order:
         """What a worker is to do with envs that cannot be stepped, since they replace lost ones."""
-        kind = (RESET if self.needs_reset else NOTHING) | (order.kind & SINGLY)
+        kind = (RESET if self._needs_reset else NOTHING) | (order.kind & SINGLY)
         return Order(kind, order.buffer, number, np.array(env_ids, np.int64))
 
-    def close_once_answered(self, env_id: int, fault: dict[str, Any]) -> None:
+    def _close_once_answered(self, env_id: int, fault: dict[str, Any]) -> None:
         """Close an env's step with the last observation known, once it has answered.
 
         In the same-step mode its row then shows the next episode already.
@@ -142,7 +251,7 @@ class Recovery:
         if env_id not in self.closing:
             buffer = self._buffers[env_id - self._first_id]
             self._restore_last(env_id, buffer)
-            obs = self._arrays.row(env_id, buffer) if self.needs_reset else None
+            obs = self._arrays.row(env_id, buffer) if self._needs_reset else None
             self.closing[env_id] = obs, fault
 
     def finish_closing(self) -> None:
@@ -156,17 +265,18 @@ class Recovery:
                 continue
             if part.fence is not None:
                 part.fence()
-            obs, fault = self.closing.pop(env_id)
+            obs, fault = self.closing[env_id]
             buffer = self._buffers[i]
             arrays.close_rows([env_id], buffer)
             told: list[dict[str, Any]] = [{"fault": fault}]
-            if self.needs_reset:
+            if self._needs_reset:
                 told.insert(0, {"final_obs": obs, "final_info": {"fault": fault}})
             else:
                 arrays.slab.void_rows([env_id], buffer)
             arrays.slab.added[buffer][env_id] = told
+            del self.closing[env_id]
 
-    def any_ended(self) -> bool:
+    def _any_ended(self) -> bool:
         """Whether the last step of an env ended its episode."""
         arrays, ids = self._arrays, self._part.env_ids
         return any(
@@ -174,16 +284,6 @@ class Recovery:
             for env_id, buffer in zip(ids, self._buffers, strict=True)
             if buffer != _NEVER
         )
-
-    def seeds_after(self, seeds: Sequence[int | None], attempt: int) -> tuple[int | None, ...]:
-        """Seeds for the envs of a new worker: those of the lost one would repeat what lost it."""
-        return tuple(derived_seed(seed, attempt) for seed in seeds)
-
-    def replacing(
-        self, assignment: Assignment, seeds: tuple[int | None, ...], first_requests: int
-    ) -> Assignment:
-        """What a worker is told that replaces one that was lost."""
-        return replace(assignment, replaces=seeds, first_requests=first_requests)
 
     def _is_reset_anyway(self, env_id: int) -> bool:
         """Whether the env's step is but the reset after an episode; then nothing is cut short."""
@@ -198,3 +298,12 @@ class Recovery:
                 column[env_id] = row
         elif self._last[i] != _NEVER:
             self._arrays.copy_rows([env_id], self._last[i], buffer)
+
+
+def _without(order: Order, env_ids: Sequence[int], left_out: Mapping[int, Any]) -> Order:
+    """An order of all but some of its envs."""
+    kept = [i for i, env_id in enumerate(env_ids) if env_id not in left_out]
+    numbers = np.broadcast_to(order.numbers, len(env_ids))[kept]
+    seeds = np.broadcast_to(order.seeds, len(env_ids))[kept]
+    ids = np.array([env_ids[i] for i in kept], np.int64)
+    return order._replace(env_ids=ids, numbers=numbers, seeds=seeds)

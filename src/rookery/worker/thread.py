@@ -18,10 +18,9 @@ from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.memory import SharedBlock
 from rookery.worker.channel import ChannelClosedError, MessageQueue, QueueChannel
-from rookery.worker.loop import Bells, GivenUpError, OrderServer, serve
+from rookery.worker.loop import GivenUpError, OrderServer, RequestHandler, serve
 from rookery.worker.orders import Orders
-from rookery.worker.protocol import Assignment, BatchMaker
-from rookery.worker.requests import RequestHandler
+from rookery.worker.protocol import Assignment, BatchMaker, Bells
 from rookery.worker.threadbell import ThreadBell
 
 
@@ -135,8 +134,7 @@ class WorkerThread:
             batch.replace(assignment.replaces)
         handler = RequestHandler(batch, arrays, part.progress)
         server = OrderServer(batch, part, handler)
-        count = assignment.first_requests
-        serve(self._theirs, self.bells, server, batch, part, handler, count)
+        serve(self._theirs, self.bells, server, assignment.first_requests)
 
     def _raise_if_given_up(self) -> None:
         if self._is_given_up:

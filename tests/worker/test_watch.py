@@ -7,9 +7,9 @@ import os
 import pytest
 
 from rookery.errors import WorkerDied
-from rookery.worker import upkeep
+from rookery.worker import watch
 from rookery.worker.faults import FaultPolicy
-from rookery.worker.upkeep import MemoryWatch, RestartBudget
+from rookery.worker.watch import Deadlines, MemoryWatch, RestartBudget
 
 
 class _Clock:
@@ -23,7 +23,7 @@ class _Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
-    monkeypatch.setattr(upkeep, "time", clock)
+    monkeypatch.setattr(watch, "time", clock)
     return clock
 
 
@@ -47,20 +47,34 @@ def test_restarts_are_forgotten_after_the_window(clock: _Clock) -> None:
 
 
 def test_a_large_process_is_noticed_but_not_at_every_step(clock: _Clock) -> None:
-    watch = MemoryWatch(limit_mb=1.0)
-    watch.look(os.getpid())
-    assert watch.complaint == ""
+    memory = MemoryWatch(limit_mb=1.0)
+    memory.look(os.getpid())
+    assert memory.complaint == ""
     clock.now += 1.5
-    watch.look(os.getpid())
-    assert f"Worker process {os.getpid()} had " in watch.complaint
-    watch.complaint = ""
-    watch.look(os.getpid())
-    assert watch.complaint == ""
+    memory.look(os.getpid())
+    assert f"Worker process {os.getpid()} had " in memory.complaint
+    memory.complaint = ""
+    memory.look(os.getpid())
+    assert memory.complaint == ""
 
 
 def test_a_small_process_is_left_alone(clock: _Clock) -> None:
-    watch, unlimited = MemoryWatch(limit_mb=1e6), MemoryWatch(limit_mb=None)
+    memory, unlimited = MemoryWatch(limit_mb=1e6), MemoryWatch(limit_mb=None)
     clock.now += 1.5
-    for each in (watch, unlimited):
+    for each in (memory, unlimited):
         each.look(os.getpid())
         assert each.complaint == ""
+
+
+def test_an_env_that_is_busy_with_the_same_step_for_too_long_is_late(clock: _Clock) -> None:
+    deadlines = Deadlines(FaultPolicy(step_timeout_s=1.0))
+    assert deadlines.late([3, 7, 0]) is None
+    clock.now += 2.0
+    assert deadlines.late([3, 7, 0]) == (2, "step", 1.0)
+
+
+def test_many_short_steps_of_one_env_within_one_command_are_not_late(clock: _Clock) -> None:
+    deadlines = Deadlines(FaultPolicy(step_timeout_s=1.0))
+    for steps in range(10):
+        clock.now += 0.9
+        assert deadlines.late([3, steps, 0]) is None

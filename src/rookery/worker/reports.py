@@ -1,0 +1,119 @@
+"""Reports: errors about a worker that can no longer speak for itself, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rookery.env.arrays import BatchArrays
+from rookery.env.failure import which_envs
+from rookery.errors import RookeryError, WorkerDied, WorkerError, WorkerTimeout
+from rookery.worker.channel import TornError
+from rookery.worker.failure import Failure
+from rookery.worker.orders import OrderPart
+from rookery.worker.protocol import Worker
+
+
+class Reports:
+    """Composes the errors about the workers of some envs, with what is known about the envs.
+
+    Args:
+        env_ids: the indices of the envs in the vector env.
+        env_name: what to call them.
+
+    Attributes:
+        env_ids: as given.
+        seeds: that the envs were reset with last.
+        steps_together: whether a fault of one env is a fault of all.
+        last_action: ``(steps of the batch, env id) -> action`` of the latest of these steps, where
+            somebody in the worker decides on actions.
+    """
+
+    def __init__(self, env_ids: range, env_name: str) -> None:
+        self.env_ids = env_ids
+        self.seeds: list[int | None] = [None] * len(env_ids)
+        self.steps_together = False
+        self.last_action: Callable[[int, int], Any] | None = None
+        self._name = env_name
+        self._memory: tuple[OrderPart, BatchArrays] | None = None
+
+    def attach(self, part: OrderPart, arrays: BatchArrays) -> None:
+        """Say where to look up what the envs were doing."""
+        self._memory = part, arrays
+
+    def died(self, worker: Worker, command: str, error: BaseException | None = None) -> WorkerDied:
+        """A worker has ended during a command; ``error`` tells whether an interruption ended it."""
+        was_torn = isinstance(error, TornError)
+        end = "was ended: a message was cut short by an interruption" if was_torn else ""
+        ids = self.env_ids
+        which = f"env {ids[0]}" if len(ids) == 1 else f"envs {ids[0]}-{ids[-1]}"
+        busy = -1 if self._memory is None else abs(self._memory[0].progress[0]) - 1
+        is_one = busy >= 0 and not self.steps_together
+        doing = f"{command} of env {busy}" if is_one else command
+        return WorkerDied(
+            f"The worker {worker.kind} {worker.pid} of {which} ({self._name}) "
+            f"{end or worker.end_in_words()} during {doing}. "
+            "What it printed last may say more.",
+            env_ids=sorted(ids, key=lambda env_id: env_id != busy),
+            command=command,
+            **self._circumstances(busy),
+        )
+
+    def timed_out(self, worker: Worker, env_id: int, command: str, limit_s: float) -> WorkerTimeout:
+        """An env is late; whoever raises this kills the worker first, as it says."""
+        circumstances = self._circumstances(env_id)  # the signal may end what it hangs in
+        stack = worker.python_stack()
+        late = tuple(self.env_ids) if self.steps_together else (env_id,)
+        return WorkerTimeout(
+            f"{which_envs(late)} ({self._name}) did not finish its {command} within {limit_s} s; "
+            f"its worker {worker.kind} {worker.pid} {worker.fate}. "
+            f"Where it hung:\n{stack}",
+            env_ids=late,
+            command=command,
+            **circumstances,
+        )
+
+    def gone(self, env_id: int, command: str, cause: Any) -> WorkerDied:
+        """An env has no worker any more; ``cause`` is why, None if that is not known."""
+        reason = str(cause).partition("\n")[0] if cause is not None else "its worker has ended"
+        return WorkerDied(
+            f"Env {env_id} ({self._name}) was lost with its worker; reset() starts a new one. "
+            f"What had happened: {reason}",
+            env_ids=(env_id,),
+            command=command,
+        )
+
+    def unreadable(self, command: str, error: Exception) -> WorkerError:
+        """What has come cannot be unpickled."""
+        ids = self.env_ids
+        return WorkerError(
+            f"What {command} of envs {ids[0]}-{ids[-1]} returned or raised in a worker cannot "
+            f"be rebuilt in this process: {type(error).__name__}: {error!s:.500}",
+            env_ids=ids,
+            command=command,
+        )
+
+    def _circumstances(self, env_id: int) -> dict[str, Any]:
+        """What an env was doing when its worker could no longer say so itself."""
+        if self._memory is None or env_id < 0:
+            return {}
+        part, arrays = self._memory
+        stepping, steps = part.progress[0] > 0, int(part.progress[1])
+        return {
+            "seed": self.seeds[env_id - self.env_ids.start],
+            "steps_since_reset": int(steps - arrays.reset_at[env_id]),
+            "last_action": self._action(arrays, steps, env_id) if stepping else None,
+        }
+
+    def _action(self, arrays: BatchArrays, steps: int, env_id: int) -> Any:
+        if self.last_action is not None:
+            return self.last_action(steps, env_id)
+        return next(arrays.read_actions(range(env_id, env_id + 1)))
+
+
+def raise_failure(content: Any) -> None:
+    """Raise what a worker has said went wrong, if that is what it has said."""
+    if isinstance(content, Failure):
+        raise content.error()
+    if isinstance(content, RookeryError):
+        raise content
