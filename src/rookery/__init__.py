@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rookery.collect.double import DoubleBufferedCollector
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
+    from rookery.env.action_mask import ActionMaskFromInfo
     from rookery.env.deferred import Deferred
     from rookery.learn.base import Algorithm
     from rookery.learn.config import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
@@ -77,6 +78,7 @@ _HOMES = {
     "SyncCollector": "rookery.collect.sync",
     "VectorEnv": "rookery.vector.base",
     "WorkerCollector": "rookery.collect.workers",
+    "ActionMaskFromInfo": "rookery.env.action_mask",
     "Agent": "rookery.training",
     "Algorithm": "rookery.learn.base",
     "StopTraining": "rookery.training",
@@ -91,6 +93,7 @@ _HOMES = {
 
 __all__ = [
     "A2CConfig",
+    "ActionMaskFromInfo",
     "Agent",
     "Algorithm",
     "ClosedError",

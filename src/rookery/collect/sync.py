@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values
 from rookery.collect.base import Collector
+from rookery.env.action_mask import KEY
 from rookery.errors import ConfigError
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
@@ -123,7 +125,13 @@ class SyncCollector(Collector):
         """
         chosen = self._seed if seed is None else seed
         self._seed = None
-        self._obs, _ = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        self._obs, info = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        if "action_mask" in info and not (isinstance(self._obs, dict) and KEY in self._obs):
+            gym.logger.warn(
+                "The envs tell in their infos which actions are legal (action_mask), but nobody "
+                "reads it there; wrap them in rookery.ActionMaskFromInfo (masks_from_info=True in "
+                "training, --masks-from-info)"
+            )
         self._policy.begin_episodes(np.ones(self.num_envs, np.bool_))
         self._ended[:] = False
         self._row, self._is_stepping = 0, False

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rookery.env.action_mask import ActionMaskFromInfo
 from rookery.env.arguments import known_names
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
@@ -21,7 +22,7 @@ from rookery.training.settings import TrainSettings
 from rookery.training.source import EnvSource
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
-_FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module"}
+_FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
 _FIXED_CONFIG = {
     "num_steps", "hidden_sizes", "activation", "normalize_obs", "normalize_reward", "recurrent",
     "memory_size", "dueling", "prioritized", "replay_size",
@@ -64,10 +65,12 @@ class RunPlan:
         algorithm = algorithm_of(algo)
         _hint_at_config(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
-        source = EnvSource(env, env_kwargs or {}, tuple(wrappers), chosen.env_module)
+        outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
+        source = EnvSource(env, env_kwargs or {}, (*wrappers, *outermost), chosen.env_module)
         eval_source = source
         if eval_env is not None or eval_wrappers is not None:
-            eval_source = source.changed(eval_env, None, eval_wrappers)
+            own = None if eval_wrappers is None else (*eval_wrappers, *outermost)
+            eval_source = source.changed(eval_env, None, own)
         return cls(source, eval_source, algorithm, chosen)
 
     @property
@@ -133,6 +136,8 @@ class RunPlan:
         except (KeyError, TypeError, ConfigError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ConfigError(f"{folder.config} cannot be understood: {what}") from error
+        if wrappers is not None and settings.masks_from_info:
+            wrappers = (*wrappers, ActionMaskFromInfo)
         eval_source = source = EnvSource.from_dict(recorded[0], env, env_kwargs, wrappers)
         if recorded[1] != recorded[0]:
             eval_source = EnvSource.from_dict(recorded[1], env, env_kwargs, wrappers)

@@ -65,6 +65,8 @@ class TrainSettings:
         keep_checkpoints: How many of those are kept, the latest.
         save_env_states: Keep the envs' states beside checkpoint.pt, to resume amid episodes.
         video_every: Env steps between two videos of an episode; 0 records none.
+        masks_from_info: Whether infos tell, as action_mask, which actions are legal; the others are
+            never taken. A part action_mask of a Dict observation is read without being asked for.
         info_keys: Numbers that envs' infos hold when an episode ends, such as is_success; their
             means over the recent episodes are among the metrics.
     """
@@ -96,6 +98,7 @@ class TrainSettings:
     keep_checkpoints: int = 5
     save_env_states: bool = True
     video_every: int = 0
+    masks_from_info: bool = False
     info_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
