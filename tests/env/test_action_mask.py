@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import rookery
+from rookery.policy import make_policy
 
 
 class Masked(gym.Env[Any, Any]):
@@ -77,7 +78,7 @@ def test_what_cannot_be_masked_is_refused(env: Any, message: str) -> None:
 
 def test_masks_that_nobody_reads_are_told_of() -> None:
     with rookery.make_vec(Masked, 2, backend="serial") as venv:
-        policy = rookery.policy.make_policy(venv.single_observation_space, venv.single_action_space)
+        policy = make_policy(venv.single_observation_space, venv.single_action_space)
         collector = rookery.SyncCollector(venv, policy, 1)
         with pytest.warns(UserWarning, match="ActionMaskFromInfo"):
             collector.reset()

@@ -13,6 +13,7 @@ from training_envs import Match
 
 import rookery
 from rookery import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.rollout.tree import tree_map
 
 RUNS: dict[str, tuple[str, Any]] = {
     "ppo": ("CartPole-v1", PPOConfig(num_steps=16, num_epochs=1, normalize_obs=True)),
@@ -67,7 +68,7 @@ def test_dict_observations_are_taken_too(tmp_path: Path) -> None:
     agent = rookery.load(folder)
     obs = agent.observation_space.sample()
     assert agent.action_space.contains(agent.act(obs))
-    batch = rookery.rollout.tree.tree_map(lambda leaf: np.stack([np.asarray(leaf)] * 3), obs)
+    batch = tree_map(lambda leaf: np.stack([np.asarray(leaf)] * 3), obs)
     assert agent.act(batch).shape == (3, 2)
 
 

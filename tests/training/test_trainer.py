@@ -15,8 +15,10 @@ from run_files import assert_same_run
 import rookery
 from rookery import DQNConfig, PPOConfig
 from rookery.callbacks import CheckpointEvery, EvaluateEvery
+from rookery.policy import make_policy
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
+from rookery.training.plan import RunPlan
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 
@@ -183,7 +185,7 @@ def test_every_autoreset_mode_tells_with_which_infos_episodes_ended(mode: str) -
         "CartPole-v1", 3, wrappers=[Goal], autoreset_mode=mode, backend="serial"
     ) as venv:
         spaces = venv.single_observation_space, venv.single_action_space
-        policy = rookery.policy.make_policy(*spaces, seed=1)
+        policy = make_policy(*spaces, seed=1)
         collector = rookery.SyncCollector(venv, policy, 200, seed=3, info_keys=("length",))
         rollout = collector.collect()
     t, b = rollout.final_index.T
@@ -357,7 +359,7 @@ def test_settings_can_be_changed_when_a_run_goes_on(tmp_path: Path) -> None:
         rates = [update.metrics["learning_rate"] for update in trainer]
     assert rates == [0.25] * 4  # the run had come to its end, and goes on from there
     assert trainer.plan.algorithm.config.learning_rate == 0.5
-    assert rookery.training.plan.RunPlan.of_run(trainer.run_dir).settings.total_steps == 256
+    assert RunPlan.of_run(trainer.run_dir).settings.total_steps == 256
 
 
 @pytest.mark.parametrize(
@@ -484,7 +486,7 @@ def test_a_reset_after_an_error_joins_no_episodes() -> None:
         Steady, 2, env_kwargs={"length": 7, "raises_at": 15}, backend="serial",
         autoreset_mode="same_step",
     ) as venv:  # fmt: skip
-        policy = rookery.policy.make_policy(venv.single_observation_space, venv.single_action_space)
+        policy = make_policy(venv.single_observation_space, venv.single_action_space)
         collector = rookery.SyncCollector(venv, policy, 4, seed=0)
         replay, tracker = Replay(100, 2, gamma=1.0, n_step=50), EpisodeTracker(2)
         scaler, whole = RewardScaler(2, gamma=1.0), []

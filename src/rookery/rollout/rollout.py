@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rookery.rollout.tree import Tree, stack, zeros_rows
+from rookery.errors import MissingExtra
+from rookery.rollout.tree import Tree, stack, tree_map, zeros_rows
 
 
 @dataclass(slots=True)
@@ -106,9 +107,27 @@ class Rollout:
     @property
     def num_transitions(self) -> int:
         """T * B: the env steps that the rollout cost, valid or not."""
-        return self.reward.size
+        return self.num_steps * self.num_envs
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
         """bool ``[T, B]``: the episode ended with this transition, either way."""
         return self.terminated | self.truncated
+
+    def torch(self) -> Rollout:
+        """The same rollout with tensors in place of the arrays, over the same memory.
+
+        Raises:
+            MissingExtra: torch is not installed.
+        """
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingExtra("tensors need torch: pip install 'rookery[train]'") from error
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Rollout(
+            **{
+                name: None if value is None else tree_map(torch.from_numpy, value)
+                for name, value in values.items()
+            }
+        )
