@@ -124,10 +124,8 @@ class Rollout:
             import torch
         except ImportError as error:
             raise MissingExtra("tensors need torch: pip install 'rookery[train]'") from error
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Rollout(
-            **{
-                name: None if value is None else tree_map(torch.from_numpy, value)
-                for name, value in values.items()
-            }
-        )
+        tensors: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            tensors[each.name] = None if value is None else tree_map(torch.from_numpy, value)
+        return Rollout(**tensors)
