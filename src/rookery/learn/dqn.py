@@ -22,8 +22,8 @@ from rookery.learn.losses import huber_loss
 from rookery.learn.schedule import clip_norm, means, scheduled
 from rookery.policy.encoder import Features
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
-from rookery.policy.model import ActorCriticModel
 from rookery.policy.network import Network, network_for
+from rookery.policy.old_model import ActorCriticModel
 from rookery.rollout import Rollout
 from rookery.rollout.replay import Replay, Transitions
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rookery.errors import SpaceError
 from rookery.policy.base import Policy, PolicyStep, SplitPolicy
-from rookery.policy.model import ActorCriticModel
+from rookery.policy.old_model import ActorCriticModel
 from rookery.rollout.tree import Tree
 
 

@@ -98,6 +98,7 @@ class StackedMLP(nn.ModuleList):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        self.activation = activation
         self._activation = activation_function(activation)
         self._num_activated = len(sizes) - 1 - (output_gain is not None)
         for k, (inputs, outputs) in enumerate(pairwise(sizes)):

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from rookery.errors import ConfigError
+from rookery.policy.action_masks import shows_mask
 from rookery.policy.actions import ActionLayout, action_layout
 from rookery.policy.distributions import Distribution, distribution
 from rookery.policy.encoders import (
@@ -83,6 +84,8 @@ class PolicyModule(nn.Module):
     Attributes:
         layout: of the actions.
         memory_size: numbers remembered of one env; 0 where nothing is.
+        shows_mask: whether observations tell which actions are legal; see
+            `rookery.policy.action_masks.shows_mask`.
 
     Raises:
         ConfigError: a module of the user's gives something else than asked for.
@@ -110,6 +113,7 @@ class PolicyModule(nn.Module):
         if network is not None and not (encoder is None and build is None):
             raise ConfigError("network stands for the whole; give either it or encoder and build")
         self.layout = action_layout(action_space, squashed=squashed)
+        self.shows_mask = shows_mask(observation_space, self.layout)
         self.normalizer = ObservationNormalizer(observation_space) if normalize_obs else None
         generator = torch.Generator().manual_seed(seed)
 
@@ -136,8 +140,9 @@ class PolicyModule(nn.Module):
                 self.encoder, size = _encoder(observation_space, encoder, image, generator)
                 self.network = (build or default)(size, self.layout, generator)
             self.memory_size = int(getattr(self.network, "memory_size", 0))
-            self.head = DistributionHead(self.layout)
-            self._check(observation_space)
+            device = next(self.parameters(), torch.empty(0)).device
+            self.head = DistributionHead(self.layout).to(device)
+            self._check(observation_space, device)
 
     def forward(self, obs: Tree, memory: Tensor | None = None) -> Prediction:
         """Run on observations ``[N, *obs]``, a tree of tensors.
@@ -204,13 +209,13 @@ class PolicyModule(nn.Module):
         if self.normalizer is not None:
             self.normalizer.observe(obs)
 
-    def _check(self, observation_space: spaces.Space[Any]) -> None:
+    def _check(self, observation_space: spaces.Space[Any], device: torch.device) -> None:
         """Run on two made-up observations, so that a wrong network is named here and not later."""
         was_training = self.training
         self.eval()
-        memory = torch.zeros(2, self.memory_size) if self.memory_size else None
+        memory = torch.zeros(2, self.memory_size, device=device) if self.memory_size else None
         with torch.no_grad():
-            found = self(to_tensors(batch_space(observation_space, 2).sample()), memory)
+            found = self(to_tensors(batch_space(observation_space, 2).sample(), device), memory)
         self.train(was_training)
         wanted = {"outputs": (2, self.layout.num_outputs), "value": (2,)}
         if self.memory_size:

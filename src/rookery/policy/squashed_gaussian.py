@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rookery.errors import SpaceError
 from rookery.policy.base import Policy, PolicyStep
 from rookery.policy.encoder import ObservationEncoder
-from rookery.policy.model import OBS_LIMIT
+from rookery.policy.old_model import OBS_LIMIT
 from rookery.policy.stack import MLPStack, StackPass
 from rookery.rollout.normalize import RunningMoments
 from rookery.rollout.tree import Tree
@@ -123,6 +123,19 @@ class SquashedGaussianModel:
         log_prob = (-0.5 * noise**2 - log_std - _LOG_SQRT_2_PI - squash).sum(axis=1)
         is_free = log_std == raw
         return SquashedSample(np.tanh(pre), log_prob, scaled_noise, is_free, done)
+
+    def extras(self) -> npt.NDArray[np.float64]:
+        """Count, mean and squares of the statistics."""
+        if self.normalizer is None:
+            return np.empty(0)
+        state = self.normalizer.state_dict()
+        return np.concatenate([[state["count"]], state["mean"], state["squares"]])
+
+    def set_extras(self, extras: npt.NDArray[np.float64]) -> None:
+        """Take over what `extras` gave."""
+        if self.normalizer is not None:
+            mean, squares = np.split(extras[1:], 2)
+            self.normalizer.load_state_dict({"count": extras[0], "mean": mean, "squares": squares})
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters by name and statistics, as plain data."""
