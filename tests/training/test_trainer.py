@@ -350,6 +350,17 @@ def test_what_cannot_be_is_told_with_the_way_out(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_whose_learning_rate_has_come_to_nothing_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _trainer(tmp_path) as trainer:
+        list(trainer)
+    rookery.resume(tmp_path, total_steps=160)
+    assert "learning rate has come to its end, 0" in capsys.readouterr().err
+    rookery.resume(tmp_path, total_steps=192, learning_rate=1e-3, final_learning_rate=None)
+    assert "learning rate" not in capsys.readouterr().err
+
+
 def test_settings_can_be_changed_when_a_run_goes_on(tmp_path: Path) -> None:
     with _trainer(tmp_path) as trainer:
         list(trainer)

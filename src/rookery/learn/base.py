@@ -37,12 +37,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def make_policy(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        seed: int,
-        encoder: Any = None,
-        network: Any = None,
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], seed: int
     ) -> Policy:
         """Build the policy that acts while this algorithm learns.
 
@@ -52,9 +47,6 @@ class Algorithm(ABC):
             observation_space: of one env.
             action_space: of one env.
             seed: of the initial weights and the drawn actions.
-            encoder: the user's own, see `rookery.policy.policy_module.PolicyModule`; an algorithm
-                that takes none need not have this argument.
-            network: the user's own for the whole; likewise.
 
         Raises:
             SpaceError: a space that the algorithm cannot do with.
@@ -118,9 +110,10 @@ class Learner(ABC):
         encoder: Any = None,
         network: Any = None,
     ) -> Any:
-        """Build the policy that acts while this algorithm learns; see `Algorithm.make_policy`.
+        """Build the policy that acts while this algorithm learns.
 
-        Its deterministic actions are those of evaluation.
+        Its deterministic actions are those of evaluation. ``encoder`` and ``network`` are the
+        user's own, see `rookery.policy.policy_module.PolicyModule`.
 
         Raises:
             SpaceError: a space that the algorithm cannot do with.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from rookery.env.arguments import known_names, unfit, whole_number
+from rookery.env.references import imported, reference
 from rookery.errors import ConfigError
 
 C = TypeVar("C", bound="Config")
@@ -33,7 +33,7 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain data; a function is written as where it can be imported."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {k: {"function": _reference(v)} if callable(v) else v for k, v in values.items()}
+        return {k: {"function": reference(v)} if callable(v) else v for k, v in values.items()}
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         """How many transitions one gradient step reads."""
@@ -76,26 +76,16 @@ class _LostFunction:
         )
 
 
-def _reference(function: Any) -> str | None:
-    """``module:qualname`` of something importable, else None."""
-    name = getattr(function, "__qualname__", "<none>")
-    return None if "<" in name else f"{function.__module__}:{name}"
-
-
 def _value(name: str, value: Any) -> Any:
     """Undo what `Config.to_dict` and JSON have made of one value."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, dict):
         return value
-    module, _, path = (value["function"] or "").partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        return imported(value["function"] or "")
     except (ImportError, AttributeError, ValueError):
         return _LostFunction(name)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

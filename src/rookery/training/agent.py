@@ -18,7 +18,7 @@ from rookery.policy.base import Policy
 from rookery.rollout.tree import Tree, tree_map
 from rookery.training.algorithms import name_of
 from rookery.training.checkpoint import load_checkpoint
-from rookery.training.plan import agent_algorithm
+from rookery.training.plan import agent_algorithm, own_modules
 from rookery.training.space_data import space_from_data, space_to_data
 
 Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
@@ -107,12 +107,14 @@ class Agent:
         return _as_tree(space, obs), False
 
 
-def load(path: str | Path, *, algo: Any = None) -> Agent:
+def load(path: str | Path, *, algo: Any = None, encoder: Any = None, network: Any = None) -> Agent:
     """Load a trained policy. It needs no env, and executes no code of the file.
 
     Args:
         path: a run's folder, or a file in it such as ``best.pt``.
         algo: needed where the run was trained with an algorithm object of one's own.
+        encoder: needed where the run was trained with it.
+        network: likewise.
 
     Raises:
         ConfigError: there is no checkpoint, or it cannot be understood.
@@ -121,7 +123,7 @@ def load(path: str | Path, *, algo: Any = None) -> Agent:
     file = path / "checkpoint.pt" if path.is_dir() else path
     saved = load_checkpoint(file)
     try:
-        algorithm = agent_algorithm(saved["algorithm"], algo, file)
+        algorithm = agent_algorithm(saved["algorithm"], file, algo, encoder, network)
         spaces = [space_from_data(saved["spaces"][name]) for name in ("observation", "action")]
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{file} is not the checkpoint of a run: {error} is missing") from error
@@ -156,7 +158,11 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
 def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
     """What a checkpoint says of its policy: enough to build it again without an env."""
     name, config = name_of(algorithm), getattr(algorithm, "config", None)
-    written = {"algo": name, name: config.to_dict() if isinstance(config, Config) else None}
+    written = {
+        "algo": name,
+        name: config.to_dict() if isinstance(config, Config) else None,
+        "own": own_modules(algorithm).to_dict(),
+    }
     observation, action = (space_to_data(space) for space in spaces)
     return {"algorithm": written, "spaces": {"observation": observation, "action": action}}
 

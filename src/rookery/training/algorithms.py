@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium import Space
 
+from rookery.env.references import reference
 from rookery.errors import ConfigError, MissingExtra
 from rookery.learn.base import Algorithm, Learner
 from rookery.learn.config import A2CConfig, Config, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
@@ -25,20 +26,45 @@ BUILT_IN: dict[str, tuple[type[Config], str]] = {
 }
 
 
+class OwnModules(NamedTuple):
+    """Parts of a network that are the user's own.
+
+    Attributes:
+        encoder: a callable ``(observation_space) -> nn.Module`` from observations to features
+            ``[N, F]``, or several by dotted path of the part of a Dict that each reads.
+        network: a callable ``(observation_space, action_space) -> nn.Module`` for the whole.
+    """
+
+    encoder: Any = None
+    network: Any = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that are not None, by name."""
+        return {name: part for name, part in self._asdict().items() if part is not None}
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Where each that is given can be imported, None where it cannot."""
+        return {name: reference(part) for name, part in self.given().items()}
+
+
 class BuiltIn(Algorithm):
     """One of this library's algorithms, as it is named on the command line and in config.json.
 
     Args:
         name: a key of ``BUILT_IN``.
         config: its settings; None takes the defaults.
+        modules: parts of the network that are the user's own.
 
     Attributes:
         config: the settings.
+        modules: as given.
     """
 
     config: Config
 
-    def __init__(self, name: str, config: Config | None = None) -> None:
+    def __init__(
+        self, name: str, config: Config | None = None, modules: OwnModules | None = None
+    ) -> None:
         kind, address = BUILT_IN[name]
         module, _, learner = address.partition(":")
         try:
@@ -46,6 +72,7 @@ class BuiltIn(Algorithm):
         except ImportError as error:
             raise MissingExtra(f"{name} needs torch: pip install 'rookery[train]'") from error
         self.name = name
+        self.modules = modules or OwnModules()
         self.config = kind() if config is None else config
         self.num_steps = self.config.num_steps
         self.collectors = self._learner_class.collectors
@@ -54,17 +81,10 @@ class BuiltIn(Algorithm):
         self.log_steps = self._learner_class.log_steps
 
     def make_policy(
-        self,
-        observation_space: Space[Any],
-        action_space: Space[Any],
-        seed: int,
-        encoder: Any = None,
-        network: Any = None,
+        self, observation_space: Space[Any], action_space: Space[Any], seed: int
     ) -> Policy:
-        modules = {"encoder": encoder, "network": network}
-        given = {name: made for name, made in modules.items() if made is not None}
         policy: Policy = self._learner_class.make_policy(
-            self.config, observation_space, action_space, seed, **given
+            self.config, observation_space, action_space, seed, **self.modules.given()
         )
         return policy
 
@@ -87,23 +107,31 @@ class BuiltIn(Algorithm):
         self._learner.load_replay_state(state)
 
 
-def algorithm_of(algo: Any) -> Algorithm:
+def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorithm:
     """Find the algorithm that is meant.
 
     Args:
         algo: a name, settings such as a `PPOConfig`, or an object of one's own that has what an
             `Algorithm` has.
+        encoder: see `OwnModules`; likewise ``network``.
+        network: not together with ``encoder``.
 
     Raises:
         ConfigError: there is none.
     """
+    modules = OwnModules(encoder, network)
     if isinstance(algo, str) and algo in BUILT_IN:
-        return BuiltIn(algo)
+        return BuiltIn(algo, None, modules)
     for name, (kind, _) in BUILT_IN.items():
         if isinstance(algo, kind):
-            return BuiltIn(name, algo)
+            return BuiltIn(name, algo, modules)
     missing = [name for name in _NEEDED if not hasattr(algo, name)]
     if not missing and not isinstance(algo, type):
+        if modules.given():
+            raise ConfigError(
+                f"{' and '.join(modules.given())}: an algorithm of one's own makes its policy by "
+                "itself; give it the module there"
+            )
         return algo  # type: ignore[no-any-return]
     near = difflib.get_close_matches(str(algo), BUILT_IN, 1)
     hint = f"did you mean {near[0]!r}? C" if near else "c"

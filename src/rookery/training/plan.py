@@ -16,10 +16,16 @@ from rookery.env.arguments import known_names
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.learn.config import Config
-from rookery.training.algorithms import BUILT_IN, BuiltIn, algorithm_of, name_of
+from rookery.training.algorithms import (
+    BUILT_IN,
+    BuiltIn,
+    OwnModules,
+    algorithm_of,
+    name_of,
+)
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainSettings
-from rookery.training.source import EnvSource
+from rookery.training.source import EnvSource, resolve
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
 _FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
@@ -52,6 +58,8 @@ class RunPlan:
         algo: Any,
         settings: Mapping[str, Any],
         *,
+        encoder: Any,
+        network: Any,
         env_kwargs: Mapping[str, Any] | None,
         wrappers: Sequence[Callable[[Any], Any]],
         eval_env: Any,
@@ -62,7 +70,7 @@ class RunPlan:
         Raises:
             ConfigError: what cannot be.
         """
-        algorithm = algorithm_of(algo)
+        algorithm = algorithm_of(algo, encoder, network)
         _hint_at_config(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
@@ -93,6 +101,7 @@ class RunPlan:
         return {
             "algo": name,
             name: config.to_dict() if isinstance(config, Config) else None,
+            "own": own_modules(self.algorithm).to_dict(),
             "source": self.source.to_dict(),
             "eval_source": self.eval_source.to_dict(),
             "train": asdict(self.settings),
@@ -110,6 +119,8 @@ class RunPlan:
         folder: RunDirectory,
         *,
         algo: Any = None,
+        encoder: Any = None,
+        network: Any = None,
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -120,6 +131,8 @@ class RunPlan:
         Args:
             folder: of the run.
             algo: needed where the algorithm was an object of the user's own.
+            encoder: needed where it was the user's own and cannot be imported by its name.
+            network: likewise.
             env: needed where it cannot be written down, such as a lambda; so the next two.
             env_kwargs: likewise.
             wrappers: likewise.
@@ -131,7 +144,7 @@ class RunPlan:
         written = folder.read_config()
         try:
             settings = TrainSettings.from_dict(written["train"], "settings of a run")
-            algorithm = _algorithm(written, algo)
+            algorithm = _algorithm(written, algo, encoder, network, imports=True)
             recorded = written["source"], written.get("eval_source", written["source"])
         except (KeyError, TypeError, ConfigError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
@@ -167,23 +180,46 @@ class RunPlan:
         return replace(self, settings=replace(self.settings, **run), algorithm=algorithm)
 
 
-def agent_algorithm(written: Mapping[str, Any], algo: Any, where: Path) -> Algorithm:
-    """The algorithm that a checkpoint tells of; see `RunPlan.of_run`."""
+def agent_algorithm(
+    written: Mapping[str, Any], where: Path, algo: Any, encoder: Any, network: Any
+) -> Algorithm:
+    """The algorithm that a checkpoint tells of, without importing what it names.
+
+    Raises:
+        ConfigError: it cannot be understood, or needs what is not given.
+    """
     try:
-        return _algorithm(written, algo)
+        return _algorithm(written, algo, encoder, network, imports=False)
     except (KeyError, TypeError, ConfigError) as error:
         raise ConfigError(f"{where} cannot be understood: {error}") from error
 
 
-def _algorithm(written: Mapping[str, Any], algo: Any) -> Algorithm:
+def own_modules(algorithm: Algorithm) -> OwnModules:
+    """The parts of an algorithm's network that are the user's own."""
+    return algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
+
+
+def _algorithm(
+    written: Mapping[str, Any], algo: Any, encoder: Any, network: Any, imports: bool
+) -> Algorithm:
     if algo is not None:
-        return algorithm_of(algo)
+        return algorithm_of(algo, encoder, network)
     name = written["algo"]
     if name not in BUILT_IN:
         raise ConfigError(
             f"its algorithm {name!r} is none of this library's; pass it again: algo=..."
         )
-    return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]))
+    parts = {"encoder": encoder, "network": network}
+    for part, address in written["own"].items():
+        if parts[part] is None and imports and address is not None:
+            parts[part] = resolve(address)
+        if parts[part] is None:
+            raise ConfigError(
+                f"its {part} is the user's own ({address or 'a local function'}); pass it again: "
+                f"{part}=..."
+            )
+    modules = OwnModules(**parts)
+    return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), modules)
 
 
 def _hint_at_config(settings: Mapping[str, Any], algorithm: Algorithm) -> None:

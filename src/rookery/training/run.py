@@ -30,6 +30,8 @@ def train(
     wrappers: Sequence[Callable[[Any], Any]] = (),
     callbacks: Sequence[Callback] = (),
     sinks: Sequence[Sink] = (),
+    encoder: Any = None,
+    network: Any = None,
     initial: Agent | None = None,
     eval_env: Any = None,
     eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -55,6 +57,8 @@ def train(
             wrappers=wrappers,
             callbacks=callbacks,
             sinks=sinks,
+            encoder=encoder,
+            network=network,
             initial=initial,
             eval_env=eval_env,
             eval_wrappers=eval_wrappers,
@@ -68,6 +72,8 @@ def resume(
     run_dir: str | Path,
     *,
     algo: Any = None,
+    encoder: Any = None,
+    network: Any = None,
     env: Any = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -88,6 +94,8 @@ def resume(
     Args:
         run_dir: folder that `train` wrote.
         algo: needed where the run was trained with an algorithm object of one's own.
+        encoder: needed where it was one's own and cannot be imported by its name.
+        network: likewise.
         env: what to train on; None takes the run's env. Needed where that was a lambda.
         env_kwargs: likewise.
         wrappers: likewise.
@@ -108,6 +116,8 @@ def resume(
         Trainer.resume(
             run_dir,
             algo=algo,
+            encoder=encoder,
+            network=network,
             env=env,
             env_kwargs=env_kwargs,
             wrappers=wrappers,
@@ -148,6 +158,8 @@ def evaluate(
     num_envs: int | None = None,
     deterministic: bool = True,
     algo: Any = None,
+    encoder: Any = None,
+    network: Any = None,
     env: Any = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -164,6 +176,8 @@ def evaluate(
             there are episodes.
         deterministic: take the most probable actions instead of drawing them.
         algo: needed where the run was trained with an algorithm object of one's own.
+        encoder: needed where it was one's own and cannot be imported by its name.
+        network: likewise.
         env: what to evaluate on; None takes the run's env. Needed where that was a lambda.
         env_kwargs: likewise.
         wrappers: likewise.
@@ -181,7 +195,15 @@ def evaluate(
     whole_number("episodes", episodes, 1)
     path = Path(run_dir)
     folder = RunDirectory.existing(_folder_of(path) if path.is_file() else path)
-    plan = RunPlan.of_run(folder, algo=algo, env=env, env_kwargs=env_kwargs, wrappers=wrappers)
+    plan = RunPlan.of_run(
+        folder,
+        algo=algo,
+        encoder=encoder,
+        network=network,
+        env=env,
+        env_kwargs=env_kwargs,
+        wrappers=wrappers,
+    )
     settings = plan.settings
     file = path if path.is_file() else folder.checkpoint
     if num_envs is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
+from rookery.env.references import imported, reference
 from rookery.errors import ConfigError
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
@@ -36,7 +37,7 @@ class EnvSource:
         """A short name for titles and folders."""
         if isinstance(self.env, str):
             return self.env
-        return self.env.id if isinstance(self.env, EnvSpec) else _reference(self.env) or "env"
+        return self.env.id if isinstance(self.env, EnvSpec) else reference(self.env) or "env"
 
     def changed(
         self,
@@ -80,11 +81,11 @@ class EnvSource:
         elif isinstance(self.env, EnvSpec):
             env = {"spec": self.env.to_json()}
         else:
-            env = {"callable": _reference(self.env)}
+            env = {"callable": reference(self.env)}
         return {
             "env": env,
             "env_kwargs": _as_json(dict(self.env_kwargs)),
-            "wrappers": [_reference(wrapper) for wrapper in self.wrappers],
+            "wrappers": [reference(wrapper) for wrapper in self.wrappers],
             "env_module": self.env_module,
         }
 
@@ -111,14 +112,14 @@ class EnvSource:
                 "them again: rookery.evaluate(run_dir, env_kwargs=...), or rookery.resume likewise"
             )
         if wrappers is None:
-            wrappers = [_resolve(reference) for reference in config["wrappers"]]
+            wrappers = [resolve(address) for address in config["wrappers"]]
         return cls(env, env_kwargs, wrappers, config["env_module"])
 
 
 def _read_env(env: Any) -> Any:
     if not isinstance(env, dict):
         return env
-    return EnvSpec.from_json(env["spec"]) if "spec" in env else _resolve(env["callable"])
+    return EnvSpec.from_json(env["spec"]) if "spec" in env else resolve(env["callable"])
 
 
 def import_module(name: str) -> Any:
@@ -141,21 +142,19 @@ def _as_json(value: Any) -> Any:
         return None
 
 
-def _reference(function: Any) -> str | None:
-    """``module:qualname`` of something importable, else None."""
-    name = getattr(function, "__qualname__", "<none>")
-    return None if "<" in name else f"{function.__module__}:{name}"
+def resolve(address: str | None) -> Any:
+    """Import what `reference` named.
 
-
-def _resolve(reference: str | None) -> Any:
-    if reference is None:
+    Raises:
+        ConfigError: it had no name, or is not there any more.
+    """
+    if address is None:
         raise ConfigError(
             "the run's env or a wrapper was a lambda, a local function or a partial, which "
             "config.json cannot hold; pass them again: rookery.evaluate(run_dir, env=..., "
             "wrappers=...), or rookery.resume likewise"
         )
-    module, _, path = reference.partition(":")
-    value = import_module(module)
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+    try:
+        return imported(address)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"cannot import {address!r}: {error}") from error

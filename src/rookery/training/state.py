@@ -141,9 +141,24 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
             "least as many, or leave it out"
         )
     trainer.schedule = before.moved(total, trainer.steps)
-    notes = _restore_replay(trainer, saved["companions"]["replay"])
+    notes = _notes_on_schedules(trainer, before)
+    notes += _restore_replay(trainer, saved["companions"]["replay"])
     for note in notes + _restore_envs(trainer, saved):
         print(f"rookery: resuming at {trainer.steps} steps: {note}", file=sys.stderr)
+
+
+def _notes_on_schedules(trainer: Trainer, before: Schedule) -> list[str]:
+    """Warn of a run that is extended after its learning rate has come to nothing."""
+    config = getattr(trainer.plan.algorithm, "config", None)
+    is_over = (
+        before.progress(trainer.steps) >= 1.0 and before.total_steps < trainer.schedule.total_steps
+    )
+    if is_over and getattr(config, "final_learning_rate", None) == 0.0:
+        return [
+            "the learning rate has come to its end, 0, and stays there; to go on learning, give "
+            "learning_rate and final_learning_rate, for instance 3e-4 and None"
+        ]
+    return []
 
 
 def policy_seed(saved: dict[str, Any], seed: int) -> int:

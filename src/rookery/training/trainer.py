@@ -76,6 +76,11 @@ class Trainer:
             those that the settings ask for; see `rookery.callbacks`.
         sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
             ``close()``.
+        encoder: your own, in place of the built-in one: a callable ``(observation_space) ->
+            nn.Module`` from observations, a tree of tensors ``[N, ...]``, to features ``[N, F]``;
+            or a dict of such by dotted path of the part of a Dict observation that each reads.
+        network: your own for the whole: a callable ``(observation_space, action_space) ->
+            nn.Module`` from observations to outputs and values; see docs/networks.md.
         initial: an `Agent` whose weights the run begins with.
         eval_env: what evaluations and videos are made in; None takes ``env``.
         eval_wrappers: their wrappers; None takes ``wrappers``.
@@ -108,6 +113,8 @@ class Trainer:
         wrappers: Sequence[Callable[[Any], Any]] = (),
         callbacks: Sequence[Callback] = (),
         sinks: Sequence[Sink] = (),
+        encoder: Any = None,
+        network: Any = None,
         initial: Agent | None = None,
         eval_env: Any = None,
         eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -118,6 +125,8 @@ class Trainer:
             env,
             algo,
             settings,
+            encoder=encoder,
+            network=network,
             env_kwargs=env_kwargs,
             wrappers=wrappers,
             eval_env=eval_env,
@@ -131,6 +140,8 @@ class Trainer:
         run_dir: str | Path,
         *,
         algo: Any = None,
+        encoder: Any = None,
+        network: Any = None,
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -142,7 +153,14 @@ class Trainer:
         """Go on with a run from its last checkpoint; see `rookery.resume` for the arguments."""
         folder = RunDirectory.existing(run_dir)
         plan = RunPlan.of_run(
-            folder, algo=algo, env=env, env_kwargs=env_kwargs, wrappers=wrappers, changes=changes
+            folder,
+            algo=algo,
+            encoder=encoder,
+            network=network,
+            env=env,
+            env_kwargs=env_kwargs,
+            wrappers=wrappers,
+            changes=changes,
         )
         trainer = cls.__new__(cls)
         saved = state.read(folder)
