@@ -173,7 +173,11 @@ class Holdings:
             *(f"thread: {text}" for key, text in self.threads.items() if key not in before.threads),
             *(f"shared mapping: {name}" for name in (self.mappings - before.mappings).elements()),
             *(f"descriptor: {target}" for target in (+descriptors).elements()),
-            *(f"file: {path}" for path in sorted(self.files - before.files)),
+            *(
+                f"file: {path}"
+                for path in sorted(self.files - before.files)
+                if not _is_anothers(path)
+            ),
         ]
 
 
@@ -228,7 +232,7 @@ def _files() -> frozenset[str]:
     """List folders of multiprocessing's and semaphores that have our name."""
     own = current_process()._config.get("tempdir")  # removed when this process ends
     folders = Path(tempfile.gettempdir()).glob(f"{_MULTIPROCESSINGS_FOLDER}*")
-    semaphores = [path for path in _SEMAPHORES.glob("sem.*rookery*") if not _is_anothers(path.name)]
+    semaphores = _SEMAPHORES.glob("sem.*rookery*")
     return frozenset(map(str, [*folders, *semaphores])) - {str(own)}
 
 
