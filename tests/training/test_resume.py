@@ -274,6 +274,7 @@ def test_signals_wait_for_the_end_of_an_update():
             for _ in range(3):
                 os.kill(os.getpid(), signal.SIGTERM)
         done.append("what must not be half done")
+        interrupts.check()
     assert done
 
 
