@@ -7,8 +7,8 @@ import sys
 from dataclasses import field, fields, make_dataclass
 from typing import Annotated, Any, get_type_hints
 
-from rookery.cli.arguments import parse, parse_json, print_result
-from rookery.errors import UsageError
+from rookery.cli.arguments import flag_of, parse, parse_json, print_result
+from rookery.errors import ConfigError, UsageError
 from rookery.learn.config import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
@@ -39,9 +39,16 @@ def run(arguments: list[str]) -> int:
 def _train(arguments: list[str]) -> dict[str, Any]:
     name, *rest = arguments
     if name not in BUILT_IN:
-        near = difflib.get_close_matches(name, BUILT_IN, 1)
+        near = difflib.get_close_matches(name.lower(), BUILT_IN, 1)
         hint = f"did you mean {near[0]}? " if near else ""
+        if rest and rest[0] in BUILT_IN:
+            hint = f"the algorithm comes first: rookery train {rest[0]} {name}; "
         raise UsageError(f"there is no algorithm {name!r}; {hint}{_usage()}")
+    if "resume" in map(flag_of, rest):
+        raise UsageError(
+            "--resume goes on with a run, whose algorithm and env are known: rookery train "
+            "--resume RUN_DIR [OPTIONS]"
+        )
     command: Any = parse(_command(name), rest, f"rookery train {name}")
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     settings = {f.name: getattr(command.train, f.name) for f in fields(command.train)}
@@ -52,8 +59,14 @@ def _train(arguments: list[str]) -> dict[str, Any]:
     return train(command.env, config, env_kwargs=env_kwargs, progress=True, **settings).to_dict()
 
 
-def _command(name: str) -> type[Any]:
-    """Make the dataclass of one algorithm's command line."""
+def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
+    """Make the dataclass of one algorithm's command line.
+
+    Args:
+        name: of the algorithm.
+        present: the settings that a run has, which changes must fit; None takes the defaults.
+    """
+    defaults = present or TrainSettings()
     config = BUILT_IN[name][0]
     settings = Annotated[TrainSettings, OmitArgPrefixes]
     flags = _flags(config)
@@ -63,7 +76,7 @@ def _command(name: str) -> type[Any]:
         [
             ("env", Positional[str]),
             ("env_kwargs", str, "{}"),
-            ("train", settings, field(default_factory=TrainSettings)),
+            ("train", settings, field(default_factory=lambda: defaults)),
             ("learner", learner, field(default_factory=flags)),
         ],
         frozen=True,
@@ -119,15 +132,25 @@ def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
         return {}
     if name not in BUILT_IN:
         raise UsageError(f"settings of algorithm {name!r} cannot be given on the command line")
-    command: Any = parse(_command(name), ["env", *arguments], "rookery train --resume RUN_DIR")
+    try:
+        present = TrainSettings.from_dict(config.get("train") or {}, "settings of a run")
+    except (ConfigError, TypeError):  # told with the file's name when the run is read
+        present = TrainSettings()
+    program = "rookery train --resume RUN_DIR"
+    command: Any = parse(_command(name, present), ["env", *arguments], program)
     given = {argument[2:].replace("-", "_") for argument in arguments if argument[:2] == "--"}
     given |= {flag[3:] for flag in given if flag.startswith("no_")}
-    return {
+    if "run_dir" in given:
+        raise UsageError("a run stays in its folder: --resume names it, and --run-dir cannot")
+    changes = {
         f.name: getattr(part, f.name)
         for part in (command.train, command.learner)
         for f in fields(part)
         if f.name in given
     }
+    if "env_kwargs" in given:
+        changes["env_kwargs"] = parse_json(command.env_kwargs, "--env-kwargs")
+    return changes
 
 
 def _usage() -> str:

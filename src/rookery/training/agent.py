@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium import spaces as gym_spaces
 
+from rookery.env.failure import in_words
 from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
 from rookery.learn.config import Config
@@ -18,7 +19,7 @@ from rookery.policy.base import Policy
 from rookery.rollout.tree import Tree, tree_map
 from rookery.training.algorithms import name_of
 from rookery.training.checkpoint import load_checkpoint
-from rookery.training.plan import agent_algorithm, own_modules
+from rookery.training.plan import SHAPES, agent_algorithm, own_modules
 from rookery.training.space_data import space_from_data, space_to_data
 
 Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
@@ -98,6 +99,15 @@ class Agent:
 
     def _batch(self, obs: Any) -> tuple[Tree, bool]:
         space = self.observation_space
+        try:
+            return self._as_batch(obs)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise SpaceError(
+                f"the observation {in_words(obs)} does not fit {space}: {error}"
+            ) from error
+
+    def _as_batch(self, obs: Any) -> tuple[Tree, bool]:
+        space = self.observation_space
         if _is_one(space, obs):
             return tree_map(lambda leaf: np.asarray(leaf)[None], _as_tree(space, obs)), True
         if not _is_batch(space, obs):
@@ -152,7 +162,8 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
         policy.version = saved["policy_version"]
         return Agent(policy, spaces, saved["steps"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{file} holds no weights that fit its network: {error}") from error
+        why = differences(saved, algorithm)
+        raise ConfigError(f"{file} holds no weights that fit its network: {why}{error}") from error
 
 
 def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
@@ -184,6 +195,19 @@ def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path
     for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
         if other is not None and other != space:
             raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
+
+
+def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
+    """Which settings that decide shapes are others in a checkpoint, in words for messages."""
+    config = getattr(algorithm, "config", None)
+    theirs = saved["algorithm"].get(name_of(algorithm)) or {}
+    said = []
+    for key in sorted(SHAPES & theirs.keys()):
+        there = tuple(theirs[key]) if isinstance(theirs[key], list) else theirs[key]
+        here = getattr(config, key, there)
+        if here != there:
+            said.append(f"{key} is {there} there and {here} here; ")
+    return "".join(said)
 
 
 def _is_one(space: Space[Any], obs: Any) -> bool:

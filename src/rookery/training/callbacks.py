@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rookery.env.arguments import whole_number
-from rookery.training.settings import TrainSettings
+from rookery.env.arguments import unfit, whole_number
+from rookery.errors import ConfigError
+from rookery.training.settings import TrainSettings, is_number
 
 if TYPE_CHECKING:
     from rookery.training.trainer import Trainer, Update
@@ -41,6 +43,8 @@ class EvaluateEvery:
     ) -> None:
         self._every = whole_number("steps", steps, 1)
         self._episodes = whole_number("episodes", episodes, 1)
+        if stop_at is not None and not is_number(stop_at):
+            raise unfit("stop_at", "a number, or None", stop_at)
         self._stop_at, self._keep_best, self._deterministic = stop_at, keep_best, deterministic
 
     def __call__(self, trainer: Trainer, update: Update) -> None:
@@ -50,10 +54,11 @@ class EvaluateEvery:
         score = trainer.evaluate(self._episodes, deterministic=self._deterministic)
         mean, std = score.eval_return_mean, score.eval_return_std
         trainer.log(update, {"eval_return_mean": mean, "eval_return_std": std})
-        if trainer.best_return is None or mean > trainer.best_return:
-            trainer.best_return = mean
-            if self._keep_best:
+        best = trainer.best_return
+        if best is None or mean > best or math.isnan(best):
+            if self._keep_best:  # first: an interruption between must not lose the file
                 trainer.save(trainer.run_dir.best)
+            trainer.best_return = mean
         if self._stop_at is not None and mean >= self._stop_at:
             raise StopTraining(
                 f"the mean return of {score.episodes} episodes, {mean:.1f}, has reached "
@@ -82,7 +87,7 @@ class CheckpointEvery:
         folder = trainer.run_dir.checkpoints
         trainer.save(folder / f"step-{update.steps:010d}.pt")
         for path in sorted(folder.glob("step-*.pt"))[: -self._keep]:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 class RecordVideo:
@@ -117,6 +122,26 @@ class RecordVideo:
 def _is_due(every: int, update: Update) -> bool:
     """Whether an update has led over a multiple of ``every`` env steps."""
     return update.steps // every > (update.steps - update.new_steps) // every
+
+
+def checked_callbacks(callbacks: Any) -> list[Callback]:
+    """``callbacks`` as a list.
+
+    Raises:
+        ConfigError: they are not a sequence of callables.
+    """
+    if isinstance(callbacks, str) or not isinstance(callbacks, Iterable):
+        raise unfit("callbacks", "a sequence of callables (trainer, update)", callbacks)
+    listed = list(callbacks)
+    for i, callback in enumerate(listed):
+        if isinstance(callback, type):
+            raise ConfigError(
+                f"callbacks[{i}] is the class {callback.__name__}; pass an object of it, such as "
+                f"{callback.__name__}(...)"
+            )
+        if not callable(callback):
+            raise unfit(f"callbacks[{i}]", "a callable (trainer, update)", callback)
+    return listed
 
 
 def callbacks_of(settings: TrainSettings) -> list[Callback]:

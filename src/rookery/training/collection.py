@@ -12,7 +12,7 @@ from rookery.collect.base import Collector
 from rookery.collect.sync import SyncCollector
 from rookery.collect.workers import WorkerCollector
 from rookery.env.seeding import env_seeds
-from rookery.errors import ConfigError
+from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
 from rookery.policy.base import Policy
 from rookery.training.clock import CallerMeter, Meter, WorkerMeter
@@ -156,10 +156,24 @@ def open_collection(
     """
 
     def make_policy(observation_space: Space[Any], action_space: Space[Any]) -> Policy:
-        policy = algorithm.make_policy(observation_space, action_space, policy_seed)
+        try:
+            policy = algorithm.make_policy(observation_space, action_space, policy_seed)
+        except SpaceError as error:
+            raise SpaceError(f"{source.name}: {error}. {_way_out(source)}") from error
         algorithm.start(policy, settings.num_envs, settings.seed)
         return policy
 
     if collector == "caller":
         return CallerCollection(source, algorithm, settings, make_policy, check)
     return WorkerCollection(source, algorithm, settings, make_policy, check, collector)
+
+
+def _way_out(source: EnvSource) -> str:
+    """What to do about an env whose spaces no built-in network takes."""
+    wrapper = "those of gymnasium.wrappers"
+    if source.name.startswith(("MiniGrid-", "BabyAI-")):
+        wrapper = "minigrid.wrappers.ImgObsWrapper, which leaves the text of the mission out"
+    return (
+        f"Change them by a wrapper, such as {wrapper}: wrappers=[...] in Python, or a function "
+        "that makes the wrapped env, as 'my_module:make_env'"
+    )

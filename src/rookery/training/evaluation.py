@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -51,7 +54,6 @@ def run_episodes(
     all that happens; the score's note, and a warning, say so then. What the policy remembers, and
     the state of its generator, are afterwards as they were before.
     """
-    memory, generator = policy.memory, copy.deepcopy(getattr(policy, "rng", None))
     quota = np.full(venv.num_envs, episodes // venv.num_envs)
     quota[: episodes % venv.num_envs] += 1
     played = np.zeros_like(quota)
@@ -59,29 +61,27 @@ def run_episodes(
     finished: list[tuple[float, int]] = []
     num_cut = num_lost = 0
     start = time.perf_counter()
-    obs, _ = venv.reset(seed=env_seeds(evaluation_seed(seed), venv.num_envs))
-    policy.begin_episodes(np.ones(venv.num_envs, np.bool_))
-    while (played < quota).any() and num_lost <= _MOST_LOST + 2 * episodes:
-        action = policy.to_env(policy.act(obs, deterministic).action)
-        obs, reward, terminated, truncated, info = venv.step(action)
-        total += reward
-        length += 1
-        ended, missing = terminated | truncated, played < quota
-        faulted = ended & np.asarray(info.get("_fault", False))
-        cut = ~ended & (length >= max_episode_steps)
-        whole = (ended | cut) & ~faulted & missing
-        num_cut += int(np.count_nonzero(cut & missing))
-        num_lost += int(np.count_nonzero(faulted & missing))
-        finished += zip(total[whole].tolist(), length[whole].tolist(), strict=True)
-        played += whole
-        if cut.any():
-            obs, _ = venv.reset(options={"reset_mask": cut})
-        total[ended | cut], length[ended | cut] = 0.0, 0
-        if policy.is_recurrent:
-            policy.begin_episodes(ended | cut)
-    policy.memory = memory
-    if generator is not None:
-        policy.rng = generator  # type: ignore[attr-defined]
+    with as_it_was(policy):
+        obs, _ = venv.reset(seed=env_seeds(evaluation_seed(seed), venv.num_envs))
+        policy.begin_episodes(np.ones(venv.num_envs, np.bool_))
+        while (played < quota).any() and num_lost <= _MOST_LOST + 2 * episodes:
+            action = policy.to_env(policy.act(obs, deterministic).action)
+            obs, reward, terminated, truncated, info = venv.step(action)
+            total += reward
+            length += 1
+            ended, missing = terminated | truncated, played < quota
+            faulted = ended & np.asarray(info.get("_fault", False))
+            cut = ~ended & (length >= max_episode_steps)
+            whole = (ended | cut) & ~faulted & missing
+            num_cut += int(np.count_nonzero(cut & missing))
+            num_lost += int(np.count_nonzero(faulted & missing))
+            finished += zip(total[whole].tolist(), length[whole].tolist(), strict=True)
+            played += whole
+            if cut.any():
+                obs, _ = venv.reset(options={"reset_mask": cut})
+            total[ended | cut], length[ended | cut] = 0.0, 0
+            if policy.is_recurrent:
+                policy.begin_episodes(ended | cut)
     seconds = time.perf_counter() - start
     note = _note(num_cut, max_episode_steps, len(finished), episodes, num_lost)
     if note:
@@ -89,6 +89,18 @@ def run_episodes(
     returns = np.array([each for each, _ in finished], np.float64)
     lengths = np.array([each for _, each in finished], np.int64)
     return Score(returns, lengths, seconds, note)
+
+
+@contextmanager
+def as_it_was(policy: Any) -> Iterator[None]:
+    """Have a policy act, and remember and draw afterwards as if it had not, whatever happens."""
+    memory, generator = policy.memory, copy.deepcopy(getattr(policy, "rng", None))
+    try:
+        yield
+    finally:
+        policy.memory = memory
+        if generator is not None:
+            policy.rng = generator
 
 
 def _note(num_cut: int, max_episode_steps: int, finished: int, episodes: int, lost: int) -> str:

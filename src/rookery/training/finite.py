@@ -40,7 +40,7 @@ class FiniteRollouts:
             self._bad_rollouts = 0
             return
         envs = rollout.env_ids[bad.any(axis=0)].tolist()
-        where = "reward" if not np.isfinite(rollout.reward).all() else "observation"
+        what = "a reward" if not np.isfinite(rollout.reward).all() else "an observation"
         self._left_out += int(np.count_nonzero(bad & rollout.valid))
         rollout.valid &= ~bad
         for column in (rollout.reward, rollout.value, rollout.log_prob, rollout.final_value):
@@ -50,7 +50,7 @@ class FiniteRollouts:
         rollout.last_value[~np.isfinite(rollout.last_value)] = 0.0
         self._bad_rollouts += 1
         said = (
-            f"Env {', '.join(map(str, envs))} gave a {where} that is not finite (NaN or infinite); "
+            f"Env {', '.join(map(str, envs))} gave {what} that is not finite (NaN or infinite); "
             "such transitions are left out of learning"
         )
         if self._bad_rollouts >= MOST_IN_A_ROW:

@@ -29,7 +29,8 @@ class Interrupts:
     Entered, it takes the two signals over; entering it again within is fine. Outside `deferred` a
     signal is raised at once: `KeyboardInterrupt` or `Terminated`. Within, the first one waits for
     `check`; a second one is raised at once, except inside `held`. Outside the main
-    thread, where Python delivers no signals, all this does nothing.
+    thread, where Python delivers no signals, all this does nothing. A signal that this process
+    ignores, as a shell's background jobs do with Ctrl-C, goes on being ignored.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,11 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread() and not self._entered:
-            self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if handler not in (signal.SIG_IGN, None):  # None: not Python's, cannot be put back
+                    self._before[number] = handler
+                    signal.signal(number, self._on_signal)
         self._entered += 1
         return self
 
@@ -48,9 +53,18 @@ class Interrupts:
         self._entered -= 1
         if self._entered:
             return
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+        for number in list(self._before):
+            # Otherwise another trainer, entered later, has the signal, and gives it back for both.
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, self._handler_before(number))
+
+    def _handler_before(self, number: int) -> Any:
+        """The handler to give back: not that of a trainer that has been left already."""
+        handler = self._before.pop(number)
+        other = getattr(handler, "__self__", None)
+        if isinstance(other, Interrupts) and not other._entered:
+            return other._handler_before(number)
+        return handler
 
     @contextmanager
     def deferred(self) -> Iterator[None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from rookery.errors import StorageError
+from rookery.env.arguments import unfit
+from rookery.errors import ConfigError, StorageError
 from rookery.telemetry.sink import Sink
 from rookery.training.run_dir import RunDirectory, cannot_write
 from rookery.training.settings import TrainSettings
@@ -49,6 +51,7 @@ class Journal:
             times: seconds, of which the sum counts.
             peaks: metrics of which the largest value counts.
         """
+        now, metrics = numbers(now), numbers(metrics)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
@@ -113,15 +116,60 @@ def sinks_of(
         progress: whether somebody looks on.
         resume_step: env steps at which a run is gone on with; None begins one.
         more: the user's own.
+
+    Raises:
+        StorageError: a file cannot be opened; those that were are closed.
     """
     from rookery.telemetry.jsonl import JSONLSink
     from rookery.telemetry.tensorboard import TensorBoardSink
     from rookery.telemetry.terminal import terminal_sink
 
-    sinks: list[Sink] = [
-        JSONLSink(folder.metrics, resume_step),
-        TensorBoardSink(folder.path, resume_step),
+    openers: list[Callable[[], Sink]] = [
+        lambda: JSONLSink(folder.metrics, resume_step),
+        lambda: TensorBoardSink(folder.path, resume_step),
     ]
     if progress:
-        sinks.append(terminal_sink(settings.total_steps))
+        openers.append(lambda: terminal_sink(settings.total_steps))
+    sinks: list[Sink] = []
+    with contextlib.ExitStack() as opened:
+        for open_sink in openers:
+            try:
+                sinks.append(open_sink())
+            except OSError as error:
+                raise cannot_write(folder.path, error) from None
+            opened.callback(sinks[-1].close)
+        opened.pop_all()
     return [*sinks, *more]
+
+
+def checked_sinks(sinks: Any) -> list[Sink]:
+    """``sinks`` as a list.
+
+    Raises:
+        ConfigError: they are not a sequence of objects that have what a `Sink` has.
+    """
+    what = "with the methods write(step, metrics) and close()"
+    if isinstance(sinks, str) or not isinstance(sinks, Iterable):
+        raise unfit("sinks", f"a sequence of objects {what}", sinks)
+    listed = list(sinks)
+    for i, sink in enumerate(listed):
+        methods = [getattr(sink, name, None) for name in ("write", "close")]
+        if isinstance(sink, type) or not all(map(callable, methods)):
+            raise unfit(f"sinks[{i}]", f"an object {what}", sink)
+    return listed
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics as floats; what `float` takes, such as a tensor of one element, will do.
+
+    Raises:
+        ConfigError: one of them is no number.
+    """
+    floats = {}
+    for name, value in metrics.items():
+        try:
+            floats[str(name)] = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            kind = type(value).__name__
+            raise ConfigError(f"metric {name!r} must be a number, got a {kind}: {error}") from error
+    return floats

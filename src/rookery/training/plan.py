@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from rookery.env.action_mask import ActionMaskFromInfo
-from rookery.env.arguments import known_names
+from rookery.env.arguments import checked_wrappers, known_names
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.learn.config import Config
@@ -29,10 +29,8 @@ from rookery.training.source import EnvSource, resolve
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
 _FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
-_FIXED_CONFIG = {
-    "num_steps", "hidden_sizes", "activation", "normalize_obs", "normalize_reward", "recurrent",
-    "memory_size", "dueling", "prioritized", "replay_size",
-}  # fmt: skip
+SHAPES = {"hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling"}
+_FIXED_CONFIG = SHAPES | {"num_steps", "normalize_reward", "prioritized", "replay_size"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ class RunPlan:
         _hint_at_config(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
-        source = EnvSource(env, env_kwargs or {}, (*wrappers, *outermost), chosen.env_module)
+        inner = checked_wrappers(wrappers)
+        source = EnvSource(env, env_kwargs or {}, (*inner, *outermost), chosen.env_module)
         eval_source = source
         if eval_env is not None or eval_wrappers is not None:
             own = None if eval_wrappers is None else (*eval_wrappers, *outermost)
@@ -103,7 +102,8 @@ class RunPlan:
             name: config.to_dict() if isinstance(config, Config) else None,
             "own": own_modules(self.algorithm).to_dict(),
             "source": self.source.to_dict(),
-            "eval_source": self.eval_source.to_dict(),
+            # None: the envs of training; a lambda beside a lambda would look the same
+            "eval_source": None if self.eval_source is self.source else self.eval_source.to_dict(),
             "train": asdict(self.settings),
             "versions": {
                 "rookery": __version__,
@@ -124,7 +124,10 @@ class RunPlan:
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
         changes: Mapping[str, Any] | None = None,
+        to_evaluate: bool = False,
     ) -> RunPlan:
         """Read the plan of a run; what is given replaces what is written.
 
@@ -136,6 +139,9 @@ class RunPlan:
             env: needed where it cannot be written down, such as a lambda; so the next two.
             env_kwargs: likewise.
             wrappers: likewise.
+            eval_env: likewise, of evaluations.
+            eval_wrappers: likewise.
+            to_evaluate: nothing is trained: what is given is about the envs of evaluations.
             changes: settings to change, of the run or of its algorithm, by name.
 
         Raises:
@@ -145,15 +151,19 @@ class RunPlan:
         try:
             settings = TrainSettings.from_dict(written["train"], "settings of a run")
             algorithm = _algorithm(written, algo, encoder, network, imports=True)
-            recorded = written["source"], written.get("eval_source", written["source"])
+            recorded = written["source"], written["eval_source"]
         except (KeyError, TypeError, ConfigError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ConfigError(f"{folder.config} cannot be understood: {what}") from error
         if wrappers is not None and settings.masks_from_info:
             wrappers = (*wrappers, ActionMaskFromInfo)
-        eval_source = source = EnvSource.from_dict(recorded[0], env, env_kwargs, wrappers)
-        if recorded[1] != recorded[0]:
-            eval_source = EnvSource.from_dict(recorded[1], env, env_kwargs, wrappers)
+        if eval_wrappers is not None and settings.masks_from_info:
+            eval_wrappers = (*eval_wrappers, ActionMaskFromInfo)
+        if to_evaluate:
+            source = EnvSource.from_dict(recorded[1] or recorded[0], env, env_kwargs, wrappers)
+            return cls(source, source, algorithm, settings)
+        source = EnvSource.from_dict(recorded[0], env, env_kwargs, wrappers)
+        eval_source = _evaluation_source(source, recorded[1], eval_env, eval_wrappers)
         plan = cls(source, eval_source, algorithm, settings)
         return plan._changed(changes) if changes else plan
 
@@ -163,6 +173,7 @@ class RunPlan:
         config = getattr(self.algorithm, "config", None)
         of_config = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
         known_names(names | of_config, changes, "settings of this run")
+        changes = {k: v for k, v in changes.items() if v != _present(self.settings, config, k)}
         for name in changes:
             if name in (_FIXED_SETTINGS if name in names else _FIXED_CONFIG):
                 raise ConfigError(
@@ -178,6 +189,33 @@ class RunPlan:
                 algorithm.name, type(config).from_dict({**config.to_dict(), **learner})
             )
         return replace(self, settings=replace(self.settings, **run), algorithm=algorithm)
+
+
+def _present(settings: TrainSettings, config: Any, name: str) -> Any:
+    """The value that a setting has, of the run or of its algorithm."""
+    return getattr(settings, name) if hasattr(settings, name) else getattr(config, name)
+
+
+def _evaluation_source(
+    source: EnvSource, recorded: Mapping[str, Any] | None, env: Any, wrappers: Any
+) -> EnvSource:
+    """The envs of evaluations of a run that is read back.
+
+    Args:
+        source: the envs of training.
+        recorded: how config.json tells those of evaluations; None where they are the same.
+        env: replaces what is written there.
+        wrappers: likewise.
+
+    Raises:
+        ConfigError: a part of them could not be written into config.json, and is not given.
+    """
+    if recorded is None:
+        return source if env is None and wrappers is None else source.changed(env, None, wrappers)
+    try:
+        return EnvSource.from_dict(dict(recorded), env, None if env is None else {}, wrappers)
+    except ConfigError as error:
+        raise ConfigError(f"evaluations: {error} as eval_env=..., eval_wrappers=...") from error
 
 
 def agent_algorithm(

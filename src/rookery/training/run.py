@@ -79,6 +79,8 @@ def resume(
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
     callbacks: Sequence[Callback] = (),
     sinks: Sequence[Sink] = (),
+    eval_env: Any = None,
+    eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
     progress: bool = False,
     **changes: Any,
 ) -> TrainResult:
@@ -101,6 +103,8 @@ def resume(
         wrappers: likewise.
         callbacks: as for `train`; they are not written down.
         sinks: likewise.
+        eval_env: as for `train`; None takes the run's. Needed where that was a lambda.
+        eval_wrappers: likewise.
         progress: show progress on standard error.
         **changes: settings to change, of the run or of its algorithm, by name, such as
             ``total_steps`` or ``learning_rate``. Schedules of a run with a new end go on from where
@@ -123,6 +127,8 @@ def resume(
             wrappers=wrappers,
             callbacks=callbacks,
             sinks=sinks,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
             progress=progress,
             **changes,
         )
@@ -193,6 +199,8 @@ def evaluate(
     """
     whole_number("max_episode_steps", max_episode_steps, 1)
     whole_number("episodes", episodes, 1)
+    if seed is not None:
+        whole_number("seed", seed, 0)
     path = Path(run_dir)
     folder = RunDirectory.existing(_folder_of(path) if path.is_file() else path)
     plan = RunPlan.of_run(
@@ -203,6 +211,7 @@ def evaluate(
         env=env,
         env_kwargs=env_kwargs,
         wrappers=wrappers,
+        to_evaluate=True,
     )
     settings = plan.settings
     file = path if path.is_file() else folder.checkpoint

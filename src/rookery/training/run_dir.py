@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,7 +46,7 @@ class RunDirectory:
         Raises:
             ConfigError: ``path`` holds a run already, and ``overwrite`` is false.
         """
-        run = cls(Path(path)) if path is not None else _fresh(name)
+        run = cls(_usable(path)) if path is not None else _fresh(name)
         if not overwrite and (run.config.exists() or run.checkpoint.exists()):
             raise ConfigError(
                 f"{run.path} already holds a run; choose another run_dir, "
@@ -60,7 +61,9 @@ class RunDirectory:
         Raises:
             ConfigError: there is no run in it.
         """
-        run = cls(Path(path))
+        run = cls(_usable(path))
+        if run.path.is_file():
+            raise ConfigError(f"{run.path} is a file; give the folder of the run")
         if not run.config.is_file():
             raise ConfigError(f"{run.path} holds no run: there is no {run.config.name} in it")
         return run
@@ -75,25 +78,45 @@ class RunDirectory:
             ConfigError: another process has it, or it cannot be made.
         """
         from_here = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with _locked(self._lock):
-                yield
-        except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            raise ConfigError(f"cannot make the run directory {self.path}: {error}") from error
-        finally:
-            if from_here and {file.name for file in self.path.glob("*")} <= {self._lock.name}:
+        owner = os.getpid()
+        with ExitStack() as stack:
+            stack.callback(self._take_away_if_empty, from_here, owner)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(_locked(self._lock, owner))
+            except (OSError, NotImplementedError) as error:  # some file systems have no locks
+                if isinstance(error, MissingExtra):
+                    raise
+                reason = getattr(error, "strerror", None) or error
+                raise ConfigError(
+                    f"cannot make the run directory {self.path}: {reason}; choose another run_dir"
+                ) from error
+            yield
+
+    def _take_away_if_empty(self, made: list[Path], owner: int) -> None:
+        """Take away the folders that were made for a run of which nothing was written."""
+        if not made or os.getpid() != owner:
+            return
+        if {file.name for file in self.path.glob("*")} <= {self._lock.name}:
+            with contextlib.suppress(OSError):  # somebody else has taken it away, or uses it
                 self._lock.unlink(missing_ok=True)
-                for path in from_here:
+                for path in made:
                     path.rmdir()
 
     def clear(self) -> None:
-        """Take away the files of an earlier run."""
+        """Take away the files of an earlier run.
+
+        Raises:
+            StorageError: one of them cannot be taken away.
+        """
         files = [self.config, self.metrics, self.checkpoint, self.best, self.curve]
         folders = {self.companions: "*", self.videos: "*.mp4", self.checkpoints: "*.pt"}
         kept = [file for folder, names in folders.items() for file in folder.glob(names)]
         for file in [*files, *kept, *self.path.glob(EVENTS)]:
-            file.unlink(missing_ok=True)
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                raise cannot_write(file, error) from None
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.json."""
@@ -143,15 +166,46 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 def cannot_write(path: Path, error: BaseException) -> StorageError:
     """What to raise for a file that cannot be written."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    match getattr(error, "errno", None):
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            way_out = "make it writable"
+        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR:
+            return StorageError(
+                f"cannot write {path}: {reason}. The folder {path.parent} must be there, and the "
+                "name must be free for a file; was it moved or deleted?"
+            )
+        case _:
+            way_out = "make room"
     return StorageError(
-        f"cannot write {path}: {reason}. What was written before is as it was; make room and go on "
+        f"cannot write {path}: {reason}. What was written before is as it was; {way_out} and go on "
         f"with rookery train --resume"
     )
 
 
+def _usable(path: Any) -> Path:
+    """``path``, once it is known that a folder could have this name.
+
+    Raises:
+        ConfigError: none could, or nobody may look.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise ConfigError(f"run_dir must be the path of a folder, got {path!r}")
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made, or missed, later
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"run_dir {str(path)[:100]!r} cannot be used: {reason}") from error
+    return Path(path)
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that goes with the process, however it ends."""
+def _locked(path: Path, owner: int) -> Iterator[None]:
+    """Hold a lock that goes with the process ``owner``, however it ends.
+
+    A forked copy of the process leaves it alone.
+    """
     try:
         from filelock import FileLock, Timeout
     except ImportError as error:
@@ -165,12 +219,14 @@ def _locked(path: Path) -> Iterator[None]:
             "it, or choose another run_dir"
         ) from None
     try:
-        path.with_suffix(".pid").write_text(str(os.getpid()))
+        path.with_suffix(".pid").write_text(str(owner))
         yield
     finally:
-        # The locked file stays: to take it away would let two others lock two files of one name.
-        path.with_suffix(".pid").unlink(missing_ok=True)
-        lock.release()
+        if os.getpid() == owner:
+            # The locked file stays: without it two others could lock two files of one name.
+            with contextlib.suppress(OSError):  # the lock counts; the number is for messages
+                path.with_suffix(".pid").unlink(missing_ok=True)
+            lock.release()
 
 
 def _owner(path: Path) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from os import PathLike
 from typing import Any, Literal, get_args
 
-from rookery.env.arguments import known_names, whole_number
+import numpy as np
+
+from rookery.env.arguments import check_flag, known_names, unfit, whole_number
 from rookery.errors import ConfigError
 from rookery.worker.faults import FaultPolicy
 
@@ -104,6 +108,12 @@ class TrainSettings:
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
             whole_number(name, getattr(self, name), low)
+        for name in ("overwrite", "isolate", "save_env_states"):
+            check_flag(name, getattr(self, name))
+        if not is_number(self.checkpoint_interval_s) or self.checkpoint_interval_s < 0:
+            raise unfit("checkpoint_interval_s", "a number of seconds", self.checkpoint_interval_s)
+        if self.stop_at is not None and not is_number(self.stop_at):
+            raise unfit("stop_at", "a number, or None", self.stop_at)
         if self.stop_at is not None and not (self.eval_every and self.eval_episodes):
             raise ConfigError(
                 f"stop_at is {self.stop_at}, but no evaluation is made before the end that could "
@@ -148,7 +158,7 @@ class TrainSettings:
         values = dict(values)
         if isinstance(values.get("info_keys"), list):
             values["info_keys"] = tuple(values["info_keys"])
-        if values.get("run_dir") is not None:
+        if isinstance(values.get("run_dir"), PathLike):
             values["run_dir"] = str(values["run_dir"])
         return cls(**values)
 
@@ -157,3 +167,9 @@ class TrainSettings:
         names = ("on_fault", "max_restarts", "step_timeout_s", "reset_timeout_s")
         settings = {name: getattr(self, name) for name in names}
         return FaultPolicy(**settings, max_worker_rss_mb=self.max_worker_rss_mb)
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a number that can be compared with others."""
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and not math.isnan(value)

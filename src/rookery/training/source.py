@@ -10,8 +10,9 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
+from rookery.env.recipe import make_recipes
 from rookery.env.references import imported, reference
-from rookery.errors import ConfigError
+from rookery.errors import ConfigError, UnknownEnvError
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
 
@@ -65,9 +66,17 @@ class EnvSource:
         )
 
     def arguments(self) -> dict[str, Any]:
-        """What `make_vec` and `WorkerCollector` take under the same names; registers the env."""
+        """What `make_vec` and `WorkerCollector` take under the same names; registers the env.
+
+        Raises:
+            UnknownEnvError: no such env is registered.
+        """
         if self.env_module:
             import_module(self.env_module)
+        try:
+            make_recipes(self.env, None, None, ())
+        except UnknownEnvError as error:
+            raise UnknownEnvError(f"{error} {_how_to_register(self.env)}") from error
         return {
             "env": self.env,
             "env_kwargs": dict(self.env_kwargs),
@@ -114,6 +123,26 @@ class EnvSource:
         if wrappers is None:
             wrappers = [resolve(address) for address in config["wrappers"]]
         return cls(env, env_kwargs, wrappers, config["env_module"])
+
+
+# How ids begin or end, the module that registers them, and what pip calls it.
+_PACKAGES = [
+    ("ALE/", "", "ale_py", "ale-py"),
+    ("", "NoFrameskip-v4", "ale_py", "ale-py"),
+    ("MiniGrid-", "", "minigrid", "minigrid"),
+    ("BabyAI-", "", "minigrid", "minigrid"),
+]
+
+
+def _how_to_register(env: Any) -> str:
+    """How to have an env registered whose id is not known."""
+    for begins, ends, module, package in _PACKAGES:
+        if isinstance(env, str) and env.startswith(begins) and env.endswith(ends):
+            return (
+                f"The package {module} registers it: pip install {package}, and then --env-module "
+                f"{module}, or env_module={module!r} in Python."
+            )
+    return "On the command line, --env-module PACKAGE imports one."
 
 
 def _read_env(env: Any) -> Any:

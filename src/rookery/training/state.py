@@ -17,7 +17,7 @@ import numpy as np
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError, EnvFailed, StorageError
 from rookery.telemetry.curve import draw_curve
-from rookery.training.agent import described, fits
+from rookery.training.agent import described, differences, fits
 from rookery.training.checkpoint import load_checkpoint, save_checkpoint
 from rookery.training.run_dir import RunDirectory, whole_file
 
@@ -132,7 +132,8 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
         before = Schedule(*saved["schedule"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"{path} does not fit this run: {type(error).__name__}: {error}"
+            f"{path} does not fit this run: {differences(saved, trainer.plan.algorithm)}"
+            f"{type(error).__name__}: {error}"
         ) from error
     total = trainer.plan.settings.total_steps
     if total < trainer.steps:

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import Space
 
-from rookery.env.arguments import whole_number
-from rookery.errors import ClosedError, ConfigError, RookeryError, WorkerError
+from rookery.env.arguments import unfit, whole_number
+from rookery.errors import (
+    ClosedError,
+    ConfigError,
+    PicklingError,
+    RookeryError,
+    UsageError,
+    WorkerError,
+)
 from rookery.learn.config import Config
 from rookery.learn.machine import require_machine
 from rookery.telemetry.sink import Sink
 from rookery.training import state
 from rookery.training.agent import Agent
 from rookery.training.algorithms import collector_for
-from rookery.training.callbacks import Callback, StopTraining, callbacks_of
+from rookery.training.callbacks import (
+    Callback,
+    StopTraining,
+    callbacks_of,
+    checked_callbacks,
+)
 from rookery.training.clock import Clock
 from rookery.training.collection import open_collection
 from rookery.training.evaluation import MOST_EPISODE_STEPS, Score, run_episodes
 from rookery.training.finite import FiniteRollouts
 from rookery.training.history import History
 from rookery.training.interrupt import Interrupts, Terminated
-from rookery.training.journal import Journal, sinks_of
+from rookery.training.journal import Journal, checked_sinks, numbers, sinks_of
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult
 from rookery.training.run_dir import RunDirectory
@@ -147,6 +160,8 @@ class Trainer:
         wrappers: Sequence[Callable[[Any], Any]] | None = None,
         callbacks: Sequence[Callback] = (),
         sinks: Sequence[Sink] = (),
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
         progress: bool = False,
         **changes: Any,
     ) -> Trainer:
@@ -160,6 +175,8 @@ class Trainer:
             env=env,
             env_kwargs=env_kwargs,
             wrappers=wrappers,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
             changes=changes,
         )
         trainer = cls.__new__(cls)
@@ -181,16 +198,19 @@ class Trainer:
 
         ``saved`` tells where a run stands that is gone on with; the rest is as for the class.
         """
+        self._closed = True  # until all is there
         self.plan, self.run_dir = plan, folder
         settings, algorithm = plan.settings, plan.algorithm
+        if not isinstance(initial, Agent | None):
+            raise unfit("initial", "an Agent; rookery.load(path) makes one", initial)
+        sinks, more = checked_sinks(sinks), checked_callbacks(callbacks)
         config = getattr(algorithm, "config", None)
         require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
         if isinstance(config, Config):
             config.check(settings.num_envs)
         collector = collector_for(algorithm, settings)  # all that complains before anything starts
-        self.callbacks = [*callbacks_of(settings), *callbacks]
-        self.steps = self.saves = 0
-        self.seconds = 0.0
+        self.callbacks = [*callbacks_of(settings), *more]
+        self.steps, self.saves, self.seconds = 0, 0, 0.0
         self.best_return: float | None = None
         self.stopped = ""
         self.schedule = state.Schedule(settings.total_steps)
@@ -198,7 +218,8 @@ class Trainer:
         self._interrupts = Interrupts()
         self._finite = FiniteRollouts()
         self._unsaved = saved is None
-        self._closed = False
+        self._is_over = False  # whether the envs were used for the final evaluation
+        self._pid = os.getpid()
         self._is_whole = True  # whether no update is half done
         self._eval_venv: VectorEnv | None = None
         began = time.perf_counter()
@@ -216,10 +237,9 @@ class Trainer:
                 initial.give_weights_to(self.policy)
             if saved is None:
                 folder.clear()
-                folder.write_config(plan.to_dict())
             else:
                 state.restore(self, saved)
-                folder.write_config(plan.to_dict())
+            folder.write_config(plan.to_dict())
             self._journal = Journal(
                 sinks_of(folder, settings, progress, None if saved is None else self.steps, sinks),
                 getattr(algorithm, "log_steps", 0),
@@ -232,6 +252,7 @@ class Trainer:
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
         self._saved_at = time.perf_counter()
         self._save_s = 0.0
+        self._closed = False
 
     # ---------------------------------------------------------------- updates
 
@@ -255,7 +276,10 @@ class Trainer:
             for callback in self.callbacks:
                 self._call(callback, update)
         finally:
-            self._journal.add(update.steps, update.metrics, self._means, self._times, self._peaks)
+            with self._interrupts.deferred():  # no sink gets half of a line
+                now, means = update.metrics, self._means
+                self._journal.add(update.steps, now, means, self._times, self._peaks)
+        self._interrupts.check()
         if self._is_time_to_save():
             self.save()
         return update
@@ -333,11 +357,21 @@ class Trainer:
         """
         self._require_open("evaluate")
         whole_number("episodes", episodes, 1)
+        whole_number("max_episode_steps", max_episode_steps, 1)
+        if seed is not None:
+            whole_number("seed", seed, 0)
         venv = self._evaluation_envs(min(self.plan.settings.num_envs, episodes))
         return self._play(venv, episodes, deterministic, seed, max_episode_steps)
 
     def final_evaluation(self) -> EvalResult | None:
-        """Evaluate as the settings say; training cannot go on, as its envs may be used for it."""
+        """Evaluate as the settings say; training cannot go on, as its envs may be used for it.
+
+        What was learned is saved before.
+        """
+        self._require_open("final_evaluation")
+        if self._unsaved:
+            self.save()
+        self._is_over = True
         settings, own = self.plan.settings, self.collection.venv
         self.stopped = self.stopped or "the run was evaluated for the last time"
         if not settings.eval_episodes:
@@ -368,8 +402,10 @@ class Trainer:
             own = venv.single_observation_space, venv.single_action_space
             for kind, theirs, ours in zip(("observation", "action"), own, self.spaces, strict=True):
                 if theirs != ours:
+                    self._close_evaluation()
                     raise ConfigError(
-                        f"the evaluation envs have {kind} space {theirs}, the policy has {ours}"
+                        f"the evaluation envs have {kind} space {theirs}, the policy has {ours}; "
+                        "give an eval_env (or eval_wrappers) of the same spaces"
                     )
         return self._eval_venv
 
@@ -381,8 +417,12 @@ class Trainer:
     # ---------------------------------------------------------------- what is kept
 
     def log(self, update: Update, metrics: Mapping[str, float]) -> None:
-        """Add metrics to those of an update, for sinks too; for callbacks."""
-        update.metrics.update(metrics)
+        """Add metrics to those of an update, for sinks too; for callbacks.
+
+        Raises:
+            ConfigError: one of them is no number.
+        """
+        update.metrics.update(numbers(metrics))
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write a checkpoint.
@@ -394,16 +434,18 @@ class Trainer:
         Raises:
             StorageError: it cannot be written; the checkpoint before stays.
         """
+        self._require_open("save")
         began = time.perf_counter()
         with self._interrupts, self._interrupts.held():
             if path is not None:
                 state.save_alone(self, Path(path))
-                return Path(path)
-            state.save(self)
-            self._unsaved = False
-        self._saved_at = time.perf_counter()
-        self._save_s = self._saved_at - began
-        return self.run_dir.checkpoint
+            elif not self._is_over:  # else it is saved, and the envs are no more where it stood
+                state.save(self)
+                self._unsaved = False
+                self._saved_at = time.perf_counter()
+                self._save_s = self._saved_at - began
+        self._interrupts.check()
+        return self.run_dir.checkpoint if path is None else Path(path)
 
     def agent(self) -> Agent:
         """The policy as it is now, to act with: a copy, which training does not change."""
@@ -417,12 +459,29 @@ class Trainer:
 
     def close(self) -> None:
         """Close envs, files and sinks; twice is fine. A checkpoint is not written."""
-        if not self._closed:
+        if os.getpid() != self._pid:  # a forked copy, which owns nothing
             self._closed = True
+            return
+        with self._interrupts.deferred():
             try:
-                state.draw(self)
+                if not self._closed:
+                    self._closed = True
+                    state.draw(self)
             finally:
-                self._stack.close()
+                self._stack.close()  # what a second signal has left open, another call closes
+        self._interrupts.check()
+
+    def __del__(self) -> None:
+        # One that nobody closed; what was not saved is lost, but no process, file or lock is.
+        if not getattr(self, "_closed", True) and os.getpid() == self._pid:
+            self._closed = True
+            self._stack.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise PicklingError(
+            "a Trainer cannot be pickled or copied, it has processes and files. trainer.agent() is "
+            "a copy of its policy that can, and rookery.resume(run_dir) goes on with a saved run"
+        )
 
     def __enter__(self) -> Trainer:
         self._interrupts.__enter__()
@@ -433,7 +492,8 @@ class Trainer:
     ) -> None:
         try:
             is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
-            if is_good and self._unsaved and self._is_whole and not self._closed:
+            is_ours = not self._closed and os.getpid() == self._pid
+            if is_good and is_ours and self._unsaved and self._is_whole:
                 self.save()
         finally:
             try:
@@ -450,6 +510,11 @@ class Trainer:
                 raise
 
     def _require_open(self, call: str) -> None:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"{call}: this trainer belongs to process {self._pid}, of which this process is a "
+                "forked copy; use it there, or load what it has saved with rookery.load"
+            )
         if self._closed:
             raise ClosedError(
                 f"{call}: this trainer is closed; rookery.resume goes on with the run"

@@ -13,6 +13,7 @@ from rookery.env.deferred import Workshop
 from rookery.env.recipe import make_recipes
 from rookery.errors import ConfigError, MissingExtra
 from rookery.rollout.tree import Tree, tree_map
+from rookery.training.evaluation import as_it_was
 from rookery.training.source import EnvSource
 
 _MOST_STEPS = 10_000  # of an episode that is recorded: minutes of video
@@ -64,7 +65,8 @@ def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -
                 name_prefix=name,
                 disable_logger=True,
             )
-        _play(env, policy, seed)
+        with as_it_was(policy):
+            _play(env, policy, seed)
     finally:
         env.close()  # type: ignore[no-untyped-call]
         workshop.close()
@@ -72,7 +74,7 @@ def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -
 
 def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
     obs, _ = env.reset(seed=seed)
-    ended, memory = False, policy.memory
+    ended = False
     policy.begin_episodes(np.ones(1, np.bool_))
     for _ in range(_MOST_STEPS):
         action = policy.to_env(policy.act(_batch_of_one(obs), deterministic=True).action)
@@ -84,7 +86,6 @@ def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
         gym.logger.warn(
             f"The episode of a video had not ended after {_MOST_STEPS} steps and was cut there."
         )
-    policy.memory = memory
 
 
 def _batch_of_one(obs: Tree) -> Tree:
