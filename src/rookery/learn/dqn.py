@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.learn.adam import Adam
-from rookery.learn.base import Learner, actor_critic_policy
+from rookery.learn.base import Learner
 from rookery.learn.batch import observe
 from rookery.learn.budget import UpdateBudget
 from rookery.learn.config import DQNConfig
@@ -23,6 +23,7 @@ from rookery.learn.schedule import clip_norm, means, scheduled
 from rookery.policy.encoder import Features
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
 from rookery.policy.network import Network, network_for
+from rookery.policy.old_factory import actor_critic_policy
 from rookery.policy.old_model import ActorCriticModel
 from rookery.rollout import Rollout
 from rookery.rollout.replay import Replay, Transitions
