@@ -4,47 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium.spaces as spaces
 import numpy as np
+import numpy.typing as npt
 
-from rookery.errors import SpaceError
-from rookery.policy.base import Policy, PolicyStep, SplitPolicy
-from rookery.policy.model import ActorCriticModel
-from rookery.rollout.tree import Tree
+from rookery.policy.action_masks import nothing_legal, require_mask_shape
+from rookery.policy.outputs_policy import OutputsPolicy
 
 
-class EpsilonGreedyPolicy(Policy):
-    """Takes any action with probability ``epsilon``, else the one of the greatest output.
+class EpsilonGreedyPolicy(OutputsPolicy):
+    """Takes any legal action with probability `epsilon`, else that of the greatest output."""
 
-    Log probabilities and values are NaN: learners from replay read neither.
+    @property
+    def epsilon(self) -> float:
+        """Share of random actions; it travels with the weights."""
+        return float(self.exploration[0])
 
-    Args:
-        greedy: an actor-critic policy; its most probable action is that of the greatest output.
-        action_space: Discrete.
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self.exploration[0] = value
 
-    Attributes:
-        model: the weights, those of ``greedy``.
-        epsilon: share of random actions.
-    """
-
-    def __init__(self, greedy: Any, action_space: spaces.Space[Any]) -> None:
-        if not isinstance(action_space, spaces.Discrete):
-            kind = type(action_space).__name__
-            raise SpaceError(f"action values need a Discrete action_space, not a {kind}")
-        self.model: ActorCriticModel = greedy.model
-        self.rng: np.random.Generator = greedy.rng
-        self.epsilon = 1.0
-        self._greedy = greedy
-        self._first, self._count = int(action_space.start), int(action_space.n)
-
-    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
-        if isinstance(self._greedy, SplitPolicy):
-            action = self._greedy.sample(obs, deterministic=True)
-        else:
-            action = self._greedy.act(obs, deterministic=True).action
+    def _choose(
+        self,
+        outputs: npt.NDArray[np.float32],
+        deterministic: bool,
+        mask: npt.NDArray[np.bool_] | None,
+    ) -> npt.NDArray[Any]:
+        if mask is not None:
+            _require_legal(self.layout, mask, len(outputs))
+            outputs = np.where(mask, outputs, np.float32(-np.inf))
+        action = outputs.argmax(axis=1)
         if not deterministic:
             at_random = self.rng.random(len(action)) < self.epsilon
-            drawn = self.rng.integers(self._count, size=len(action)) + self._first
+            if mask is None:
+                drawn = self.rng.integers(outputs.shape[1], size=len(action))
+            else:
+                # Of uniform numbers, each is as likely as any other to be the greatest.
+                drawn = np.where(mask, self.rng.random(mask.shape), -1.0).argmax(axis=1)
             action = np.where(at_random, drawn, action)
-        unknown = np.full(len(action), np.nan, np.float32)
-        return PolicyStep(action, unknown, unknown)
+        return action[:, None]
+
+
+def _require_legal(layout: Any, mask: npt.NDArray[np.bool_], num_rows: int) -> None:
+    require_mask_shape(layout, mask, num_rows)
+    some = mask.any(axis=1)
+    if not some.all():
+        row = int(some.argmin())
+        raise nothing_legal(row, mask[row].tolist())

@@ -87,6 +87,9 @@ class StackedMLP(nn.ModuleList):
         output_gain: scale of the last layer's initial weights; None makes it a hidden layer too,
             with an activation.
         generator: draws the initial weights.
+
+    Attributes:
+        activation: its name.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class StackedMLP(nn.ModuleList):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        self.activation = activation
         self._activation = activation_function(activation)
         self._num_activated = len(sizes) - 1 - (output_gain is not None)
         for k, (inputs, outputs) in enumerate(pairwise(sizes)):
