@@ -37,7 +37,15 @@ if TYPE_CHECKING:
     from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
     from rookery.learn.base import Algorithm
-    from rookery.learn.config import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+    from rookery.learn.config import (
+        A2CConfig,
+        DQNConfig,
+        ImpalaConfig,
+        PPOConfig,
+        QRDQNConfig,
+        SACConfig,
+        TD3Config,
+    )
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
     from rookery.training import (
@@ -70,9 +78,12 @@ _HOMES = {
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
     "Rollout": "rookery.rollout.rollout",
+    "QRDQNConfig": "rookery.learn.config",
     "SACConfig": "rookery.learn.config",
+    "TD3Config": "rookery.learn.config",
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
+    "TorchPolicy": "rookery.policy.torch_policy",
     "VectorEnv": "rookery.vector.base",
     "WorkerCollector": "rookery.collect.workers",
     "Agent": "rookery.training",
@@ -109,13 +120,16 @@ __all__ = [
     "ProcessVectorEnv",
     "Rollout",
     "RookeryError",
+    "QRDQNConfig",
     "SACConfig",
+    "TD3Config",
     "SerialVectorEnv",
     "SharedMemoryError",
     "SpaceError",
     "StopTraining",
     "StorageError",
     "SyncCollector",
+    "TorchPolicy",
     "Trainer",
     "TrainingDiverged",
     "UnknownEnvError",

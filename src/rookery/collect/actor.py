@@ -8,7 +8,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
@@ -18,7 +17,7 @@ from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
-from rookery.rollout.tree import assign, take
+from rookery.rollout.tree import assign, copy, take
 from rookery.worker.requests import Methods, WorkerParts
 
 
@@ -168,7 +167,7 @@ class Actor:
                 raise StoppedError
             action = decide(rollout, t, obs)
             actions[t] = action
-            arrays.actions_now = np.array(to_env(action))  # its own: an env may keep its action
+            arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
             ends.t = t
             step(first + t)
 

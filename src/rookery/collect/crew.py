@@ -94,7 +94,7 @@ class Crew:
 
     def publish(self) -> None:
         """Have the workers act with the policy's present weights, from their next rollout on."""
-        self._board.weights.publish(self._policy.model, self._policy.version)
+        self._board.weights.publish(self._policy.model, self._policy.current_version())
 
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all envs; what they show is where the first buffer goes on from."""

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rookery.collect.assess import add_values
 from rookery.collect.base import Collector
 from rookery.errors import ConfigError
+from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
@@ -96,6 +97,7 @@ class SyncCollector(Collector):
             self._storage = self._rows()
             self._faulted.clear()
             self._final.clear()
+            self._policy.current_version()
             if self._policy.memory is not None:
                 self._storage.memory = self._policy.memory.copy()
         assert self._storage is not None
@@ -131,8 +133,8 @@ class SyncCollector(Collector):
 
     def _rows(self) -> Rollout:
         if self._storage is None or self._copy:
-            space = self._venv.single_action_space
-            action = np.empty((self.num_envs, *(space.shape or ())), space.dtype)
+            shape, dtype = packed_form(self._venv.single_action_space)
+            action = np.empty((self.num_envs, *shape), dtype)
             self._storage = Rollout.allocate(self.num_steps, self._obs, action)
         return self._storage
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import gymnasium.spaces as spaces
 
-from rookery.policy import make_policy
 from rookery.policy.base import Policy
+from rookery.policy.old_factory import make_policy
 from rookery.rollout import Rollout
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.policy.encoder import Features
-from rookery.policy.model import ActorCriticModel
+from rookery.policy.old_model import ActorCriticModel
 from rookery.rollout import Rollout, gae
 from rookery.rollout.tree import merge_axes, take
 

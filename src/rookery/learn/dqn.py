@@ -11,30 +11,28 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium.spaces as spaces
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from rookery.errors import SpaceError
 from rookery.learn.config import DQNConfig
-from rookery.learn.descent import Descent, Target, to_host
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.placement import compiled
 from rookery.learn.replay_learner import Batch, ReplayLearner
 from rookery.learn.schedule import scheduled
-from rookery.learn.streams import stream_seed
+from rookery.learn.target import Target, to_host
+from rookery.learn.values import best_action, count_actions, epsilon_at, width_of
+from rookery.policy import make_policy
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
 from rookery.policy.flat import FlatParameters
-from rookery.policy.model import Model
-from rookery.policy.module_network import network_of
 from rookery.policy.networks import QNetwork
-from rookery.policy.policy_module import PolicyModule
 
 
 class DQN(ReplayLearner):
     """The learner. It writes the weights of ``policy.model``, and the policy's epsilon."""
 
-    config: DQNConfig
     policy: EpsilonGreedyPolicy
+    config: DQNConfig
 
     @staticmethod
     def make_policy(
@@ -46,55 +44,67 @@ class DQN(ReplayLearner):
         network: Any = None,
     ) -> EpsilonGreedyPolicy:
         num_actions = count_actions(action_space)
+        sizes = width_of(config, observation_space, encoder)
 
         def build(num_features: int, _: Any, generator: torch.Generator) -> QNetwork:
             return QNetwork(
                 num_features,
                 num_actions,
-                hidden_sizes_of(config, observation_space, encoder),
+                sizes,
                 config.activation,
                 dueling=config.dueling,
                 generator=generator,
             )
 
-        module = PolicyModule(
+        greedy = make_policy(
             observation_space,
             action_space,
+            seed=seed,
+            num_exploration=1,
             encoder=encoder,
             network=network,
-            build=None if network is not None else build,
+            build=build if network is None else None,
             normalize_obs=config.normalize_obs,
-            seed=stream_seed(seed, "weights"),
         )
-        return greedy_policy(module, observation_space, config.initial_epsilon, seed)
+        policy = EpsilonGreedyPolicy(greedy)
+        policy.epsilon = config.initial_epsilon
+        return policy
 
     def __init__(
         self, policy: EpsilonGreedyPolicy, config: DQNConfig, num_envs: int, seed: int = 0
     ) -> None:
         exponent = config.priority_exponent if config.prioritized else None
         super().__init__(policy, config, num_envs, seed, priority_exponent=exponent)
-        self._target = Target(self.parameters)
-        self._optimizer = Descent(self.parameters, config.adam_epsilon, config.max_grad_norm)
-        policy.epsilon = config.initial_epsilon
+        flat = self.placement.flat
+        self._target = Target(self.actor, flat)
+        self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
+        self._errors = compiled(self._td_errors) if config.compile else self._td_errors
 
     def _step(self, progress: float) -> dict[str, Any]:
+        """Take one gradient step on the error of the action values."""
         config = self.config
-        batch = self._batch(scheduled(config.priority_correction, 1.0, progress))
-        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
-        values = self._values(self.actor, batch.obs)
-        error = values.gather(1, batch.action).squeeze(1) - self._targets(batch)
+        batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
+        rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        error, values = self._errors(batch)
         loss = (batch.weight * huber(error)).mean()
-        norm = self._optimizer.step(loss, learning_rate)
-        error = error.detach()
-        self._replay.set_errors(batch.place, to_host(error))
-        if (self._gradient_steps + 1) % config.target_interval == 0:
-            self._target.follow(config.target_rate)
+        gradient = self.placement.flat.gradient(loss)
+        done = gradient_step(self._optimizer, loss, gradient, rate, config.max_grad_norm)
+        if not done["skipped_gradient_steps"]:
+            self._replay.set_errors(batch.place, to_host(error))
+            self._gradient_steps += 1
+            if self._gradient_steps % config.target_interval == 0:
+                self._target.follow(config.target_rate)
         return {
             "value_loss": loss.detach(),
             "action_value": values.detach().mean(),
-            "td_error": error.abs().mean(),
-            "gradient_norm": norm,
+            "td_error": error.detach().abs().mean(),
+            **done,
         }
+
+    def _td_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """``Q(s, a)`` minus what it should be, float32 ``[N]``; and all Q of s, ``[N, A]``."""
+        values = self.actor.run(batch.obs).outputs
+        return values.gather(1, batch.action).squeeze(1) - self._targets(batch), values
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> Tensor:
@@ -102,73 +112,30 @@ class DQN(ReplayLearner):
 
         ``r + discount * Q'(s', argmax_a Q'(s', a))``, Mnih et al. (2015), algorithm 1, with the
         target network's Q'; double Q-learning takes the argmax of the online network's Q, van
-        Hasselt et al. (2016), equation 4. The argmax is over the actions that are legal.
+        Hasselt et al. (2016), equation 4. The argmax is over the legal actions.
         """
-        values = self._values(self._target.module, batch.next_obs)
-        chooser = self._values(self.actor, batch.next_obs) if self.config.double else values
+        values = self._target.module.run(batch.next_obs).outputs
+        chooser = self.actor.run(batch.next_obs).outputs if self.config.double else values
         best = values.gather(1, best_action(chooser, batch.next_mask)).squeeze(1)
         return batch.reward + batch.discount * best
 
-    def _values(self, module: Any, obs: Any) -> Tensor:
-        values: Tensor = module.run(obs).outputs
-        return values
+    def _explore(self, progress: float) -> None:
+        self.policy.epsilon = epsilon_at(self.config, progress)
 
-    def _explore(self, progress: float) -> dict[str, float]:
-        config = self.config
-        self.policy.epsilon = epsilon_at(config, progress)
-        rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+    def _settings(self, progress: float) -> dict[str, float]:
+        rate = scheduled(self.config.learning_rate, self.config.final_learning_rate, progress)
         return {"epsilon": self.policy.epsilon, "learning_rate": rate}
 
-    def _descents(self) -> Mapping[str, Descent]:
+    def _optimizers(self) -> Mapping[str, Adam]:
         return {"optimizer": self._optimizer}
 
     def _apart(self) -> Mapping[str, FlatParameters]:
-        return {"target": self._target.parameters}
+        return {"target": self._target.flat}
 
 
-def huber(error: Tensor, limit: float = 1.0) -> Tensor:
-    """A squared error whose gradient is clipped: Huber (1964).
+def huber(error: Tensor) -> Tensor:
+    """``e^2 / 2`` where ``|e| <= 1``, else ``|e| - 1 / 2``: Huber (1964).
 
-    ``e^2 / 2`` where ``|e| <= limit``, else ``limit * (|e| - limit / 2)``.
+    Mnih et al. (2015), "Methods", clip the error term likewise.
     """
-    return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=limit)
-
-
-def best_action(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Choose the legal action of the greatest value: int64 ``[N, 1]``.
-
-    Args:
-        values: float32 ``[N, A]``.
-        mask: bool ``[N, A]``, the legal ones.
-    """
-    legal = values if mask is None else values.masked_fill(~mask, -torch.inf)
-    return legal.argmax(1, keepdim=True)
-
-
-def epsilon_at(config: Any, progress: float) -> float:
-    """The share of random actions, which falls in the first part of the training."""
-    explored = progress / max(config.exploration_fraction, 1e-9)
-    return scheduled(config.initial_epsilon, config.final_epsilon, explored)
-
-
-def count_actions(action_space: spaces.Space[Any]) -> int:
-    """Count the actions to value.
-
-    Raises:
-        SpaceError: they are not finitely many.
-    """
-    if not isinstance(action_space, spaces.Discrete):
-        kind = type(action_space).__name__
-        raise SpaceError(f"action values need a Discrete action_space, not a {kind}")
-    return int(action_space.n)
-
-
-def greedy_policy(
-    module: PolicyModule, observation_space: spaces.Space[Any], epsilon: float, seed: int
-) -> EpsilonGreedyPolicy:
-    """Make the policy that acts on the action values of ``module``."""
-    model = Model(module, num_exploration=1)
-    model.exploration[:] = epsilon
-    rng = np.random.default_rng(stream_seed(seed, "actions"))
-    network = network_of(model, observation_space)
-    return EpsilonGreedyPolicy(module.layout, network, rng, model)
+    return F.huber_loss(error, torch.zeros_like(error), reduction="none")

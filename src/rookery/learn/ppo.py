@@ -28,8 +28,8 @@ from rookery.learn.losses import (
 )
 from rookery.learn.schedule import clip_norm, means, scheduled
 from rookery.learn.sequences import SequenceBatch, sequence_batch
-from rookery.policy.model import ActorCriticModel
 from rookery.policy.network import network_for
+from rookery.policy.old_model import ActorCriticModel
 from rookery.rollout import RewardScaler, Rollout
 
 __all__ = ["PPO", "Batch", "PPOConfig"]

@@ -1,11 +1,10 @@
-"""What learners from replay share: experience, when to learn, and how a step reaches the actors."""
+"""What learners from replay share: experience, when to learn from it, and batches on the device."""
 
 from __future__ import annotations
 
-import copy
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,34 +13,34 @@ from torch import Tensor
 
 from rookery.learn.base import Learner
 from rookery.learn.budget import UpdateBudget
-from rookery.learn.config import Config
-from rookery.learn.descent import NotFiniteError, fill, to_host
+from rookery.learn.optimizers import Adam
+from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
-from rookery.learn.streams import stream_seed
-from rookery.policy.encoders import to_tensors
+from rookery.learn.target import fill, to_host
+from rookery.policy.action_masks import MASK_KEY
+from rookery.policy.exploring import ExploringPolicy
 from rookery.policy.flat import FlatParameters
-from rookery.policy.outputs_policy import OutputsPolicy
-from rookery.policy.placement import torch_device
 from rookery.policy.policy_module import PolicyModule
+from rookery.policy.travel import EXPLORATION, MINIBATCHES, seed_for
 from rookery.rollout import Rollout
 from rookery.rollout.replay import Replay, Transitions
-from rookery.rollout.tree import Tree, merge_axes, take, tree_map
+from rookery.rollout.tree import Tree, merge_axes, take
 
 
 class Batch(NamedTuple):
     """N transitions as tensors on the learner's device; see `Transitions`.
 
     Attributes:
-        place: int64 ``[N]``, a numpy array.
+        place: int64 ``[N]``, an array.
         obs: normalised, ``[N, *obs]``.
-        action: ``[N, K]``, encoded.
+        action: rows ``[N, K]``, see `rookery.policy.actions`.
         reward: float32 ``[N]``.
         next_obs: normalised, ``[N, *obs]``.
         discount: float32 ``[N]``.
         weight: float32 ``[N]``.
-        next_mask: bool ``[N, num_choices]`` or None.
-        path_obs: normalised, ``[(n_step - 1) * N, *obs]`` or None.
-        path_discount: float32 ``[n_step - 1, N]`` or None.
+        next_mask: bool ``[N, num_choices]``; None where actions are not masked.
+        path_obs: normalised, ``[(n_step - 1) * N, *obs]``; None where nobody asked.
+        path_discount: float32 ``[n_step - 1, N]``; likewise.
     """
 
     place: Any
@@ -59,13 +58,14 @@ class Batch(NamedTuple):
 class ReplayLearner(Learner):
     """A learner that keeps what was experienced, and draws from it.
 
-    Subclasses say what a gradient step is, and how to explore.
+    Subclasses say what a gradient step is, and how to explore. Exploration is written into the
+    policy's model, so that it reaches every copy of the policy with the weights.
 
     Attributes:
-        policy: who acts; its model carries weights and exploration to all its copies.
+        policy: who acts.
         config: the settings.
-        actor: the policy's module on the learner's device. On the cpu it is the model's own.
-        parameters: those of ``actor``.
+        placement: the policy's module where it is learned.
+        actor: that module.
     """
 
     reads_values = False
@@ -74,12 +74,11 @@ class ReplayLearner(Learner):
     log_steps = 1000
 
     config: Any
-    actor: PolicyModule
 
     def __init__(
         self,
-        policy: OutputsPolicy,
-        config: Config,
+        policy: ExploringPolicy,
+        config: Any,
         num_envs: int,
         seed: int,
         *,
@@ -87,116 +86,92 @@ class ReplayLearner(Learner):
         with_path: bool = False,
     ) -> None:
         self.policy, self.config = policy, config
-        self.device = torch_device(self.config.device)
-        self._model = model = policy.model
-        self.parameters: FlatParameters = model.flat
-        if self.device.type != "cpu":
-            self.parameters = FlatParameters(copy.deepcopy(model.module).to(self.device))
-        self.actor = self.parameters.module  # type: ignore[assignment]
+        self.placement: Placement[PolicyModule] = Placement(policy.model, config.device)
+        self.actor = self.placement.module
         self._replay = Replay(
-            self.config.replay_rows(num_envs),
+            config.replay_rows(num_envs),
             num_envs,
-            gamma=self.config.gamma,
-            n_step=self.config.n_step,
+            gamma=config.gamma,
+            n_step=config.n_step,
             priority_exponent=priority_exponent,
             with_path=with_path,
         )
-        self._budget = UpdateBudget(self.config.updates_per_step, self.config.warmup_steps)
-        self._rng = np.random.default_rng(stream_seed(seed, "batches"))
-        self._noise = torch.Generator(self.device).manual_seed(stream_seed(seed, "noise"))
-        self._gradient_steps = self._skipped_steps = 0
+        self._budget = UpdateBudget(config.updates_per_step, config.warmup_steps)
+        self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES))
+        device = self.placement.device
+        self._noise = torch.Generator(device).manual_seed(seed_for(seed, EXPLORATION))
+        self._gradient_steps = 0
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
-        if not len(self._replay) and self._gradient_steps:
-            self._budget.begin_anew()  # the run was resumed without its replay
+        if self._replay.is_empty:
+            self._budget.begin_anew()  # perhaps the run was resumed without its replay
+        if self.policy.shows_mask:  # so do the observations in the replay
+            rollout = replace(rollout, action_mask=None)
         self._replay.add(rollout)
-        self._observe(rollout)
+        valid = rollout.valid.ravel()
+        self.policy.model.observe(take(merge_axes(rollout.obs), valid))
         due = self._budget.spend(rollout.num_transitions)
-        steps = self._take_steps(due if len(self._replay) else 0, progress)
-        counts = {
+        steps = []
+        if due and len(self._replay):
+            with self.placement.learning():
+                steps = [self._step(progress) for _ in range(due)]
+        skipped = sum(step.pop("skipped_gradient_steps") for step in steps)
+        self._explore(progress)
+        return {
+            **means(_numbers(steps)),
+            **self._settings(progress),
             "gradient_steps": float(self._gradient_steps),
-            "skipped_gradient_steps": float(self._skipped_steps),
+            "skipped_gradient_steps": float(skipped),
         }
-        return {**steps, **self._explore(progress), **counts}
-
-    def _take_steps(self, count: int, progress: float) -> dict[str, float]:
-        """Take gradient steps, leaving those out that are not finite; return their metrics."""
-        if not count:
-            return {}
-        skipped, metrics = self._skipped_steps, []
-        self._load_model()
-        for _ in range(count):
-            try:
-                metrics.append(self._step(progress))
-            except NotFiniteError:
-                self._skipped_steps += 1
-            else:
-                self._gradient_steps += 1
-        self._give_to_model()
-        if self._skipped_steps - skipped == count:  # for whoever watches over the run
-            return {"value_loss": math.nan}
-        return means(_numbers(metrics))
 
     @abstractmethod
     def _step(self, progress: float) -> dict[str, Any]:
         """Take one gradient step; return metrics, numbers or tensors of one number.
 
-        Raises:
-            NotFiniteError: a loss or a gradient is not finite.
+        ``skipped_gradient_steps`` among them counts those left out as they were not finite.
         """
 
     @abstractmethod
-    def _explore(self, progress: float) -> dict[str, float]:
-        """Set how the policy is to explore from now on; return metrics of it."""
+    def _explore(self, progress: float) -> None:
+        """Set how the policy is to explore from now on."""
 
-    def _batch(self, beta: float = 1.0) -> Batch:
-        """Draw a batch of transitions."""
-        found = self._replay.sample(self.config.batch_size, self._rng, beta)
-        return self._on_device(found)
+    @abstractmethod
+    def _settings(self, progress: float) -> dict[str, float]:
+        """Where the schedules stand, as metrics."""
+
+    def _sample(self, beta: float = 1.0) -> Batch:
+        """Draw a batch of transitions; see `Replay.sample`."""
+        return self._on_device(self._replay.sample(self.config.batch_size, self._rng, beta))
 
     def _on_device(self, found: Transitions) -> Batch:
-        path_obs = None
-        if found.path_obs is not None:
-            path_obs = self._obs(merge_axes(found.path_obs))
+        tensors = self.placement.tensors
+        mask, path = found.next_mask, found.path_obs
+        if self.policy.shows_mask:
+            rows = np.reshape(found.next_obs[MASK_KEY], (len(found.reward), -1))
+            # After a termination some envs show none; the value there counts nothing.
+            mask = (rows != 0) | (found.discount == 0.0)[:, None]
         return Batch(
             found.place,
-            self._obs(found.obs),
-            self._tensor(self.actor.layout.encode(found.action)),
-            self._tensor(found.reward),
-            self._obs(found.next_obs),
-            self._tensor(found.discount),
-            self._tensor(found.weight),
-            None if found.next_mask is None else self._tensor(found.next_mask),
-            path_obs,
-            None if found.path_discount is None else self._tensor(found.path_discount),
+            self.actor.normalize(tensors(found.obs)),
+            tensors(self.actor.layout.unpack(found.action)),
+            tensors(found.reward),
+            self.actor.normalize(tensors(found.next_obs)),
+            tensors(found.discount),
+            tensors(found.weight),
+            None if mask is None else tensors(mask),
+            None if path is None else self.actor.normalize(tensors(merge_axes(path))),
+            None if path is None else tensors(found.path_discount),
         )
 
-    def _obs(self, obs: Tree) -> Tree:
-        return self.actor.normalize(to_tensors(obs, self.device))
-
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
-
-    def _observe(self, rollout: Rollout) -> None:
-        """Merge the rollout's valid observations into the statistics, if there are any."""
-        normalizer = self._model.module.normalizer
-        if normalizer is not None:
-            normalizer.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()))
-
-    def _load_model(self) -> None:
-        """Bring what acts to the device, where it is learned apart from the model."""
-        if self.parameters is not self._model.flat:
-            fill(self.parameters.tensor, self._model.parameters)
-            pairs = zip(self.actor.buffers(), self._model.module.buffers(), strict=True)
-            for own, theirs in pairs:
-                own.copy_(theirs)
-
-    def _give_to_model(self) -> None:
-        """Bring what was learned to those who act: one copy."""
-        if self.parameters is not self._model.flat:
-            self._model.flat.tensor.copy_(self.parameters.tensor)
-
     # ---------------------------------------------------------------- saving
+
+    @abstractmethod
+    def _optimizers(self) -> Mapping[str, Adam]:
+        """By name, for checkpoints."""
+
+    @abstractmethod
+    def _apart(self) -> Mapping[str, FlatParameters]:
+        """Parameters that are not the policy's, such as those of targets, by name."""
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -204,32 +179,22 @@ class ReplayLearner(Learner):
             "rng": self._rng.bit_generator.state,
             "noise": self._noise.get_state().numpy(),
             "gradient_steps": self._gradient_steps,
-            "skipped_steps": self._skipped_steps,
-            **{name: part.state_dict() for name, part in self._descents().items()},
+            **{name: part.state_dict() for name, part in self._optimizers().items()},
             **{name: to_host(part.tensor) for name, part in self._apart().items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._budget.load_state_dict(state["budget"])
         self._rng.bit_generator.state = state["rng"]
-        # A generator of another device counts in another way; its noise is begun anew.
+        # The state of another device's generator has another form; then noise begins anew.
         noise = torch.from_numpy(np.array(state["noise"]))
         if noise.shape == self._noise.get_state().shape:
             self._noise.set_state(noise)
         self._gradient_steps = int(state["gradient_steps"])
-        self._skipped_steps = int(state["skipped_steps"])
-        for name, part in self._descents().items():
-            part.load_state_dict(state[name])
+        for name, optimizer in self._optimizers().items():
+            optimizer.load_state_dict(state[name])
         for name, part in self._apart().items():
             fill(part.tensor, state[name])
-
-    @abstractmethod
-    def _descents(self) -> Mapping[str, Any]:
-        """The optimisers, by name."""
-
-    @abstractmethod
-    def _apart(self) -> Mapping[str, FlatParameters]:
-        """Parameters that are not the policy's, such as those of targets, by name."""
 
     def replay_state(self) -> dict[str, Any] | None:
         return self._replay.state_dict() if self.config.save_replay else None
@@ -243,6 +208,6 @@ def _numbers(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
     tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
     found = iter(torch.stack(tensors).tolist() if tensors else [])
     return [
-        {k: next(found) if isinstance(value, Tensor) else value for k, value in row.items()}
+        {name: next(found) if isinstance(value, Tensor) else value for name, value in row.items()}
         for row in rows
     ]

@@ -14,6 +14,8 @@ from rookery.rollout.tree import Tree
 
 # In Gymnasium's masks of MultiBinary, 0 and 1 are the only legal value, and this allows both.
 _EITHER = 2
+# Of a Dict observation: the part that is taken for an action mask.
+MASK_KEY = "action_mask"
 
 
 def encode_mask(layout: ActionLayout, mask: Tree) -> npt.NDArray[np.bool_]:
@@ -31,6 +33,28 @@ def encode_mask(layout: ActionLayout, mask: Tree) -> npt.NDArray[np.bool_]:
     if not rows:
         raise SpaceValueError(f"action_space {layout.space} has no choices to mask")
     return np.concatenate(rows, axis=1)
+
+
+def shows_mask(observation_space: spaces.Space[Any], layout: ActionLayout) -> bool:
+    """Whether observations are a Dict whose `MASK_KEY` tells which actions are legal.
+
+    It is a MultiBinary, or a Box from 0 to 1, of as many numbers as a mask has.
+    """
+    if not isinstance(observation_space, spaces.Dict):
+        return False
+    part = observation_space.spaces.get(MASK_KEY)
+    if not isinstance(part, (spaces.Box, spaces.MultiBinary)):
+        return False
+    is_flag = isinstance(part, spaces.MultiBinary) or bool(
+        (part.low == 0).all() and (part.high == 1).all()
+    )
+    return is_flag and layout.num_choices == int(np.prod(part.shape)) > 0
+
+
+def shown_mask(obs: Tree) -> npt.NDArray[np.bool_]:
+    """The masks in observations ``[N, *obs]`` for which `shows_mask`: bool ``[N, num_choices]``."""
+    rows = np.asarray(obs[MASK_KEY])
+    return np.asarray(rows.reshape(len(rows), -1) != 0)
 
 
 def require_mask_shape(layout: ActionLayout, mask: Any, num_rows: int) -> None:

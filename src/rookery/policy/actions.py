@@ -127,6 +127,38 @@ class ActionLayout:
 
         return _build(self.space, fit)
 
+    @property
+    def is_joint(self) -> bool:
+        """Whether the space is a Dict or Tuple, whose actions rollouts hold as rows."""
+        return isinstance(self.space, (spaces.Dict, spaces.Tuple))
+
+    def pack(self, rows: Rows) -> Rows:
+        """Turn rows ``[N, K]`` into what a rollout holds of them: one array ``[N, ...]``."""
+        packed: Rows = rows if self.is_joint else self.decode(rows)
+        return packed
+
+    def unpack(self, action: Rows) -> Rows:
+        """Turn what a rollout holds, ``[N, ...]``, back into rows ``[N, K]``."""
+        return action if self.is_joint else self.encode(action)
+
+    def fit(self, action: Rows) -> Tree:
+        """Turn what a rollout holds, ``[N, ...]``, into actions that the env takes."""
+        return self.to_env(self.decode(action) if self.is_joint else action)
+
+
+def packed_form(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of one env's action in a rollout: the space's own, or rows; see `pack`.
+
+    Raises:
+        SpaceError: a part of a Dict or Tuple has no such form, or the space has none.
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        layout = action_layout(space)
+        return (layout.num_columns,), layout.dtype
+    if space.shape is None or space.dtype is None:
+        raise SpaceError(f"rollouts hold actions as one array; {space} has no array form")
+    return space.shape, np.dtype(space.dtype)
+
 
 def action_layout(space: spaces.Space[Any], *, squashed: bool = False) -> ActionLayout:
     """Lay out an action space.

@@ -64,7 +64,7 @@ class FlatParameters:
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle would write the whole tensor once for every parameter that is a view of it; those
         # of a copy have memory of their own.
-        return type(self), (copy.deepcopy(self.module),)
+        return type(self), (copy.deepcopy(self.module).cpu(),)
 
     @property
     def size(self) -> int:
@@ -107,33 +107,34 @@ class FlatParameters:
         )
         return self._gradient
 
-    @property
-    def buffers_size(self) -> int:
-        """Bytes of the module's buffers that belong to its state, such as running statistics."""
-        return sum(b.numel() * b.element_size() for b in self._buffers.values())
+    def gather(self) -> None:
+        """Copy in the parameters that were moved, or whose data was replaced, since."""
+        for parameter, view in zip(self._parameters, self.views(self.tensor).values(), strict=True):
+            if parameter.data_ptr() != view.data_ptr():
+                view.copy_(parameter.detach())
 
-    def buffers(self) -> npt.NDArray[np.uint8]:
-        """Copy the buffers, of whatever dtypes, one after the other: uint8 ``[buffers_size]``."""
-        rows = [b.detach().cpu().reshape(-1).numpy() for b in self._present_buffers()]
-        return np.concatenate([np.empty(0, np.uint8), *(row.view(np.uint8) for row in rows)])
+    def buffers(self) -> npt.NDArray[np.float64]:
+        """Copy the buffers that belong to the module's state, one after the other: float64."""
+        rows = [b.detach().cpu().reshape(-1).double().numpy() for b in self._present_buffers()]
+        return np.concatenate([np.empty(0), *rows])
 
-    def load_buffers(self, buffers: npt.NDArray[np.uint8]) -> None:
+    def load_buffers(self, buffers: npt.NDArray[np.float64]) -> None:
         """Take over what `buffers` gave, in place.
 
         Raises:
             ConfigError: it is of another module.
         """
-        if len(buffers) != self.buffers_size:
+        size = sum(b.numel() for b in self._buffers.values())
+        if len(buffers) != size:
             raise ConfigError(
-                f"{type(self.module).__name__} has {self.buffers_size} bytes of buffers, not "
+                f"{type(self.module).__name__} has {size} numbers in its buffers, not "
                 f"{len(buffers)}"
             )
         start = 0
         for buffer in self._present_buffers():
-            stop = start + buffer.numel() * buffer.element_size()
-            row = torch.from_numpy(buffers[start:stop].copy()).view(buffer.dtype)
-            buffer.detach().copy_(row.reshape(buffer.shape))
-            start = stop
+            row = torch.from_numpy(buffers[start : start + buffer.numel()])
+            buffer.detach().copy_(row.view(buffer.shape))
+            start += buffer.numel()
 
     def _allocate(self, memory: Floats | None) -> Tensor:
         if memory is None:

@@ -59,19 +59,28 @@ class Towers:
     Attributes:
         layers: ``(weight [2, inputs, outputs], bias [2, 1, outputs])`` per hidden layer.
         actor: weight ``[hidden, num_outputs]`` and bias ``[num_outputs]``.
-        critic: weight ``[hidden, 1]`` and bias ``[1]``.
+        critic: weight ``[hidden, 1]`` and bias ``[1]``; None where there is none.
     """
 
     layers: tuple[tuple[Any, Any], ...]
     actor: tuple[Any, Any]
-    critic: tuple[Any, Any]
+    critic: Any
 
     @classmethod
     def of(cls, views: dict[str, Any]) -> Towers:
-        """Pick the towers' parameters out of the named views of a `ParameterLayout`."""
-        depth = sum(name.startswith("tower") and name.endswith("weight") for name in views)
-        names = (*(f"tower{k}" for k in range(depth)), "actor", "critic")
-        *layers, actor, critic = [(views[f"{n}.weight"], views[f"{n}.bias"]) for n in names]
+        """Pick the towers' parameters out of views by name, as `PolicyModule` names its network's.
+
+        Networks of one stack have no heads: their last layer is the actor's.
+        """
+        stack = "towers" if "actor.weight" in views else "layers"
+        depth = sum(n.startswith(f"{stack}.") and n.endswith("weight") for n in views)
+        layers = [(views[f"{stack}.{k}.weight"], views[f"{stack}.{k}.bias"]) for k in range(depth)]
+        if stack == "layers":
+            weight, bias = layers.pop()
+            return cls(tuple(layers), (weight[0], bias[0, 0]), None)
+        actor = views["actor.weight"], views["actor.bias"]
+        has_critic = "critic.weight" in views
+        critic = (views["critic.weight"], views["critic.bias"]) if has_critic else None
         return cls(tuple(layers), actor, critic)
 
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from rookery.policy import mlp
 from rookery.policy.base import SplitPolicy
-from rookery.policy.model import ActorCriticModel
-from rookery.policy.travel import rebuilt, stream
+from rookery.policy.old_model import ActorCriticModel, rebuilt
+from rookery.policy.travel import stream
 from rookery.rollout.tree import Tree
 
 # Rows per pass over a whole rollout. For more than 64 rows by 64 x 64 OpenBLAS wakes a second

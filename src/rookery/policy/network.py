@@ -14,7 +14,7 @@ from rookery.errors import MissingExtra
 from rookery.policy import mlp
 from rookery.policy.encoder import Features
 from rookery.policy.heads.base import Actions
-from rookery.policy.model import ActorCriticModel
+from rookery.policy.old_model import ActorCriticModel
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

@@ -90,6 +90,7 @@ class ActorCritic(nn.Module):
         super().__init__()
         sizes = (num_features, *hidden_sizes)
         self.towers = StackedMLP(2, sizes, activation, generator=generator)
+        self.core_name = core
         self.core = _core(core, sizes[-1], core_size, generator)
         width = sizes[-1] if self.core is None else core_size
         self.actor = Linear(width, num_outputs, 0.01, generator)

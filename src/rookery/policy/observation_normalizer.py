@@ -11,11 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from rookery.policy.features import OBS_LIMIT
 from rookery.policy.images import is_image
 from rookery.rollout.normalize import EPSILON, RunningMoments
 from rookery.rollout.tree import Tree
-
-OBS_LIMIT = 10.0
 
 
 class ObservationNormalizer(nn.Module):

@@ -79,7 +79,7 @@ def actor_critic_layout(
         width += NATURE_FEATURES
         _add_nature_network(add, f"image{i}", shape)
     for k, hidden in enumerate(hidden_sizes):
-        add(f"tower{k}", (2, width, hidden), (2, 1, hidden), 2**0.5)
+        add(f"towers.{k}", (2, width, hidden), (2, 1, hidden), 2**0.5)
         width = hidden
     add("actor", (width, num_outputs), (num_outputs,), 0.01)
     add("critic", (width, 1), (1,), 1.0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rookery.errors import ConfigError
-from rookery.policy.model import ActorCriticModel
+from rookery.policy.old_model import ActorCriticModel
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

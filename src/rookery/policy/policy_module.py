@@ -136,8 +136,9 @@ class PolicyModule(nn.Module):
                 self.encoder, size = _encoder(observation_space, encoder, image, generator)
                 self.network = (build or default)(size, self.layout, generator)
             self.memory_size = int(getattr(self.network, "memory_size", 0))
-            self.head = DistributionHead(self.layout)
-            self._check(observation_space)
+            device = next(self.parameters(), torch.empty(0)).device
+            self.head = DistributionHead(self.layout).to(device)
+            self._check(observation_space, device)
 
     def forward(self, obs: Tree, memory: Tensor | None = None) -> Prediction:
         """Run on observations ``[N, *obs]``, a tree of tensors.
@@ -204,13 +205,13 @@ class PolicyModule(nn.Module):
         if self.normalizer is not None:
             self.normalizer.observe(obs)
 
-    def _check(self, observation_space: spaces.Space[Any]) -> None:
+    def _check(self, observation_space: spaces.Space[Any], device: torch.device) -> None:
         """Run on two made-up observations, so that a wrong network is named here and not later."""
         was_training = self.training
         self.eval()
-        memory = torch.zeros(2, self.memory_size) if self.memory_size else None
+        memory = torch.zeros(2, self.memory_size, device=device) if self.memory_size else None
         with torch.no_grad():
-            found = self(to_tensors(batch_space(observation_space, 2).sample()), memory)
+            found = self(to_tensors(batch_space(observation_space, 2).sample(), device), memory)
         self.train(was_training)
         wanted = {"outputs": (2, self.layout.num_outputs), "value": (2,)}
         if self.memory_size:

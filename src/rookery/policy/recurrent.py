@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.policy.base import Policy, PolicyStep
-from rookery.policy.model import ActorCriticModel
+from rookery.policy.old_model import ActorCriticModel
 from rookery.rollout.tree import Tree
 
 Floats: TypeAlias = npt.NDArray[np.float32]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rookery.policy.feed import Feed
 from rookery.policy.heads.base import Actions
-from rookery.policy.model import ActorCriticModel
 from rookery.policy.network import Evaluation
+from rookery.policy.old_model import ActorCriticModel
 from rookery.policy.placement import Placement, host
 
 Floats: TypeAlias = npt.NDArray[np.float32]

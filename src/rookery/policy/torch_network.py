@@ -14,8 +14,8 @@ from rookery.policy import mlp
 from rookery.policy.compilation import compile_network
 from rookery.policy.encoder import Features
 from rookery.policy.feed import Feed
-from rookery.policy.model import ActorCriticModel
 from rookery.policy.network import Floats, Forward, Network
+from rookery.policy.old_model import ActorCriticModel
 from rookery.policy.parameters import NATURE_CONVOLUTIONS
 from rookery.policy.placement import Placement, host
 

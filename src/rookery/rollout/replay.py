@@ -120,6 +120,11 @@ class Replay:
         """Count the transitions that can be drawn."""
         return int(np.count_nonzero(self._rows["valid"])) if self._rows else 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added yet, drawable or not."""
+        return not self._rows
+
     # ---------------------------------------------------------------- writing
 
     def add(self, rollout: Rollout) -> None:

@@ -15,7 +15,7 @@ from gymnasium import Space
 from rookery.env.arguments import whole_number
 from rookery.errors import ClosedError, ConfigError, RookeryError, WorkerError
 from rookery.learn.config import Config
-from rookery.policy.network import require_machine
+from rookery.learn.machine import require_machine
 from rookery.telemetry.sink import Sink
 from rookery.training import state
 from rookery.training.agent import Agent
