@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import gymnasium.spaces as spaces
 
+from rookery.policy import make_policy
 from rookery.policy.base import Policy
-from rookery.policy.old_factory import make_policy
 from rookery.rollout import Rollout
+from rookery.rollout.tree import merge_axes, take
 
 
 class Algorithm(ABC):
@@ -36,11 +37,24 @@ class Algorithm(ABC):
 
     @abstractmethod
     def make_policy(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], seed: int
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+        encoder: Any = None,
+        network: Any = None,
     ) -> Policy:
         """Build the policy that acts while this algorithm learns.
 
         Its deterministic actions are those of evaluation. ``policy.model`` holds what is learned.
+
+        Args:
+            observation_space: of one env.
+            action_space: of one env.
+            seed: of the initial weights and the drawn actions.
+            encoder: the user's own, see `rookery.policy.policy_module.PolicyModule`; an algorithm
+                that takes none need not have this argument.
+            network: the user's own for the whole; likewise.
 
         Raises:
             SpaceError: a space that the algorithm cannot do with.
@@ -101,8 +115,10 @@ class Learner(ABC):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         seed: int,
+        encoder: Any = None,
+        network: Any = None,
     ) -> Any:
-        """Build the policy that acts while this algorithm learns.
+        """Build the policy that acts while this algorithm learns; see `Algorithm.make_policy`.
 
         Its deterministic actions are those of evaluation.
 
@@ -148,15 +164,25 @@ def actor_critic_policy(
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
     seed: int,
-    memory_size: int = 0,
-) -> Any:
-    """Build the policy of an algorithm that learns actor and critic, from its settings."""
+    encoder: Any = None,
+    network: Any = None,
+) -> Policy:
+    """Build the policy of an algorithm that learns actor and critic; see `Learner.make_policy`."""
     return make_policy(
         observation_space,
         action_space,
+        encoder=encoder,
+        network=network,
         hidden_sizes=config.hidden_sizes,
         activation=config.activation,
         normalize_obs=config.normalize_obs,
-        memory_size=memory_size,
+        core=config.recurrent,
+        core_size=config.memory_size,
         seed=seed,
     )
+
+
+def observe(rollout: Rollout, model: Any) -> None:
+    """Merge the rollout's valid observations into the statistics of ``model``, if it has any."""
+    if getattr(model.module, "normalizer", None) is not None:
+        model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()))

@@ -50,7 +50,7 @@ class Config:
     @property
     def is_recurrent(self) -> bool:
         """Whether the policy remembers the episode."""
-        return False
+        return getattr(self, "recurrent", "none") != "none"
 
     @classmethod
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
@@ -122,8 +122,9 @@ class PPOConfig(Config):
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
-        recurrent: Remember the episode in gated recurrent units, in place of the hidden layers.
-        memory_size: Numbers that a recurrent policy remembers.
+        recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
+            (lstm) behind the hidden layers; there are none of those unless they are asked for.
+        memory_size: Units of each memory.
         sequence_length: Steps through which gradients flow back in time; it divides num_steps.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
         compile: Translate torch networks by torch.compile; needs a C++ compiler.
@@ -148,7 +149,7 @@ class PPOConfig(Config):
     activation: str = "tanh"
     normalize_obs: bool = False
     normalize_reward: bool = False
-    recurrent: Literal["none", "gru"] = "none"
+    recurrent: Literal["none", "gru", "lstm"] = "none"
     memory_size: int = 64
     sequence_length: int = 16
     device: str = "cpu"
@@ -156,13 +157,8 @@ class PPOConfig(Config):
 
     def __post_init__(self) -> None:
         _counts(self, "num_steps", "num_epochs", "minibatch_size", "memory_size", "sequence_length")
-        if self.recurrent not in ("none", "gru"):
-            raise ConfigError(f"recurrent is {self.recurrent!r}; it must be 'none' or 'gru'")
-        if self.recurrent == "gru" and self.compile:
-            raise ConfigError(
-                "compile is for networks without memory; leave it out with recurrent='gru'"
-            )
-        if self.recurrent == "gru" and self.num_steps % self.sequence_length:
+        _known_memory(self)
+        if self.recurrent != "none" and self.num_steps % self.sequence_length:
             raise ConfigError(
                 f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
                 f"{self.num_steps}"
@@ -182,10 +178,6 @@ class PPOConfig(Config):
                 f"minibatch_size is {self.minibatch_size}, but a rollout of {num_envs} envs with "
                 f"num_steps {self.num_steps} has {rows} transitions only"
             )
-
-    @property
-    def is_recurrent(self) -> bool:
-        return self.recurrent != "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +199,9 @@ class ImpalaConfig(Config):
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
+        recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
+            (lstm) behind the hidden layers; there are none of those unless they are asked for.
+        memory_size: Units of each memory.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
         compile: Translate torch networks by torch.compile; needs a C++ compiler.
     """
@@ -225,11 +220,14 @@ class ImpalaConfig(Config):
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
     normalize_obs: bool = False
+    recurrent: Literal["none", "gru", "lstm"] = "none"
+    memory_size: int = 64
     device: str = "cpu"
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps")
+        _counts(self, "num_steps", "memory_size")
+        _known_memory(self)
         _at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "entropy_coef", "max_grad_norm")
         _shares(self, "gamma", "trace_lambda")
         _known_network(self)
@@ -256,6 +254,9 @@ class A2CConfig(Config):
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
+        recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
+            (lstm) behind the hidden layers; there are none of those unless they are asked for.
+        memory_size: Units of each memory.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
         compile: Translate torch networks by torch.compile; needs a C++ compiler.
     """
@@ -275,11 +276,14 @@ class A2CConfig(Config):
     activation: str = "tanh"
     normalize_obs: bool = False
     normalize_reward: bool = False
+    recurrent: Literal["none", "gru", "lstm"] = "none"
+    memory_size: int = 64
     device: str = "cpu"
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps")
+        _counts(self, "num_steps", "memory_size")
+        _known_memory(self)
         _at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
         _shares(self, "gamma", "gae_lambda", "rms_decay")
         _known_network(self)
@@ -624,6 +628,16 @@ def _known_network(config: Any) -> None:
         raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
     if config.activation not in ("tanh", "relu"):
         raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
+
+
+def _known_memory(config: Any) -> None:
+    if config.recurrent not in ("none", "gru", "lstm"):
+        raise ConfigError(f"recurrent is {config.recurrent!r}; it must be 'none', 'gru' or 'lstm'")
+    if config.recurrent != "none" and config.compile:
+        raise ConfigError(
+            f"compile is for networks without memory; leave it out with recurrent="
+            f"{config.recurrent!r}"
+        )
 
 
 def _known_device(config: Any) -> None:

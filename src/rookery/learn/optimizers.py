@@ -6,6 +6,7 @@ All parameters are one tensor, so a step is a few operations, done in place.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,10 @@ class RMSProp:
 
 def gradient_step(
     optimizer: Adam | RMSProp,
-    loss: Tensor,
     gradient: Tensor,
     learning_rate: float,
     max_norm: float,
+    scalars: Mapping[str, Tensor | float],
 ) -> dict[str, float]:
     """Move the parameters by a gradient, scaled down to ``max_norm``, if all is finite.
 
@@ -99,21 +100,26 @@ def gradient_step(
 
     Args:
         optimizer: moves the parameters.
-        loss: the scalar that was differentiated.
         gradient: float32 ``[size]``; scaled in place.
-        learning_rate: see `scheduled`.
-        max_norm: the greatest length; infinite leaves it as it is.
+        learning_rate: see `rookery.learn.schedule.scheduled`.
+        max_norm: the greatest length.
+        scalars: "loss", which was differentiated, and what else is to be reported.
 
     Returns:
-        Metrics ``gradient_norm``, before it was scaled, and ``skipped_gradient_steps``, 0 or 1.
+        The scalars but the loss, ``gradient_norm``, before it was scaled, and
+        ``skipped_gradient_steps``, 0 or 1.
     """
-    norm = float(torch.linalg.vector_norm(gradient))
-    is_finite = math.isfinite(norm) and math.isfinite(float(loss.detach()))
+    norm = torch.linalg.vector_norm(gradient)
+    tensors = {k: v.detach() for k, v in scalars.items() if isinstance(v, Tensor)}
+    # All at once: on a device, every number that is asked for waits for all that was computed.
+    numbers = torch.stack([*tensors.values(), norm]).tolist()
+    metrics = {**scalars, **dict(zip([*tensors, "gradient_norm"], numbers, strict=True))}
+    is_finite = math.isfinite(metrics["gradient_norm"]) and math.isfinite(metrics.pop("loss"))
     if is_finite:
-        if norm > max_norm:
-            gradient *= max_norm / norm
+        if metrics["gradient_norm"] > max_norm:
+            gradient *= max_norm / metrics["gradient_norm"]
         optimizer.step(gradient, learning_rate)
-    return {"gradient_norm": norm, "skipped_gradient_steps": float(not is_finite)}
+    return {**metrics, "skipped_gradient_steps": float(not is_finite)}
 
 
 def _array(tensor: Tensor) -> npt.NDArray[np.float32]:

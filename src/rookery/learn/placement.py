@@ -30,20 +30,24 @@ class Placement(Generic[M]):
     Args:
         model: what is learned.
         device: "cpu", "cuda", "cuda:N" or "mps".
+        compiles: whether torch.compile translates the module's ``run``.
 
     Attributes:
         module: to compute with.
+        run: the module's ``run``, maybe compiled.
         flat: its parameters: ``flat.gradient(loss)``, and ``flat.tensor`` for an optimiser.
         device: where they are.
     """
 
-    def __init__(self, model: Model, device: str = "cpu") -> None:
+    def __init__(self, model: Model, device: str = "cpu", compiles: bool = False) -> None:
         self._model = model
         self.device = torch_device(device)
         self._is_shared = self.device == model.flat.tensor.device
         module = model.module if self._is_shared else copy.deepcopy(model.module).to(self.device)
         self.module = cast(M, module)
         self.flat = model.flat if self._is_shared else FlatParameters(module)
+        run: Any = getattr(module, "run", module)
+        self.run = compiled(run) if compiles else run
 
     @contextmanager
     def learning(self) -> Iterator[M]:

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from rookery.errors import ConfigError
+from rookery.policy.action_masks import shows_mask
 from rookery.policy.actions import ActionLayout, action_layout
 from rookery.policy.distributions import Distribution, distribution
 from rookery.policy.encoders import (
@@ -83,6 +84,8 @@ class PolicyModule(nn.Module):
     Attributes:
         layout: of the actions.
         memory_size: numbers remembered of one env; 0 where nothing is.
+        shows_mask: whether observations tell which actions are legal; see
+            `rookery.policy.action_masks.shows_mask`.
 
     Raises:
         ConfigError: a module of the user's gives something else than asked for.
@@ -110,6 +113,7 @@ class PolicyModule(nn.Module):
         if network is not None and not (encoder is None and build is None):
             raise ConfigError("network stands for the whole; give either it or encoder and build")
         self.layout = action_layout(action_space, squashed=squashed)
+        self.shows_mask = shows_mask(observation_space, self.layout)
         self.normalizer = ObservationNormalizer(observation_space) if normalize_obs else None
         generator = torch.Generator().manual_seed(seed)
 

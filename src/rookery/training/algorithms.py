@@ -65,10 +65,17 @@ class BuiltIn(Algorithm):
         self.log_steps = self._learner_class.log_steps
 
     def make_policy(
-        self, observation_space: Space[Any], action_space: Space[Any], seed: int
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        seed: int,
+        encoder: Any = None,
+        network: Any = None,
     ) -> Policy:
+        modules = {"encoder": encoder, "network": network}
+        given = {name: made for name, made in modules.items() if made is not None}
         policy: Policy = self._learner_class.make_policy(
-            self.config, observation_space, action_space, seed
+            self.config, observation_space, action_space, seed, **given
         )
         return policy
 
