@@ -80,7 +80,7 @@ class DQN(ReplayLearner):
         self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
         self._errors = compiled(self._td_errors) if config.compile else self._td_errors
 
-    def _step(self, progress: float) -> dict[str, Any]:
+    def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the error of the action values."""
         config = self.config
         batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
@@ -88,18 +88,19 @@ class DQN(ReplayLearner):
         error, values = self._errors(batch)
         loss = (batch.weight * huber(error)).mean()
         gradient = self.placement.flat.gradient(loss)
-        done = gradient_step(self._optimizer, loss, gradient, rate, config.max_grad_norm)
-        if not done["skipped_gradient_steps"]:
+        told = {
+            "loss": loss,
+            "value_loss": loss,
+            "action_value": values.mean(),
+            "td_error": error.abs().mean(),
+        }
+        metrics = gradient_step(self._optimizer, gradient, rate, config.max_grad_norm, told)
+        if not metrics["skipped_gradient_steps"]:
             self._replay.set_errors(batch.place, to_host(error))
             self._gradient_steps += 1
             if self._gradient_steps % config.target_interval == 0:
                 self._target.follow(config.target_rate)
-        return {
-            "value_loss": loss.detach(),
-            "action_value": values.detach().mean(),
-            "td_error": error.detach().abs().mean(),
-            **done,
-        }
+        return metrics
 
     def _td_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """``Q(s, a)`` minus what it should be, float32 ``[N]``; and all Q of s, ``[N, A]``."""

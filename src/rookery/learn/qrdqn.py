@@ -83,7 +83,7 @@ class QRDQN(ReplayLearner):
         self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
         self._losses = compiled(self._row_losses) if config.compile else self._row_losses
 
-    def _step(self, progress: float) -> dict[str, Any]:
+    def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the quantiles of the actions taken."""
         config = self.config
         batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
@@ -91,18 +91,19 @@ class QRDQN(ReplayLearner):
         losses, quantiles = self._losses(batch)
         loss = (batch.weight * losses).mean()
         gradient = self.placement.flat.gradient(loss)
-        done = gradient_step(self._optimizer, loss, gradient, rate, config.max_grad_norm)
-        if not done["skipped_gradient_steps"]:
+        told = {
+            "loss": loss,
+            "value_loss": loss,
+            "action_value": quantiles.mean(),
+            "quantile_spread": quantiles.std(1).mean() if config.num_quantiles > 1 else 0.0,
+        }
+        metrics = gradient_step(self._optimizer, gradient, rate, config.max_grad_norm, told)
+        if not metrics["skipped_gradient_steps"]:
             self._replay.set_errors(batch.place, to_host(losses))
             self._gradient_steps += 1
             if self._gradient_steps % config.target_interval == 0:
                 self._target.follow(config.target_rate)
-        return {
-            "value_loss": loss.detach(),
-            "action_value": quantiles.detach().mean(),
-            "quantile_spread": quantiles.detach().std(1).mean(),
-            **done,
-        }
+        return metrics
 
     def _row_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of each transition, float32 ``[N]``; and its action's quantiles, ``[N, K]``."""

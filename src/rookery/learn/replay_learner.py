@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rookery.learn.base import Learner
+from rookery.learn.base import Learner, observe
 from rookery.learn.budget import UpdateBudget
 from rookery.learn.optimizers import Adam
 from rookery.learn.placement import Placement
@@ -24,7 +24,7 @@ from rookery.policy.policy_module import PolicyModule
 from rookery.policy.travel import EXPLORATION, MINIBATCHES, seed_for
 from rookery.rollout import Rollout
 from rookery.rollout.replay import Replay, Transitions
-from rookery.rollout.tree import Tree, merge_axes, take
+from rookery.rollout.tree import Tree, merge_axes
 
 
 class Batch(NamedTuple):
@@ -108,8 +108,7 @@ class ReplayLearner(Learner):
         if self.policy.shows_mask:  # so do the observations in the replay
             rollout = replace(rollout, action_mask=None)
         self._replay.add(rollout)
-        valid = rollout.valid.ravel()
-        self.policy.model.observe(take(merge_axes(rollout.obs), valid))
+        observe(rollout, self.policy.model)
         due = self._budget.spend(rollout.num_transitions)
         steps = []
         if due and len(self._replay):
@@ -118,15 +117,15 @@ class ReplayLearner(Learner):
         skipped = sum(step.pop("skipped_gradient_steps") for step in steps)
         self._explore(progress)
         return {
-            **means(_numbers(steps)),
+            **means(steps),
             **self._settings(progress),
             "gradient_steps": float(self._gradient_steps),
             "skipped_gradient_steps": float(skipped),
         }
 
     @abstractmethod
-    def _step(self, progress: float) -> dict[str, Any]:
-        """Take one gradient step; return metrics, numbers or tensors of one number.
+    def _step(self, progress: float) -> dict[str, float]:
+        """Take one gradient step; return metrics.
 
         ``skipped_gradient_steps`` among them counts those left out as they were not finite.
         """
@@ -201,13 +200,3 @@ class ReplayLearner(Learner):
 
     def load_replay_state(self, state: dict[str, Any]) -> None:
         self._replay.load_state_dict(state)
-
-
-def _numbers(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Bring tensors of one number each to the host, all at once."""
-    tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
-    found = iter(torch.stack(tensors).tolist() if tensors else [])
-    return [
-        {name: next(found) if isinstance(value, Tensor) else value for name, value in row.items()}
-        for row in rows
-    ]

@@ -85,36 +85,36 @@ class SAC(ReplayLearner):
         alpha: Tensor = self._coefficient().detach()
         return alpha
 
-    def _step(self, progress: float) -> dict[str, Any]:
+    def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the critics, the actor and the entropy coefficient."""
         rate = scheduled(self.config.learning_rate, None, progress)
         batch, alpha = self._sample(), self._alpha()
 
         value_loss, values = self._critic_loss(batch, self._targets(batch, alpha))
         gradient = self._critic_flat.gradient(value_loss)
-        critic = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT)
+        told = {"loss": value_loss, "value_loss": value_loss, "action_value": values.mean()}
+        critic = gradient_step(self._critic_optimizer, gradient, rate, _NO_LIMIT, told)
 
         policy_loss, log_prob = self._actor_loss(batch, alpha)
         gradient = self.placement.flat.gradient(policy_loss)
-        actor = gradient_step(self._actor_optimizer, policy_loss, gradient, rate, _NO_LIMIT)
+        told = {
+            "loss": policy_loss,
+            "policy_loss": policy_loss,
+            "entropy": -log_prob.mean(),
+            "entropy_coef": alpha,
+        }
+        actor = gradient_step(self._actor_optimizer, gradient, rate, _NO_LIMIT, told)
 
         skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
         if self.config.entropy_coef is None and not skipped:
             alpha_loss = self._alpha_loss(log_prob)
             gradient = self._alpha_flat.gradient(alpha_loss)
-            gradient_step(self._alpha_optimizer, alpha_loss, gradient, rate, _NO_LIMIT)
+            told = {"loss": alpha_loss}
+            gradient_step(self._alpha_optimizer, gradient, rate, _NO_LIMIT, told)
 
         self._target.follow(self.config.target_rate)
         self._gradient_steps += not skipped
-        return {
-            "value_loss": value_loss.detach(),
-            "policy_loss": policy_loss.detach(),
-            "action_value": values.detach().mean(),
-            "entropy": -log_prob.mean(),
-            "entropy_coef": alpha,
-            "gradient_norm": critic["gradient_norm"],
-            "skipped_gradient_steps": skipped,
-        }
+        return {**actor, **critic, "skipped_gradient_steps": skipped}
 
     def _critic_loss(self, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
         """Equation 5: both critics regress on the soft value of what followed.

@@ -62,9 +62,9 @@ class TD3(ReplayLearner):
         self._target_actor = Target(self.actor, self.placement.flat)
         self._actor_optimizer = Adam(self.placement.flat.tensor, epsilon=config.adam_epsilon)
         self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=config.adam_epsilon)
-        self._policy_loss = torch.zeros((), device=self.placement.device)  # the latest
+        self._policy_loss = 0.0  # the latest
 
-    def _step(self, progress: float) -> dict[str, Any]:
+    def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the critics, and now and then one on the actor."""
         rate = scheduled(self.config.learning_rate, None, progress)
         batch = self._sample()
@@ -72,19 +72,16 @@ class TD3(ReplayLearner):
         values = self._critics(batch.obs, batch.action)
         value_loss = (values - self._targets(batch)).square().mean(1).sum()
         gradient = self._critic_flat.gradient(value_loss)
-        done = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT)
+        told = {"loss": value_loss, "value_loss": value_loss, "action_value": values.mean()}
+        metrics = gradient_step(self._critic_optimizer, gradient, rate, _NO_LIMIT, told)
 
-        if not done["skipped_gradient_steps"]:
+        if not metrics["skipped_gradient_steps"]:
             self._gradient_steps += 1
             if self._gradient_steps % self.config.policy_delay == 0:
                 actor = self._improve_actor(batch, rate)
-                done["skipped_gradient_steps"] += actor["skipped_gradient_steps"]
-        return {
-            "value_loss": value_loss.detach(),
-            "policy_loss": self._policy_loss,
-            "action_value": values.detach().mean(),
-            **done,
-        }
+                self._policy_loss = actor["policy_loss"]
+                metrics["skipped_gradient_steps"] += actor["skipped_gradient_steps"]
+        return {**metrics, "policy_loss": self._policy_loss}
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> Tensor:
@@ -104,12 +101,12 @@ class TD3(ReplayLearner):
     def _improve_actor(self, batch: Batch, rate: float) -> dict[str, float]:
         """Follow the first critic's gradient, ``-mean(Q_1(s, mu(s)))``; then the targets follow."""
         loss = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
-        self._policy_loss = loss.detach()
         gradient = self.placement.flat.gradient(loss)
-        done = gradient_step(self._actor_optimizer, loss, gradient, rate, _NO_LIMIT)
+        told = {"loss": loss, "policy_loss": loss}
+        metrics = gradient_step(self._actor_optimizer, gradient, rate, _NO_LIMIT, told)
         for target in (self._target_critics, self._target_actor):
             target.follow(self.config.target_rate)
-        return done
+        return metrics
 
     def _explore(self, progress: float) -> None:
         self.policy.is_uniform = not self._gradient_steps and self._budget.is_warming_up
