@@ -40,7 +40,15 @@ if TYPE_CHECKING:
     from rookery.env.action_mask import ActionMaskFromInfo
     from rookery.env.deferred import Deferred
     from rookery.learn.base import Algorithm
-    from rookery.learn.config import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+    from rookery.learn.config import (
+        A2CConfig,
+        DQNConfig,
+        ImpalaConfig,
+        PPOConfig,
+        QRDQNConfig,
+        SACConfig,
+        TD3Config,
+    )
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
     from rookery.training import (
@@ -73,7 +81,9 @@ _HOMES = {
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
     "Rollout": "rookery.rollout.rollout",
+    "QRDQNConfig": "rookery.learn.config",
     "SACConfig": "rookery.learn.config",
+    "TD3Config": "rookery.learn.config",
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
     "TorchPolicy": "rookery.policy.torch_policy",
@@ -113,6 +123,7 @@ __all__ = [
     "Policy",
     "PolicyStep",
     "ProcessVectorEnv",
+    "QRDQNConfig",
     "Rollout",
     "RookeryError",
     "SACConfig",
@@ -124,6 +135,7 @@ __all__ = [
     "StopTraining",
     "StorageError",
     "SyncCollector",
+    "TD3Config",
     "TorchPolicy",
     "Trainer",
     "TrainingDiverged",

@@ -3,6 +3,24 @@
 Torch is loaded only where observations hold images.
 """
 
-from rookery.learn.config import A2CConfig, Config, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.learn.config import (
+    A2CConfig,
+    Config,
+    DQNConfig,
+    ImpalaConfig,
+    PPOConfig,
+    QRDQNConfig,
+    SACConfig,
+    TD3Config,
+)
 
-__all__ = ["A2CConfig", "Config", "DQNConfig", "ImpalaConfig", "PPOConfig", "SACConfig"]
+__all__ = [
+    "A2CConfig",
+    "Config",
+    "DQNConfig",
+    "ImpalaConfig",
+    "PPOConfig",
+    "QRDQNConfig",
+    "SACConfig",
+    "TD3Config",
+]

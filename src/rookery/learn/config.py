@@ -305,6 +305,7 @@ class DQNConfig(Config):
         initial_epsilon: Share of random actions at the start.
         final_epsilon: Share of random actions at the end of exploration.
         exploration_fraction: Part of the training in which the share falls, linearly.
+        adam_epsilon: Added to the root of Adam's mean of squared gradients.
         max_grad_norm: Longest gradient; longer ones are scaled down.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
@@ -333,6 +334,7 @@ class DQNConfig(Config):
     initial_epsilon: float = 1.0
     final_epsilon: float = 0.05
     exploration_fraction: float = 0.2
+    adam_epsilon: float = 1e-5
     max_grad_norm: float = 10.0
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
@@ -343,6 +345,92 @@ class DQNConfig(Config):
     def __post_init__(self) -> None:
         _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
         _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
+        _at_least(self, 0, "adam_epsilon")
+        _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
+        _shares(self, "priority_exponent", "priority_correction", "target_rate")
+        _known_network(self)
+        _known_device(self)
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def check(self, num_envs: int) -> None:
+        self.replay_rows(num_envs)
+
+    def replay_rows(self, num_envs: int) -> int:
+        """How many steps of every env the replay keeps."""
+        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+
+
+@dataclass(frozen=True, slots=True)
+class QRDQNConfig(Config):
+    """Settings of QR-DQN. Every field is a flag of ``rookery train qrdqn``.
+
+    Attributes:
+        num_steps: Steps of every env between two calls of the learner.
+        updates_per_step: Gradient steps per env step, whatever the number of envs.
+        warmup_steps: Env steps before the first gradient step.
+        replay_size: Transitions that are kept, over all envs.
+        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        batch_size: Transitions per gradient step.
+        gamma: Discount.
+        n_step: Rewards that are summed before a value stands in for the rest.
+        num_quantiles: Quantiles of the return that are learned of every action.
+        huber_limit: Error up to which the quantiles' loss is quadratic; 0 makes it linear all over.
+        double: Let the online network choose the action that the target network values.
+        prioritized: Draw transitions by their error.
+        priority_exponent: Alpha of prioritised replay; 0 draws all alike.
+        priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.
+        learning_rate: Adam's step size at the start, or a function of the share that is done.
+        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
+        target_interval: Gradient steps between two updates of the target network.
+        target_rate: How far the target network goes towards the online one; 1 copies it.
+        initial_epsilon: Share of random actions at the start.
+        final_epsilon: Share of random actions at the end of exploration.
+        exploration_fraction: Part of the training in which the share falls, linearly.
+        adam_epsilon: Added to the root of Adam's mean of squared gradients.
+        max_grad_norm: Longest gradient; longer ones are scaled down.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+        compile: Translate torch networks by torch.compile; needs a C++ compiler.
+    """
+
+    num_steps: int = 4
+    updates_per_step: float = 0.5
+    warmup_steps: int = 1_000
+    replay_size: int = 100_000
+    save_replay: bool = True
+    batch_size: int = 128
+    gamma: float = 0.99
+    n_step: int = 1
+    num_quantiles: int = 50
+    huber_limit: float = 1.0
+    double: bool = False
+    prioritized: bool = False
+    priority_exponent: float = 0.6
+    priority_correction: float = 0.4
+    learning_rate: Scheduled = 1e-3
+    final_learning_rate: float | None = 0.0
+    target_interval: int = 100
+    target_rate: float = 1.0
+    initial_epsilon: float = 1.0
+    final_epsilon: float = 0.05
+    exploration_fraction: float = 0.2
+    adam_epsilon: float = 1e-5
+    max_grad_norm: float = 10.0
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "relu"
+    normalize_obs: bool = False
+    device: str = "cpu"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
+        _counts(self, "num_quantiles")
+        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
+        _at_least(self, 0, "adam_epsilon", "huber_limit")
         _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
         _shares(self, "priority_exponent", "priority_correction", "target_rate")
         _known_network(self)
@@ -366,20 +454,23 @@ class SACConfig(Config):
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
         updates_per_step: Gradient steps per env step, whatever the number of envs.
-        warmup_steps: Env steps before the first gradient step.
+        warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
         replay_size: Transitions that are kept, over all envs.
         save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
         batch_size: Transitions per gradient step.
         gamma: Discount.
-        n_step: Rewards that are summed before a value stands in for the rest.
+        n_step: Rewards, with the entropies between them, that are summed before a value stands in
+            for the rest.
         learning_rate: Adam's step size, of actor, critics and entropy coefficient, or a function
             of the share that is done.
+        adam_epsilon: Added to the root of Adam's mean of squared gradients.
         target_rate: How far the target critics go towards the critics at every gradient step.
         entropy_coef: Weight of the entropy; unset, learned.
         target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
         activation: tanh or relu.
         normalize_obs: Standardise observations by running statistics.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
 
     num_steps: int = 1
@@ -391,20 +482,89 @@ class SACConfig(Config):
     gamma: float = 0.99
     n_step: int = 1
     learning_rate: Scheduled = 1e-3
+    adam_epsilon: float = 1e-8
     target_rate: float = 0.005
     entropy_coef: float | None = None
     target_entropy: float | None = None
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
     normalize_obs: bool = False
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         _counts(self, "num_steps", "replay_size", "batch_size", "n_step")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate")
+        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
         _shares(self, "gamma", "target_rate")
         if self.entropy_coef is not None:
             _at_least(self, 0, "entropy_coef")
         _known_network(self)
+        _known_device(self)
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def check(self, num_envs: int) -> None:
+        self.replay_rows(num_envs)
+
+    def replay_rows(self, num_envs: int) -> int:
+        """How many steps of every env the replay keeps."""
+        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+
+
+@dataclass(frozen=True, slots=True)
+class TD3Config(Config):
+    """Settings of TD3. Every field is a flag of ``rookery train td3``.
+
+    Attributes:
+        num_steps: Steps of every env between two calls of the learner.
+        updates_per_step: Gradient steps of the critics per env step, whatever the number of envs.
+        warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
+        replay_size: Transitions that are kept, over all envs.
+        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        batch_size: Transitions per gradient step.
+        gamma: Discount.
+        n_step: Rewards that are summed before a value stands in for the rest.
+        learning_rate: Adam's step size, of actor and critics, or a function of the share that is
+            done.
+        adam_epsilon: Added to the root of Adam's mean of squared gradients.
+        target_rate: How far the targets go towards actor and critics when these are followed.
+        policy_delay: Gradient steps of the critics for one of the actor and of the targets.
+        exploration_noise: Deviation of the noise on actions; bounds of actions are -1 and 1 here.
+        target_noise: Deviation of the noise on the actions of the targets.
+        target_noise_clip: The most that noise may be.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64.
+        activation: tanh or relu.
+        normalize_obs: Standardise observations by running statistics.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+    """
+
+    num_steps: int = 1
+    updates_per_step: float = 1.0
+    warmup_steps: int = 1_000
+    replay_size: int = 200_000
+    save_replay: bool = True
+    batch_size: int = 256
+    gamma: float = 0.99
+    n_step: int = 1
+    learning_rate: Scheduled = 1e-3
+    adam_epsilon: float = 1e-8
+    target_rate: float = 0.005
+    policy_delay: int = 2
+    exploration_noise: float = 0.1
+    target_noise: float = 0.2
+    target_noise_clip: float = 0.5
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "relu"
+    normalize_obs: bool = False
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "policy_delay")
+        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
+        _at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")
+        _shares(self, "gamma", "target_rate")
+        _known_network(self)
+        _known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size

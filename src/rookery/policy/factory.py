@@ -96,4 +96,5 @@ def _numpy_spec(
         0 if module.normalizer is None else len(module.normalizer.mean),
         network.core_name if isinstance(network, ActorCritic) else "none",
         module.memory_size,
+        getattr(network, "num_quantiles", 0),
     )

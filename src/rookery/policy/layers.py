@@ -87,6 +87,9 @@ class StackedMLP(nn.ModuleList):
         output_gain: scale of the last layer's initial weights; None makes it a hidden layer too,
             with an activation.
         generator: draws the initial weights.
+
+    Attributes:
+        activation: its name.
     """
 
     def __init__(

@@ -37,6 +37,7 @@ class NetworkPolicy(Policy):
         model: the weights, changed in place by whoever learns.
         layout: of the actions.
         rng: draws the actions.
+        shows_mask: whether observations tell which actions are legal.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class NetworkPolicy(Policy):
         self.memory_size = memory_size
         self.is_recurrent = memory_size > 0
         self.rng = rng
-        self._shows_mask = shows_mask(observation_space, layout)
+        self.shows_mask = shows_mask(observation_space, layout)
 
     def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
@@ -86,7 +87,7 @@ class NetworkPolicy(Policy):
         """The present logarithms of the deviations, float32 ``[num_deviations]``."""
 
     def _draws(self, outputs: Floats, obs: Tree, mask: Mask) -> Draws:
-        if mask is None and self._shows_mask:
+        if mask is None and self.shows_mask:
             mask = shown_mask(obs)
         return Draws(self.layout, outputs, self._log_std(), mask)
 

@@ -42,6 +42,8 @@ class NetworkSpec:
         num_scaled: D, how many numbers of an observation are standardised.
         core: "none", "gru" or "lstm".
         memory_size: numbers that are remembered of one env.
+        num_quantiles: of each action's return, whose mean is the action's value; 0 where outputs
+            are no quantiles.
     """
 
     observation_space: spaces.Space[Any]
@@ -51,6 +53,7 @@ class NetworkSpec:
     num_scaled: int
     core: str
     memory_size: int
+    num_quantiles: int = 0
 
     def views(self, flat: Floats) -> dict[str, Floats]:
         """Views by name of flat parameters, without the names' first part."""
@@ -130,6 +133,8 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
 
     def sample(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> npt.NDArray[Any]:
         outputs = mlp.act(self._towers, self._activation, self._features(obs))
+        if self.spec.num_quantiles:
+            outputs = outputs.reshape(len(outputs), -1, self.spec.num_quantiles).mean(axis=2)
         draws = self._draws(outputs, obs, mask)
         return self.layout.pack(draws.mode() if deterministic else draws.sample(self.rng))
 

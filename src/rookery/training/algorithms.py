@@ -11,7 +11,16 @@ from gymnasium import Space
 from rookery.env.references import reference
 from rookery.errors import ConfigError, MissingExtra
 from rookery.learn.base import Algorithm, Learner
-from rookery.learn.config import A2CConfig, Config, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.learn.config import (
+    A2CConfig,
+    Config,
+    DQNConfig,
+    ImpalaConfig,
+    PPOConfig,
+    QRDQNConfig,
+    SACConfig,
+    TD3Config,
+)
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.training.settings import CollectorName, TrainSettings
@@ -22,7 +31,9 @@ BUILT_IN: dict[str, tuple[type[Config], str]] = {
     "a2c": (A2CConfig, "rookery.learn.a2c:A2C"),
     "impala": (ImpalaConfig, "rookery.learn.impala:Impala"),
     "dqn": (DQNConfig, "rookery.learn.dqn:DQN"),
+    "qrdqn": (QRDQNConfig, "rookery.learn.qrdqn:QRDQN"),
     "sac": (SACConfig, "rookery.learn.sac:SAC"),
+    "td3": (TD3Config, "rookery.learn.td3:TD3"),
 }
 
 
