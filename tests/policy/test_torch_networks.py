@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
 
 from rookery import ConfigError
-from rookery.policy import make_policy
-from rookery.policy.flat import FlatParameters
 from rookery.policy.layers import GRU, LSTM, StackedMLP
 from rookery.policy.networks import MLP, ActorCritic, QNetwork, SquashedActor, TwinCritic
-from rookery.policy.policy_module import PolicyModule
 
 VECTOR = spaces.Box(-1, 1, (5,))
 ACTIONS = {
@@ -37,69 +33,6 @@ def _perturbed(module):
     for k, parameter in enumerate(module.parameters()):
         parameter.data += 0.1 * _numbers(*parameter.shape, seed=k)
     return module
-
-
-@pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS)
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("hidden_sizes", [(), (16,), (32, 16, 8)])
-def test_the_numpy_actor_acts_with_the_flat_parameters_of_the_module(
-    space, activation, hidden_sizes
-):
-    torch_side = _perturbed(
-        PolicyModule(VECTOR, space, hidden_sizes=hidden_sizes, activation=activation)
-    )
-    flat = FlatParameters(torch_side)
-    numpy_side = make_policy(
-        VECTOR, space, hidden_sizes=hidden_sizes, activation=activation, parameters=flat.array
-    )
-    shapes = list(numpy_side.model.layout.shapes.values())
-    assert shapes == list(flat.shapes.values())
-    obs = _numbers(60, 5)
-    step = numpy_side.act(obs.numpy())
-    found = torch_side(obs)
-    drawn = torch_side.distribution(found.outputs)
-    rows = torch.from_numpy(torch_side.layout.encode(step.action))
-    np.testing.assert_allclose(found.value.detach(), step.value, atol=1e-5)
-    np.testing.assert_allclose(drawn.log_prob(rows).detach(), step.log_prob, atol=1e-5)
-    mode = numpy_side.sample(obs.numpy(), deterministic=True)
-    ours = torch_side.layout.decode(drawn.mode().detach().numpy())
-    np.testing.assert_allclose(ours, mode, atol=1e-5)
-
-
-def test_the_numpy_actor_normalises_as_the_module_does():
-    space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-9, 9, (3,)), c=spaces.Box(0, 9, (1,)))
-    torch_side = _perturbed(PolicyModule(space, spaces.Discrete(3), normalize_obs=True))
-    flat = FlatParameters(torch_side)
-    numpy_side = make_policy(space, spaces.Discrete(3), normalize_obs=True, parameters=flat.array)
-    rng = np.random.default_rng(0)
-    obs = {
-        "a": rng.integers(2, size=50),
-        "b": rng.normal(3, 2, (50, 3)).astype(np.float32),
-        "c": rng.normal(size=(50, 1)).astype(np.float32),
-    }
-    for side in (torch_side, numpy_side.model):
-        side.observe(obs)
-    tensors = {key: torch.from_numpy(value) for key, value in obs.items()}
-    np.testing.assert_allclose(torch_side(tensors).value.detach(), numpy_side.value(obs), atol=1e-5)
-
-
-@pytest.mark.parametrize("space", [ACTIONS["discrete"], ACTIONS["box"]], ids=["discrete", "box"])
-def test_the_recurrent_numpy_actor_acts_with_the_same_parameters(space):
-    torch_side = _perturbed(PolicyModule(VECTOR, space, core="gru", core_size=8))
-    flat = FlatParameters(torch_side)
-    numpy_side = make_policy(VECTOR, space, memory_size=8, parameters=flat.array)
-    assert list(numpy_side.model.layout.shapes.values()) == list(flat.shapes.values())
-    memory = torch_side.initial_memory(4)
-    for t in range(5):
-        obs = _numbers(4, 5, seed=t)
-        step = numpy_side.act(obs.numpy())
-        found = torch_side(obs, memory)
-        memory = found.memory
-        rows = torch.from_numpy(torch_side.layout.encode(step.action))
-        log_prob = torch_side.distribution(found.outputs).log_prob(rows)
-        np.testing.assert_allclose(found.value.detach(), step.value, atol=1e-5)
-        np.testing.assert_allclose(log_prob.detach(), step.log_prob, atol=1e-5)
-        np.testing.assert_allclose(memory.detach(), numpy_side.memory, atol=1e-5)
 
 
 def test_towers_are_two_plain_perceptrons():

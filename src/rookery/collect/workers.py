@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import cloudpickle
 from gymnasium import Space
 
 from rookery.collect.ahead import Ahead
@@ -118,6 +120,7 @@ class WorkerCollector(Collector):
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
             _check_policy(self.policy)
+            self._digest = _digest(self.policy) if self.policy.model is None else 0
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
             self._crew = Crew(venv, self.policy, shape, between_waits, tuple(info_keys))
@@ -173,6 +176,12 @@ class WorkerCollector(Collector):
         """
         if self.closed:
             raise ClosedError("publish: this collector is closed")
+        if self.policy.model is None and _digest(self.policy) != self._digest:
+            raise UsageError(
+                f"{type(self.policy).__name__} was changed, but has no model through which its "
+                "copies in the workers could learn of it; make it a rookery.TorchPolicy, give it a "
+                "model (see rookery.Policy), or use rookery.SyncCollector"
+            )
         self._crew.publish()
 
     def close(self) -> None:
@@ -229,9 +238,14 @@ def _check_policy(policy: Policy) -> None:
     if policy.model is not None and type(policy).__reduce__ is object.__reduce__:
         raise ConfigError(
             f"{type(policy).__name__} has a model, but does not say how a worker is to rebuild it "
-            "around that; a plain pickle would cut it off from new weights. Give it a __reduce__, "
-            "as MLPPolicy has, or use SyncCollector"
+            "around that; a plain pickle would cut it off from new weights. Make it a "
+            "rookery.TorchPolicy, give it a __reduce__ that does, or use SyncCollector"
         )
+
+
+def _digest(policy: Policy) -> int:
+    """Tell whether a policy without a model is still what its copies were made of."""
+    return zlib.crc32(cloudpickle.dumps(policy))
 
 
 def _preload(policy: Policy | PolicyMaker) -> tuple[str, ...]:

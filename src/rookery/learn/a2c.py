@@ -78,8 +78,8 @@ class A2C(Learner):
         else:
             scalars = self.loss(batch)
             gradient = self._place.flat.gradient(scalars["loss"])
-        norm = self.config.max_grad_norm
-        return gradient_step(self._optimizer, gradient, learning_rate, norm, scalars)
+        loss, norm = scalars.pop("loss"), self.config.max_grad_norm
+        return gradient_step(self._optimizer, loss, gradient, learning_rate, norm, scalars)
 
     def loss(self, batch: Batch) -> Scalars:
         """The loss, to be differentiated, and what it is made of: Mnih et al. (2016), section 4."""

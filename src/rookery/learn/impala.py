@@ -77,9 +77,11 @@ class Impala(Learner):
             with self._place.learning():
                 scalars = self.loss(rollout)
                 variance = float(scalars.pop("explained_variance"))
-                gradient = self._place.flat.gradient(scalars["loss"])
-                norm = config.max_grad_norm
-                metrics = gradient_step(self._optimizer, gradient, learning_rate, norm, scalars)
+                loss = scalars.pop("loss")
+                gradient = self._place.flat.gradient(loss)
+                metrics = gradient_step(
+                    self._optimizer, loss, gradient, learning_rate, config.max_grad_norm, scalars
+                )
             metrics["explained_variance"] = variance
         observe(rollout, self.model)
         return {**metrics, "learning_rate": learning_rate}

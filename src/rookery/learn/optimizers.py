@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,11 @@ class RMSProp:
 
 def gradient_step(
     optimizer: Adam | RMSProp,
+    loss: Tensor | float,
     gradient: Tensor,
     learning_rate: float,
     max_norm: float,
-    scalars: Mapping[str, Tensor | float],
+    scalars: Mapping[str, Tensor | float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """Move the parameters by a gradient, scaled down to ``max_norm``, if all is finite.
 
@@ -100,21 +102,23 @@ def gradient_step(
 
     Args:
         optimizer: moves the parameters.
+        loss: the scalar that was differentiated.
         gradient: float32 ``[size]``; scaled in place.
         learning_rate: see `rookery.learn.schedule.scheduled`.
         max_norm: the greatest length.
-        scalars: "loss", which was differentiated, and what else is to be reported.
+        scalars: what else is to be reported.
 
     Returns:
-        The scalars but the loss, ``gradient_norm``, before it was scaled, and
+        The scalars, ``loss``, ``gradient_norm``, before it was scaled, and
         ``skipped_gradient_steps``, 0 or 1.
     """
     norm = torch.linalg.vector_norm(gradient)
-    tensors = {k: v.detach() for k, v in scalars.items() if isinstance(v, Tensor)}
+    named = {**scalars, "loss": loss}
+    tensors = {name: x.detach() for name, x in named.items() if isinstance(x, Tensor)}
     # All at once: on a device, every number that is asked for waits for all that was computed.
     numbers = torch.stack([*tensors.values(), norm]).tolist()
-    metrics = {**scalars, **dict(zip([*tensors, "gradient_norm"], numbers, strict=True))}
-    is_finite = math.isfinite(metrics["gradient_norm"]) and math.isfinite(metrics.pop("loss"))
+    metrics = {**named, **dict(zip([*tensors, "gradient_norm"], numbers, strict=True))}
+    is_finite = math.isfinite(metrics["gradient_norm"]) and math.isfinite(metrics["loss"])
     if is_finite:
         if metrics["gradient_norm"] > max_norm:
             gradient *= max_norm / metrics["gradient_norm"]

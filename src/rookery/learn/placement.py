@@ -42,7 +42,7 @@ class Placement(Generic[M]):
     def __init__(self, model: Model, device: str = "cpu", compiles: bool = False) -> None:
         self._model = model
         self.device = torch_device(device)
-        self._is_shared = self.device == model.flat.tensor.device
+        self._is_shared = is_there(model, self.device)
         module = model.module if self._is_shared else copy.deepcopy(model.module).to(self.device)
         self.module = cast(M, module)
         self.flat = model.flat if self._is_shared else FlatParameters(module)
@@ -68,6 +68,11 @@ class Placement(Generic[M]):
     def tensors(self, tree: Tree) -> Tree:
         """Bring arrays to the device; on the cpu without a copy."""
         return to_tensors(tree, self.device)
+
+
+def is_there(model: Model, device: torch.device) -> bool:
+    """Whether the module of ``model`` is on ``device`` already."""
+    return model.flat.tensor.device == device
 
 
 def compiled(function: F) -> F:

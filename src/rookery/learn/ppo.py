@@ -111,8 +111,8 @@ class PPO(Learner):
         else:
             scalars = self.loss(batch)
             gradient = self._place.flat.gradient(scalars["loss"])
-        norm = self.config.max_grad_norm
-        return gradient_step(self._optimizer, gradient, learning_rate, norm, scalars)
+        loss, norm = scalars.pop("loss"), self.config.max_grad_norm
+        return gradient_step(self._optimizer, loss, gradient, learning_rate, norm, scalars)
 
     def loss(self, batch: Batch) -> Scalars:
         """The loss of a minibatch, to be differentiated, and what it is made of.

@@ -54,7 +54,7 @@ class ObservationNormalizer(nn.Module):
         found: list[npt.NDArray[np.float32]] = []
 
         def collect(leaf: npt.NDArray[Any], place: slice) -> None:
-            rows = leaf.reshape(len(leaf), -1).astype(np.float32)
+            rows = leaf.reshape(len(leaf), place.stop - place.start).astype(np.float32)
             found.append(rows / np.float32(255) if leaf.dtype == np.uint8 else rows)
 
         self._visit(obs, (), collect)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from rookery.errors import MissingExtra
 from rookery.policy.mlp_policy import MLPPolicy
 from rookery.policy.old_model import ActorCriticModel, PolicySpec
-from rookery.policy.recurrent import RecurrentPolicy
 
 # MLPPolicy, or TorchPolicy, which cannot be named here without importing torch.
 ActorCriticPolicy: TypeAlias = Any
@@ -56,8 +55,6 @@ def policy_for(model: ActorCriticModel, seed: int = 0) -> ActorCriticPolicy:
     """Build the fastest actor for ``model``; its actions are drawn by a generator of ``seed``."""
     # Weights were drawn from the seed itself; actions come from its child stream.
     stream = int(np.random.SeedSequence(seed).spawn(1)[0].generate_state(1)[0])
-    if model.spec.memory_size:
-        return RecurrentPolicy(model, stream)
     if not model.encoder.image_shapes:
         return MLPPolicy(model, stream)
     try:
@@ -65,3 +62,15 @@ def policy_for(model: ActorCriticModel, seed: int = 0) -> ActorCriticPolicy:
     except ImportError as error:
         raise MissingExtra("image policies need torch: pip install 'rookery[train]'") from error
     return TorchPolicy(model, stream)
+
+
+def actor_critic_policy(config: Any, observation_space: Any, action_space: Any, seed: int) -> Any:
+    """Build the policy of a learner that is not yet in torch."""
+    return make_policy(
+        observation_space,
+        action_space,
+        hidden_sizes=config.hidden_sizes,
+        activation=config.activation,
+        normalize_obs=config.normalize_obs,
+        seed=seed,
+    )
