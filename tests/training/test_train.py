@@ -82,9 +82,18 @@ def test_dqn_balances_the_pole_for_long(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_sac_swings_the_pendulum_up(tmp_path: Path):
+def test_qrdqn_balances_the_pole_for_long(tmp_path: Path):
     result = rookery.train(
-        "Pendulum-v1", "sac", total_steps=5_000, num_envs=4, run_dir=tmp_path, backend="serial"
+        "CartPole-v1", "qrdqn", total_steps=15_000, run_dir=tmp_path, backend="serial"
+    )
+    assert result.eval_return_mean >= 100.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_the_pendulum_is_swung_up(tmp_path: Path, algo: str):
+    result = rookery.train(
+        "Pendulum-v1", algo, total_steps=5_000, num_envs=4, run_dir=tmp_path, backend="serial"
     )
     assert result.eval_return_mean > -300.0
 
@@ -255,7 +264,7 @@ def test_an_unsupported_space_leaves_no_folder(tmp_path: Path):
     ("options", "message"),
     [
         ({"algo": "sarsa"}, "sarsa"),
-        ({"algo": rookery.learn.Config()}, "choose from 'ppo', 'a2c', 'impala', 'dqn', 'sac'"),
+        ({"algo": rookery.learn.Config()}, "choose from 'ppo', 'a2c', 'impala', 'dqn', 'qrdqn', 'sac', 'td3'"),
         ({"algo": DQNConfig(replay_size=5)}, "replay_size"),
         ({"video_every": -1}, "video_every"),
         ({"num_envs": 0}, "num_envs"),
