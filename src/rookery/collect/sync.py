@@ -17,6 +17,7 @@ from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
+from rookery.rollout.text import holds_text, text_as_arrays
 from rookery.rollout.tree import assign, copy, take, tree_map
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
 
@@ -69,6 +70,8 @@ class SyncCollector(Collector):
                 "recurrent policies need autoreset_mode 'same_step' or 'disabled': in 'next_step' "
                 "they would remember the rows that only reset an env"
             )
+        self._space = venv.single_observation_space
+        self._has_text = holds_text(self._space)
         self._values = values
         self._between_steps = between_steps
         self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
@@ -125,11 +128,15 @@ class SyncCollector(Collector):
         """
         chosen = self._seed if seed is None else seed
         self._seed = None
-        self._obs, _ = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        obs, _ = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        self._obs = self._as_arrays(obs)
         self._policy.begin_episodes(np.ones(self.num_envs, np.bool_))
         self._ended[:] = False
         self._row, self._is_stepping = 0, False
         self._after_reset[:] = True
+
+    def _as_arrays(self, obs: Tree) -> Tree:
+        return text_as_arrays(self._space, obs) if self._has_text else obs
 
     def _rows(self) -> Rollout:
         if self._storage is None or self._copy:
@@ -158,7 +165,8 @@ class SyncCollector(Collector):
                 wait()
                 raise
             waited = time.perf_counter()
-            obs, rewards[t], terminated[t], truncated[t], info = wait()
+            seen, rewards[t], terminated[t], truncated[t], info = wait()
+            obs = self._as_arrays(seen)
             self.env_s += time.perf_counter() - waited + begun - decided
             self.policy_s += decided - before
             if info:
@@ -183,7 +191,7 @@ class SyncCollector(Collector):
         if "final_obs" in info:
             told = info.get("final_info", {})
             for b in np.flatnonzero(info["_final_obs"]).tolist():
-                obs = copy(_of_env(info["final_obs"], b, self._obs))
+                obs = copy(self._as_arrays(_of_env(info["final_obs"], b, self._obs)))
                 self._final.append((t, b, obs, self._numbers(told, b)))
         if "fault" in info:
             self._faulted.append((t, np.array(info["_fault"], np.bool_)))
@@ -196,7 +204,7 @@ class SyncCollector(Collector):
             return obs
         for b in np.flatnonzero(ended).tolist():
             self._final.append((t, b, copy(take(obs, b)), self._numbers(info, b)))
-        return self._venv.reset(options={"reset_mask": ended})[0]
+        return self._as_arrays(self._venv.reset(options={"reset_mask": ended})[0])
 
     def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
         """Note with which infos episodes ended whose last observation comes later (next_step)."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rookery.errors import ConfigError, SpaceError
 from rookery.policy.images import NatureCNN, is_image
+from rookery.rollout.text import text_as_arrays
 from rookery.rollout.tree import Tree, tree_map
 
 EncoderFactory: TypeAlias = Callable[[spaces.Space[Any]], nn.Module]
@@ -169,7 +170,7 @@ def count_features(encoder: nn.Module, space: spaces.Space[Any]) -> int:
     was_training = encoder.training
     encoder.eval()  # statistics of batches must not see what is made up
     with torch.no_grad():
-        features = encoder(to_tensors(batch_space(space, 2).sample()))
+        features = encoder(made_up(space))
     encoder.train(was_training)
     is_tensor = isinstance(features, Tensor)
     if not is_tensor or features.dtype != torch.float32 or features.shape[:-1] != (2,):
@@ -179,6 +180,11 @@ def count_features(encoder: nn.Module, space: spaces.Space[Any]) -> int:
             f"features [N, F]; from 2 it made {got}"
         )
     return int(features.shape[1])
+
+
+def made_up(space: spaces.Space[Any], device: torch.device | str = "cpu") -> Tree:
+    """Two observations, drawn at random, as modules read them."""
+    return to_tensors(text_as_arrays(space, batch_space(space, 2).sample()), device)
 
 
 def to_tensors(obs: Tree, device: torch.device | str = "cpu") -> Tree:

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import gymnasium.spaces as spaces
 import torch
-from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from rookery.errors import ConfigError
@@ -22,8 +21,8 @@ from rookery.policy.encoders import (
     EncoderFactory,
     FeatureEncoder,
     count_features,
+    made_up,
     require_module,
-    to_tensors,
 )
 from rookery.policy.images import NatureCNN
 from rookery.policy.networks import ActorCritic, Prediction
@@ -215,7 +214,7 @@ class PolicyModule(nn.Module):
         self.eval()
         memory = torch.zeros(2, self.memory_size, device=device) if self.memory_size else None
         with torch.no_grad():
-            found = self(to_tensors(batch_space(observation_space, 2).sample(), device), memory)
+            found = self(made_up(observation_space, device), memory)
         self.train(was_training)
         wanted = {"outputs": (2, self.layout.num_outputs), "value": (2,)}
         if self.memory_size:

@@ -16,6 +16,7 @@ from rookery.policy.model import Model
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.policy_module import PolicyModule
 from rookery.policy.travel import ACTIONS, seed_for
+from rookery.rollout.text import holds_text, text_as_arrays
 from rookery.rollout.tree import Tree
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -70,6 +71,7 @@ class TorchPolicy(NetworkPolicy):
         self.module: PolicyModule = model.module  # type: ignore[assignment]
         module = self.module
         super().__init__(model, observation_space, module.layout, module.memory_size, rng)
+        self._has_text = holds_text(observation_space)
         self._seen = self.version, self._checksum()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,6 +93,8 @@ class TorchPolicy(NetworkPolicy):
 
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
         module = self.module
+        if self._has_text:
+            obs = text_as_arrays(self.observation_space, obs)
         device = next(module.parameters()).device
         memory = None
         if self.is_recurrent:
