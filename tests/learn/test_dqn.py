@@ -150,7 +150,7 @@ def test_epsilon_falls_linearly_and_decides_how_often_actions_are_random():
     assert other == pytest.approx(0.2 * 2 / 3, abs=0.02)
 
 
-# -- action masks -----------------------------------------------------------------------------------
+# -- action masks ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
@@ -204,7 +204,7 @@ def test_the_targets_look_at_legal_actions_only():
     torch.testing.assert_close(learner._targets(batch), batch.reward + batch.discount * only)
 
 
-# -- when it learns ---------------------------------------------------------------------------------
+# -- when it learns -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_envs", [1, 6, 64])

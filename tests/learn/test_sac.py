@@ -51,10 +51,10 @@ def test_targets_are_those_of_a_plain_loop():
     learner.update(_rollout())
     batch = learner._sample()
     action, log_prob = _drawn(learner, batch.next_obs, numbers(learner))
-    values = learner._target.module(batch.next_obs, action)
+    values = learner._target.module(batch.next_obs, action).detach()
     for k, got in enumerate(learner._targets(batch, learner._alpha()).tolist()):
         lesser = min(float(values[0, k]), float(values[1, k]))
-        soft = lesser - 0.3 * float(log_prob[k])
+        soft = lesser - 0.3 * float(log_prob.detach()[k])
         expected = float(batch.reward[k]) + float(batch.discount[k]) * soft
         assert got == pytest.approx(expected, abs=1e-4)
 
@@ -95,7 +95,9 @@ def test_a_step_follows_the_gradients_of_the_three_losses(monkeypatch):
     critic_loss = 0.5 * (values - target.detach()).square().mean(1).sum()
     action, log_prob = _drawn(learner, obs, generator)
     actor_loss = (alpha * log_prob - learner._critics(obs, action).amin(0)).mean()
-    alpha_gradient = -alpha * (float(log_prob.mean()) - 2.0)  # two numbers: target entropy -2
+    alpha_gradient = -alpha * (
+        float(log_prob.detach().mean()) - 2.0
+    )  # two numbers: target entropy -2
     expected = {
         "critic": _flat_gradient(critic_loss, learner._critics),
         "actor": _flat_gradient(actor_loss, learner.actor),
@@ -105,13 +107,13 @@ def test_a_step_follows_the_gradients_of_the_three_losses(monkeypatch):
     metrics = learner._step(0.0)
     for name, gradient in expected.items():
         torch.testing.assert_close(seen[name][0], gradient, rtol=1e-3, atol=1e-4)
-    assert metrics["value_loss"] == pytest.approx(float(critic_loss), rel=1e-4)
-    assert metrics["policy_loss"] == pytest.approx(float(actor_loss), rel=1e-4)
+    assert metrics["value_loss"] == pytest.approx(float(critic_loss.detach()), rel=1e-4)
+    assert metrics["policy_loss"] == pytest.approx(float(actor_loss.detach()), rel=1e-4)
 
 
 @pytest.mark.parametrize("bias", [-60.0, 30.0])
 def test_deviations_beyond_their_bounds_are_still_led_back(bias: float):
-    policy, learner = _learner(updates_per_step=0.0)
+    _policy, learner = _learner(updates_per_step=0.0)
     learner.update(_rollout())
     last = learner.actor.network.layers[-1].bias
     with torch.no_grad():

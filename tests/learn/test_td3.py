@@ -67,8 +67,8 @@ def test_a_step_follows_the_gradients_of_both_losses(monkeypatch):
     metrics = learner._step(0.0)
     for got, expected in zip(seen, (critic, actor), strict=True):
         torch.testing.assert_close(got[0], torch.cat([g.reshape(-1) for g in expected]))
-    assert metrics["value_loss"] == pytest.approx(float(loss), rel=1e-5)
-    assert metrics["policy_loss"] == pytest.approx(float(policy_loss), rel=1e-5)
+    assert metrics["value_loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert metrics["policy_loss"] == pytest.approx(float(policy_loss.detach()), rel=1e-5)
 
 
 def test_actor_and_targets_move_once_in_so_many_steps_of_the_critics():
@@ -98,7 +98,9 @@ def test_exploration_is_noise_around_the_mean_within_the_bounds():
 
 
 def test_the_higher_reward_is_found():
-    policy, learner = _learner(learning_rate=1e-2, updates_per_step=1.0, gamma=0.2)
+    config = TD3Config(**SMALL, learning_rate=3e-3, updates_per_step=2.0, gamma=0.2)
+    policy = TD3.make_policy(config, OBS, ACTIONS, seed=0)
+    learner = TD3(policy, config, B)
     for seed in range(40):
         rollout = _rollout(seed)
         rollout.reward[:] = -np.square(rollout.action - 0.5).sum(axis=2)

@@ -264,7 +264,10 @@ def test_an_unsupported_space_leaves_no_folder(tmp_path: Path):
     ("options", "message"),
     [
         ({"algo": "sarsa"}, "sarsa"),
-        ({"algo": rookery.learn.Config()}, "choose from 'ppo', 'a2c', 'impala', 'dqn', 'qrdqn', 'sac', 'td3'"),
+        (
+            {"algo": rookery.learn.Config()},
+            "choose from 'ppo', 'a2c', 'impala', 'dqn', 'qrdqn', 'sac', 'td3'",
+        ),
         ({"algo": DQNConfig(replay_size=5)}, "replay_size"),
         ({"video_every": -1}, "video_every"),
         ({"num_envs": 0}, "num_envs"),

@@ -58,4 +58,4 @@ class NoisyPolicy(SquashedPolicy):
     def _around_mean(self, obs: Tree) -> npt.NDArray[Any]:
         action = self._drawn(obs, True, None)
         noise = self.rng.standard_normal(action.shape, np.float32)
-        return np.clip(action + np.float32(self.noise) * noise, -1.0, 1.0)
+        return np.asarray(np.clip(action + np.float32(self.noise) * noise, -1.0, 1.0))

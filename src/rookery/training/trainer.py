@@ -68,8 +68,8 @@ class Trainer:
 
     Args:
         env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
-        algo: "ppo", "a2c", "impala", "dqn" or "sac", settings such as a `PPOConfig`, or an
-            `Algorithm` of your own.
+        algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", settings such as a
+            `PPOConfig`, or an `Algorithm` of your own.
         env_kwargs: given to every env.
         wrappers: callables ``Env -> Env``, applied where the env lives.
         callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
