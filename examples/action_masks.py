@@ -1,6 +1,6 @@
 """Actions that are not always legal: PPO and DQN never take one that the env forbids.
 
-    python examples/action_masks.py --total-steps 8000
+python examples/action_masks.py --total-steps 8000
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An algorithm of your own in one file: REINFORCE with a baseline (Williams 1992).
 
-    python examples/own_algorithm.py --total-steps 60000
-    python examples/own_algorithm.py --total-steps 60000 --collector workers
+python examples/own_algorithm.py --total-steps 60000
+python examples/own_algorithm.py --total-steps 60000 --collector workers
 """
 
 from __future__ import annotations

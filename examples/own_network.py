@@ -1,6 +1,6 @@
 """Networks of your own: an encoder for one part of the observation, or a module for the whole.
 
-    python examples/own_network.py --total-steps 30000
+python examples/own_network.py --total-steps 30000
 """
 
 from __future__ import annotations

@@ -71,7 +71,9 @@ def test_train_and_eval_end_with_one_json_object(tmp_path: Path, capsys):
         ("a2c", "CartPole-v1", ["--rms-decay", "0.9"]),
         ("impala", "CartPole-v1", ["--collector", "caller", "--rho-clip", "0.9"]),
         ("dqn", "CartPole-v1", [*REPLAY, "--no-dueling", "--prioritized", "--n-step", "2"]),
+        ("qrdqn", "CartPole-v1", [*REPLAY, "--num-quantiles", "9"]),
         ("sac", "Pendulum-v1", [*REPLAY, "--hidden-sizes", "16", "--entropy-coef", "0.1"]),
+        ("td3", "Pendulum-v1", [*REPLAY, "--policy-delay", "3"]),
     ],
 )
 def test_every_algorithm_trains_evaluates_and_resumes(tmp_path, capsys, algorithm, env, options):
@@ -131,7 +133,7 @@ def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, packag
         (["train", "dqn", "Pendulum-v1"], "Discrete"),
         (["train", "sac", "CartPole-v1"], "Box"),
         (["train", "ppo", "CartPole-v1", "--collector", "async"], "'caller', 'workers'"),
-        (["train", "sac", "Pendulum-v1", "--collector", "workers"], "'caller'"),
+        (["train", "ppo", "Pendulum-v1", "--collector", "async"], "'caller'"),
         (["train", "impala", "CartPole-v1", "--backend", "serial"], "collector 'caller'"),
         (["fly"], "fly"),
     ],
@@ -201,7 +203,7 @@ print(code or 0, "torch" in sys.modules, "matplotlib" in sys.modules)
     assert result.stdout.strip().splitlines()[-1] == "0 False False", result.stderr
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "qrdqn", "sac", "td3"])
 def test_help_names_every_setting(capsys, algorithm):
     from dataclasses import fields
 

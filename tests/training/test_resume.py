@@ -15,7 +15,7 @@ from run_files import assert_equal, assert_same_run
 from training_envs import Corridor, Match, SignalAt, Unpicklable
 
 import rookery
-from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, SACConfig
+from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, QRDQNConfig, SACConfig, TD3Config
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.env_states import Restore, capture
@@ -36,6 +36,14 @@ RUNS = {
     "sac": (
         "Pendulum-v1",
         SACConfig(warmup_steps=100, batch_size=16, num_steps=3, updates_per_step=0.5),
+    ),
+    "td3": (
+        "Pendulum-v1",
+        TD3Config(warmup_steps=100, batch_size=16, num_steps=3, updates_per_step=0.3),
+    ),
+    "qrdqn": (
+        "CartPole-v1",
+        QRDQNConfig(warmup_steps=100, batch_size=16, num_quantiles=5, updates_per_step=0.3),
     ),
 }
 
@@ -64,7 +72,7 @@ def test_a_run_of_two_halves_equals_the_whole_bit_for_bit(tmp_path: Path, algo: 
     assert result.steps == load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["steps"]
     assert_same_run(tmp_path / "whole", tmp_path / "halves")
     replays = [sorted((tmp_path / n / "resume").glob("replay-*")) for n in ("whole", "halves")]
-    assert [len(files) for files in replays] == [int(algo in ("dqn", "sac"))] * 2
+    assert [len(files) for files in replays] == [int(algo in ("dqn", "sac", "td3", "qrdqn"))] * 2
     for files in zip(*replays, strict=True):
         assert_equal(*(load_checkpoint(file) for file in files))
 

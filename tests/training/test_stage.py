@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rookery
-from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig
+from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.interrupt import Terminated
@@ -130,8 +130,8 @@ def test_only_as_many_envs_are_built_as_are_needed(tmp_path: Path, monkeypatch):
     ("algo", "options", "message"),
     [
         ("ppo", {"collector": "async"}, "older weights .* choose from 'caller', 'workers'"),
-        ("dqn", {"collector": "workers"}, "does not travel .* choose from 'caller'"),
-        (DQNConfig(), {"collector": "async"}, "choose from 'caller'"),
+        (A2CConfig(), {"collector": "async"}, "choose from 'caller'"),
+        ("dqn", {"collector": "async", "backend": "serial"}, "backend='serial'"),
         ("impala", {"backend": "serial"}, "backend='serial'.* choose collector 'caller'"),
         ("impala", {"on_fault": "restart"}, "on_fault='restart'.* choose collector 'caller'"),
         ("impala", {"caller_steps": True}, "caller_steps.* choose collector 'caller'"),

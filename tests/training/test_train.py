@@ -85,9 +85,19 @@ def test_a2c_and_dqn_balance_the_pole_for_long(tmp_path: Path, algo, total_steps
 
 @pytest.mark.slow
 @pytest.mark.whole  # that it learns is shown below
-def test_sac_swings_the_pendulum_up(tmp_path: Path):
+def test_qrdqn_balances_the_pole_for_long(tmp_path: Path):
     result = rookery.train(
-        "Pendulum-v1", "sac", total_steps=5_000, num_envs=4, run_dir=tmp_path, backend="serial"
+        "CartPole-v1", "qrdqn", total_steps=15_000, run_dir=tmp_path, backend="serial"
+    )
+    assert result.eval_return_mean >= 100.0
+
+
+@pytest.mark.slow
+@pytest.mark.whole  # that they learn is shown below
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_the_pendulum_is_swung_up(tmp_path: Path, algo: str):
+    result = rookery.train(
+        "Pendulum-v1", algo, total_steps=5_000, num_envs=4, run_dir=tmp_path, backend="serial"
     )
     assert result.eval_return_mean > -300.0
 
@@ -272,7 +282,10 @@ def test_an_unsupported_space_leaves_no_folder(tmp_path: Path):
     ("options", "message"),
     [
         ({"algo": "sarsa"}, "sarsa"),
-        ({"algo": rookery.learn.Config()}, "choose from 'ppo', 'a2c', 'impala', 'dqn', 'sac'"),
+        (
+            {"algo": rookery.learn.Config()},
+            "choose from 'ppo', 'a2c', 'impala', 'dqn', 'qrdqn', 'sac', 'td3'",
+        ),
         ({"algo": DQNConfig(replay_size=5)}, "replay_size"),
         ({"video_every": -1}, "video_every"),
         ({"num_envs": 0}, "num_envs"),
@@ -396,6 +409,6 @@ def test_a_device_that_is_not_there_is_refused_before_anything_starts(tmp_path):
 def test_torch_is_kept_to_the_cpus_that_may_be_used(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.setattr(threads, "usable_cpus", lambda: 1)
-    with threads.torch_threads_for(is_recurrent=False):
+    with threads.torch_threads_for(takes_small_steps=False):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before

@@ -89,12 +89,12 @@ class DQN(ReplayLearner):
         loss = (batch.weight * huber(error)).mean()
         gradient = self.placement.flat.gradient(loss)
         told = {
-            "loss": loss,
             "value_loss": loss,
             "action_value": values.mean(),
             "td_error": error.abs().mean(),
         }
-        metrics = gradient_step(self._optimizer, gradient, rate, config.max_grad_norm, told)
+        metrics = gradient_step(self._optimizer, loss, gradient, rate, config.max_grad_norm, told)
+        del metrics["loss"]
         if not metrics["skipped_gradient_steps"]:
             self._replay.set_errors(batch.place, to_host(error))
             self._gradient_steps += 1

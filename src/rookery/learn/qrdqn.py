@@ -92,12 +92,12 @@ class QRDQN(ReplayLearner):
         loss = (batch.weight * losses).mean()
         gradient = self.placement.flat.gradient(loss)
         told = {
-            "loss": loss,
             "value_loss": loss,
             "action_value": quantiles.mean(),
             "quantile_spread": quantiles.std(1).mean() if config.num_quantiles > 1 else 0.0,
         }
-        metrics = gradient_step(self._optimizer, gradient, rate, config.max_grad_norm, told)
+        metrics = gradient_step(self._optimizer, loss, gradient, rate, config.max_grad_norm, told)
+        del metrics["loss"]
         if not metrics["skipped_gradient_steps"]:
             self._replay.set_errors(batch.place, to_host(losses))
             self._gradient_steps += 1

@@ -92,29 +92,29 @@ class SAC(ReplayLearner):
 
         value_loss, values = self._critic_loss(batch, self._targets(batch, alpha))
         gradient = self._critic_flat.gradient(value_loss)
-        told = {"loss": value_loss, "value_loss": value_loss, "action_value": values.mean()}
-        critic = gradient_step(self._critic_optimizer, gradient, rate, _NO_LIMIT, told)
+        told = {"value_loss": value_loss, "action_value": values.mean()}
+        critic = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT, told)
 
         policy_loss, log_prob = self._actor_loss(batch, alpha)
         gradient = self.placement.flat.gradient(policy_loss)
         told = {
-            "loss": policy_loss,
             "policy_loss": policy_loss,
             "entropy": -log_prob.mean(),
             "entropy_coef": alpha,
         }
-        actor = gradient_step(self._actor_optimizer, gradient, rate, _NO_LIMIT, told)
+        actor = gradient_step(self._actor_optimizer, policy_loss, gradient, rate, _NO_LIMIT, told)
 
         skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
         if self.config.entropy_coef is None and not skipped:
             alpha_loss = self._alpha_loss(log_prob)
             gradient = self._alpha_flat.gradient(alpha_loss)
-            told = {"loss": alpha_loss}
-            gradient_step(self._alpha_optimizer, gradient, rate, _NO_LIMIT, told)
+            gradient_step(self._alpha_optimizer, alpha_loss, gradient, rate, _NO_LIMIT)
 
         self._target.follow(self.config.target_rate)
         self._gradient_steps += not skipped
-        return {**actor, **critic, "skipped_gradient_steps": skipped}
+        metrics = {**actor, **critic, "skipped_gradient_steps": skipped}
+        del metrics["loss"]
+        return metrics
 
     def _critic_loss(self, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
         """Equation 5: both critics regress on the soft value of what followed.

@@ -72,14 +72,15 @@ class TD3(ReplayLearner):
         values = self._critics(batch.obs, batch.action)
         value_loss = (values - self._targets(batch)).square().mean(1).sum()
         gradient = self._critic_flat.gradient(value_loss)
-        told = {"loss": value_loss, "value_loss": value_loss, "action_value": values.mean()}
-        metrics = gradient_step(self._critic_optimizer, gradient, rate, _NO_LIMIT, told)
+        told = {"value_loss": value_loss, "action_value": values.mean()}
+        metrics = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT, told)
+        del metrics["loss"]
 
         if not metrics["skipped_gradient_steps"]:
             self._gradient_steps += 1
             if self._gradient_steps % self.config.policy_delay == 0:
                 actor = self._improve_actor(batch, rate)
-                self._policy_loss = actor["policy_loss"]
+                self._policy_loss = actor["loss"]
                 metrics["skipped_gradient_steps"] += actor["skipped_gradient_steps"]
         return {**metrics, "policy_loss": self._policy_loss}
 
@@ -102,8 +103,7 @@ class TD3(ReplayLearner):
         """Follow the first critic's gradient, ``-mean(Q_1(s, mu(s)))``; then the targets follow."""
         loss = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
         gradient = self.placement.flat.gradient(loss)
-        told = {"loss": loss, "policy_loss": loss}
-        metrics = gradient_step(self._actor_optimizer, gradient, rate, _NO_LIMIT, told)
+        metrics = gradient_step(self._actor_optimizer, loss, gradient, rate, _NO_LIMIT)
         for target in (self._target_critics, self._target_actor):
             target.follow(self.config.target_rate)
         return metrics
@@ -114,6 +114,13 @@ class TD3(ReplayLearner):
 
     def _settings(self, progress: float) -> dict[str, float]:
         return {"learning_rate": scheduled(self.config.learning_rate, None, progress)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "policy_loss": self._policy_loss}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._policy_loss = float(state["policy_loss"])
 
     def _optimizers(self) -> Mapping[str, Adam]:
         return {

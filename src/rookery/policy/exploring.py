@@ -70,6 +70,9 @@ class ExploringPolicy(Policy):
         unknown = np.full(len(action), np.nan, np.float32)
         return PolicyStep(action, unknown, unknown)
 
+    def value(self, obs: Tree) -> npt.NDArray[np.float32]:
+        return np.full(num_rows(obs), np.nan, np.float32)
+
     def to_env(self, action: npt.NDArray[Any]) -> Any:
         return self._inner.to_env(action)
 
@@ -82,6 +85,13 @@ class ExploringPolicy(Policy):
         if isinstance(self._inner, SplitPolicy):
             return self._inner.sample(obs, deterministic, mask)
         return self._inner.act(obs, deterministic, mask).action
+
+
+def num_rows(obs: Tree) -> int:
+    """Count the rows of a batch of observations."""
+    while isinstance(obs, (dict, tuple)):
+        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
+    return len(obs)
 
 
 def _rebuilt(kind: type[ExploringPolicy], inner: NetworkPolicy, version: int) -> ExploringPolicy:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.policy.base import Mask
-from rookery.policy.exploring import ExploringPolicy
+from rookery.policy.exploring import ExploringPolicy, num_rows
 from rookery.rollout.tree import Tree
 
 
@@ -28,7 +28,7 @@ class SquashedPolicy(ExploringPolicy):
     def _explore(self, obs: Tree, mask: Mask) -> npt.NDArray[Any]:
         if not self.is_uniform:
             return self._around_mean(obs)
-        rows = self.rng.uniform(-1.0, 1.0, (_num_rows(obs), self.layout.num_columns))
+        rows = self.rng.uniform(-1.0, 1.0, (num_rows(obs), self.layout.num_columns))
         return self.layout.pack(rows.astype(np.float32))
 
     @abstractmethod
@@ -58,10 +58,4 @@ class NoisyPolicy(SquashedPolicy):
     def _around_mean(self, obs: Tree) -> npt.NDArray[Any]:
         action = self._drawn(obs, True, None)
         noise = self.rng.standard_normal(action.shape, np.float32)
-        return np.clip(action + np.float32(self.noise) * noise, -1.0, 1.0)
-
-
-def _num_rows(obs: Tree) -> int:
-    while isinstance(obs, (dict, tuple)):
-        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
-    return len(obs)
+        return np.asarray(np.clip(action + np.float32(self.noise) * noise, -1.0, 1.0))

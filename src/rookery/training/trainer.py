@@ -81,8 +81,8 @@ class Trainer:
 
     Args:
         env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
-        algo: "ppo", "a2c", "impala", "dqn" or "sac", settings such as a `PPOConfig`, or an
-            `Algorithm` of your own.
+        algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", settings such as a
+            `PPOConfig`, or an `Algorithm` of your own.
         env_kwargs: given to every env.
         wrappers: callables ``Env -> Env``, applied where the env lives.
         callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
@@ -247,7 +247,8 @@ class Trainer:
             )
             stack.callback(self._journal.close)
             rows, widths = _sizes(config, settings.num_envs)
-            stack.enter_context(threads_for(rows, widths, self.policy.is_recurrent))
+            size = 0 if self.policy.model is None else len(self.policy.model.parameters)
+            stack.enter_context(threads_for(rows, widths, self.policy.is_recurrent, size))
             self._stack = stack.pop_all()
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
         self._saved_at = time.perf_counter()
