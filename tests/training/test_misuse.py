@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import os
 import pickle
 import shutil
@@ -341,6 +342,19 @@ def test_lambdas_for_evaluation_are_asked_for_and_never_mixed_up(tmp_path: Path)
     result = rookery.resume(tmp_path, env=env, eval_env=short)
     assert (result.steps, result.eval_return_mean) == (128, 3.0)
     assert rookery.evaluate(tmp_path, 2, env=short).eval_return_mean == 3.0
+
+
+@pytest.mark.parametrize("reference", ["__main__:make_env", "no_such_module:make_env"])
+def test_an_env_of_another_script_is_asked_for(tmp_path: Path, reference: str) -> None:
+    with _trainer(tmp_path, env=_lambda_env()) as trainer:
+        next(trainer)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["source"]["env"] = {"callable": reference}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for call in (rookery.resume, rookery.evaluate):
+        with pytest.raises(ConfigError, match=rf"{reference}.* pass it again"):
+            call(tmp_path)
+    assert rookery.evaluate(tmp_path, 1, env="CartPole-v1").episodes == 1
 
 
 def test_a_fixed_setting_may_be_given_again_as_it_is(tmp_path: Path) -> None:

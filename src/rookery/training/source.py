@@ -184,7 +184,14 @@ def _resolve(reference: str | None) -> Any:
             "wrappers=...), or rookery.resume likewise"
         )
     module, _, path = reference.partition(":")
-    value = import_module(module)
-    for name in path.split("."):
-        value = getattr(value, name)
+    try:
+        value = import_module(module)
+        for name in path.split("."):
+            value = getattr(value, name)
+    except (ConfigError, AttributeError) as error:
+        raise ConfigError(
+            f"the run's env or a wrapper was {reference}, which is not to be found now ({error}); "
+            "pass it again: rookery.evaluate(run_dir, env=..., wrappers=...), or rookery.resume "
+            "likewise"
+        ) from error
     return value
