@@ -211,7 +211,7 @@ class Trainer:
         self._eval_venv: VectorEnv | None = None
         began = time.perf_counter()
         with ExitStack() as stack:
-            stack.enter_context(folder.held())
+            stack.enter_context(folder.held(saved is not None or settings.overwrite))
             self.collection = open_collection(
                 plan.source, algorithm, settings, collector,
                 settings.seed if saved is None else state.policy_seed(saved, settings.seed),
