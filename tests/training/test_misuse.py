@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
+import json
 import os
 import pickle
 import shutil
@@ -25,6 +27,10 @@ from rookery.callbacks import EvaluateEvery
 from rookery.errors import ClosedError, PicklingError, StorageError, UsageError
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
+from rookery.training.journal import sinks_of
+from rookery.training.plan import RunPlan
+from rookery.training.run_dir import RunDirectory
+from rookery.training.settings import TrainSettings
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 
@@ -343,6 +349,19 @@ def test_lambdas_for_evaluation_are_asked_for_and_never_mixed_up(tmp_path: Path)
     assert rookery.evaluate(tmp_path, 2, env=short).eval_return_mean == 3.0
 
 
+@pytest.mark.parametrize("reference", ["__main__:make_env", "no_such_module:make_env"])
+def test_an_env_of_another_script_is_asked_for(tmp_path: Path, reference: str) -> None:
+    with _trainer(tmp_path, env=_lambda_env()) as trainer:
+        next(trainer)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["source"]["env"] = {"callable": reference}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for call in (rookery.resume, rookery.evaluate):
+        with pytest.raises(ConfigError, match=rf"{reference}.* pass it again"):
+            call(tmp_path)
+    assert rookery.evaluate(tmp_path, 1, env="CartPole-v1").episodes == 1
+
+
 def test_a_fixed_setting_may_be_given_again_as_it_is(tmp_path: Path) -> None:
     with _trainer(tmp_path) as trainer:
         next(trainer)
@@ -383,6 +402,55 @@ def test_a_file_in_the_place_of_a_run_is_told(tmp_path: Path) -> None:
 def test_an_observation_that_does_not_fit_is_a_space_error(tmp_path: Path, obs: Any) -> None:
     with _trainer(tmp_path) as trainer, pytest.raises(rookery.SpaceError, match="observation"):
         trainer.agent().act(obs)
+
+
+def test_the_run_that_was_first_in_a_folder_stays(tmp_path: Path) -> None:
+    plan = RunPlan.new(
+        "CartPole-v1", QUICK, {"run_dir": tmp_path, "num_envs": 2}, env_kwargs=None, wrappers=(),
+        eval_env=None, eval_wrappers=None,
+    )  # fmt: skip
+    folder = plan.folder()
+    with _trainer(tmp_path) as trainer:  # begun, and ended, after the other one looked
+        next(trainer)
+    late = rookery.Trainer.__new__(rookery.Trainer)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        late._open(plan, folder, (), (), False, None)
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == 32
+
+
+def test_half_of_the_metrics_is_not_left_where_the_rest_finds_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _trainer(tmp_path) as trainer:
+        next(trainer)
+    write = Path.write_text
+
+    def full(path: Path, text: str, **options: Any) -> int:
+        write(path, text[: len(text) // 2], **options)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(StorageError, match=r"metrics\.jsonl.*No space left.*make room"):
+        sinks_of(RunDirectory(tmp_path), TrainSettings(), False, 32)
+    monkeypatch.undo()
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert rookery.resume(tmp_path).steps == 128
+
+
+def test_an_interrupted_best_checkpoint_is_not_believed_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rookery.training import state
+
+    def interrupted(trainer: Any, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with _trainer(tmp_path, callbacks=[EvaluateEvery(32, episodes=1)]) as trainer:
+        monkeypatch.setattr(state, "save_alone", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(trainer)
+        monkeypatch.undo()
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["best_return"] is None
 
 
 # ---------------------------------------------------------------- signals

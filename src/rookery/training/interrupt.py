@@ -35,7 +35,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._entered = 0
-        self._is_deferring = self._is_holding = False
+        self._deferring = 0  # how many times `deferred` was entered
+        self._is_holding = False
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -53,10 +54,11 @@ class Interrupts:
         self._entered -= 1
         if self._entered:
             return
-        for number in list(self._before):
-            # Otherwise another trainer, entered later, has the signal, and gives it back for both.
-            if signal.getsignal(number) == self._on_signal:
-                signal.signal(number, self._handler_before(number))
+        with self.held():
+            for number in reversed(list(self._before)):  # Ctrl-C last: from then on it raises
+                # Otherwise another trainer, entered later, has it, and gives it back for both.
+                if signal.getsignal(number) == self._on_signal:
+                    signal.signal(number, self._handler_before(number))
 
     def _handler_before(self, number: int) -> Any:
         """The handler to give back: not that of a trainer that has been left already."""
@@ -68,13 +70,13 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let signals wait until `check` is called, in the block or after it."""
+        """Let signals wait until `check` is called, in the block or after it; it may be nested."""
         with self:
-            self._is_deferring = True
+            self._deferring += 1
             try:
                 yield
             finally:
-                self._is_deferring = False
+                self._deferring -= 1
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -102,5 +104,5 @@ class Interrupts:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         again = self._pending is not None
         self._pending = number
-        if not self._is_holding and (again or not self._is_deferring):
+        if not self._is_holding and (again or not self._deferring):
             self._raise()

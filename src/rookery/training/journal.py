@@ -124,19 +124,19 @@ def sinks_of(
     from rookery.telemetry.tensorboard import TensorBoardSink
     from rookery.telemetry.terminal import terminal_sink
 
-    openers: list[Callable[[], Sink]] = [
-        lambda: JSONLSink(folder.metrics, resume_step),
-        lambda: TensorBoardSink(folder.path, resume_step),
+    openers: list[tuple[Path, Callable[[], Sink]]] = [
+        (folder.metrics, lambda: JSONLSink(folder.metrics, resume_step)),
+        (folder.path, lambda: TensorBoardSink(folder.path, resume_step)),
     ]
     if progress:
-        openers.append(lambda: terminal_sink(settings.total_steps))
+        openers.append((folder.path, lambda: terminal_sink(settings.total_steps)))
     sinks: list[Sink] = []
     with contextlib.ExitStack() as opened:
-        for open_sink in openers:
+        for path, open_sink in openers:
             try:
                 sinks.append(open_sink())
             except OSError as error:
-                raise cannot_write(folder.path, error) from None
+                raise cannot_write(path, error) from None
             opened.callback(sinks[-1].close)
         opened.pop_all()
     return [*sinks, *more]

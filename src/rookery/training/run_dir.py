@@ -47,11 +47,8 @@ class RunDirectory:
             ConfigError: ``path`` holds a run already, and ``overwrite`` is false.
         """
         run = cls(_usable(path)) if path is not None else _fresh(name)
-        if not overwrite and (run.config.exists() or run.checkpoint.exists()):
-            raise ConfigError(
-                f"{run.path} already holds a run; choose another run_dir, "
-                "or overwrite=True (--overwrite) to replace it"
-            )
+        if not overwrite:
+            run._require_empty()
         return run
 
     @classmethod
@@ -68,11 +65,22 @@ class RunDirectory:
             raise ConfigError(f"{run.path} holds no run: there is no {run.config.name} in it")
         return run
 
+    def _require_empty(self) -> None:
+        if self.config.exists() or self.checkpoint.exists():
+            raise ConfigError(
+                f"{self.path} already holds a run; choose another run_dir, "
+                "or overwrite=True (--overwrite) to replace it"
+            )
+
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, may_hold_run: bool = True) -> Iterator[None]:
         """Have the folder for this process alone; it is made if there is none.
 
         A folder that was made for it, and into which nothing was written, is taken away again.
+
+        Args:
+            may_hold_run: whether a run may lie in it; another process may have made one since
+                `plan` looked.
 
         Raises:
             ConfigError: another process has it, or it cannot be made.
@@ -91,6 +99,8 @@ class RunDirectory:
                 raise ConfigError(
                     f"cannot make the run directory {self.path}: {reason}; choose another run_dir"
                 ) from error
+            if not may_hold_run:
+                self._require_empty()
             yield
 
     def _take_away_if_empty(self, made: list[Path], owner: int) -> None:

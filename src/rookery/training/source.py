@@ -186,4 +186,8 @@ def resolve(address: str | None) -> Any:
     try:
         return imported(address)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"cannot import {address!r}: {error}") from error
+        raise ConfigError(
+            f"the run's env or a wrapper was {address}, which is not to be found now ({error}); "
+            "pass it again: rookery.evaluate(run_dir, env=..., wrappers=...), or rookery.resume "
+            "likewise"
+        ) from error

@@ -224,7 +224,7 @@ class Trainer:
         self._eval_venv: VectorEnv | None = None
         began = time.perf_counter()
         with ExitStack() as stack:
-            stack.enter_context(folder.held())
+            stack.enter_context(folder.held(saved is not None or settings.overwrite))
             self.collection = open_collection(
                 plan.source, algorithm, settings, collector,
                 settings.seed if saved is None else state.policy_seed(saved, settings.seed),
@@ -491,16 +491,18 @@ class Trainer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
     ) -> None:
-        try:
-            is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
-            is_ours = not self._closed and os.getpid() == self._pid
-            if is_good and is_ours and self._unsaved and self._is_whole:
-                self.save()
-        finally:
+        with self._interrupts.deferred():  # also while the signals are given back
             try:
-                self._close_after(error)
+                is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
+                is_ours = not self._closed and os.getpid() == self._pid
+                if is_good and is_ours and self._unsaved and self._is_whole:
+                    self.save()
             finally:
-                self._interrupts.__exit__(kind, error, traceback)
+                try:
+                    self._close_after(error)
+                finally:
+                    self._interrupts.__exit__(kind, error, traceback)
+        self._interrupts.check()
 
     def _close_after(self, error: BaseException | None) -> None:
         """Close; a second error, which the first has most likely led to, does not hide it."""
