@@ -36,6 +36,18 @@ SHORT_RUNS = [
         "torch",
         r"trained: mean return \d+[\s\S]*seed 2: return \d+[\s\S]*trained further",
     ),
+    (
+        "own_network.py --total-steps 1024 --eval-episodes 2",
+        "torch",
+        r"own encoder: mean return \d+[\s\S]*own network[\s\S]*version 0, then 1",
+    ),
+    (
+        "own_algorithm.py --total-steps 4096 --collector workers",
+        "torch",
+        r"mean return \d+[\s\S]*evaluated again: \d+",
+    ),
+    ("action_masks.py --total-steps 2000", "torch", r"DQNConfig: [\s\S]*it takes [12]"),
+    ("off_policy_in_workers.py --total-steps 1200", "torch", r"sac, async: mean return -\d+"),
     (f"{_TORCHRL} --autoreset-mode same_step", "torchrl", r"128 steps, batch \(4, 16\)"),
     (f"{_TORCHRL} --autoreset-mode disabled", "torchrl", r"128 steps, batch \(4, 16\)"),
 ]
