@@ -75,7 +75,7 @@ class Reinforce(rookery.Algorithm):
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), 0.5)
         self.optimizer.param_groups[0]["lr"] = self.learning_rate * (1.0 - progress)
         self.optimizer.step()
-        return {"policy_loss": float(loss), "gradient_norm": float(norm)}
+        return {"policy_loss": loss.item(), "gradient_norm": norm.item()}
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed to go on, beside the policy."""
