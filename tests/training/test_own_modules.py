@@ -51,7 +51,9 @@ def _train(folder: Path, **options: Any) -> Any:
     return rookery.train("CartPole-v1", options.pop("algo", QUICK), run_dir=folder, **options)
 
 
-@pytest.mark.parametrize("modules", [{"encoder": features}, {"network": Whole}], ids=str)
+@pytest.mark.parametrize(
+    "modules", [{"encoder": features}, {"network": Whole}], ids=["encoder", "network"]
+)
 @pytest.mark.parametrize("collector", ["caller", "workers"])
 def test_a_module_of_ones_own_is_trained_and_found_again(
     tmp_path: Path, modules: dict[str, Any], collector: str
@@ -108,6 +110,7 @@ def test_one_observation_of_a_dict_can_have_its_own_encoder(tmp_path: Path) -> N
         ({"encoder": features, "network": Whole}, "network"),
         ({"network": lambda o, a: nn.Linear(4, 5)}, "outputs"),
     ],
+    ids=["no module", "both", "wrong shape"],
 )
 def test_a_module_that_does_not_fit_is_refused_and_leaves_nothing(
     tmp_path: Path, modules: dict[str, Any], message: str
