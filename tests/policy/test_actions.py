@@ -9,7 +9,6 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from rookery import SpaceError
 from rookery.policy.actions import action_layout
-from rookery.policy.heads import action_head
 
 FLAT = {
     "discrete": spaces.Discrete(3, start=4),
@@ -51,24 +50,6 @@ def test_actions_become_rows_and_come_back(space, squashed):
         np.testing.assert_allclose(back, action, rtol=1e-6)
     else:
         assert _same(back, action)
-
-
-@pytest.mark.parametrize("name", FLAT)
-def test_rows_are_those_of_the_numpy_heads(name):
-    space = FLAT[name]
-    layout, head = action_layout(space), action_head(space)
-    outputs = np.random.default_rng(0).normal(size=(9, head.num_outputs)).astype(np.float32)
-    mode = head.mode(outputs)
-    rows = layout.encode(mode)
-    assert rows.dtype == head.encode(mode).dtype
-    np.testing.assert_array_equal(rows, head.encode(mode))
-    assert _same(layout.decode(rows), mode)
-    np.testing.assert_array_equal(
-        layout.to_env(mode * 9 if name == "box" else mode),
-        head.to_env(mode * 9 if name == "box" else mode),
-    )
-    assert layout.num_outputs == head.num_outputs
-    assert bool(layout.num_deviations) == head.has_log_std
 
 
 def test_leaves_lie_side_by_side():

@@ -1,4 +1,4 @@
-"""Distributions against torch.distributions, and against the numpy heads."""
+"""Distributions against torch.distributions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rookery.policy.distributions import (
     distribution,
     soft_bound,
 )
-from rookery.policy.heads import action_head
 
 N = 40
 SPACES = {
@@ -83,20 +82,6 @@ def test_log_probability_entropy_and_gradients_equal_torchs(case):
     expected = torch.autograd.grad((by[0] * log_prob + by[1] * entropy).sum(), leaves)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
-
-
-def test_numpys_heads_say_the_same(case):
-    space, layout, outputs, log_std = case
-    head, ours = action_head(space), distribution(layout, outputs, log_std)
-    numbers = outputs.detach().numpy(), log_std.detach().numpy()
-    action = head.sample(*numbers, np.random.default_rng(0))
-    evaluation = head.evaluate(*numbers, head.encode(action))
-    rows = torch.from_numpy(layout.encode(action))
-    np.testing.assert_allclose(ours.log_prob(rows).detach(), evaluation.log_prob, atol=1e-5)
-    np.testing.assert_allclose(ours.entropy().detach(), evaluation.entropy, atol=1e-5)
-    np.testing.assert_array_equal(
-        layout.decode(ours.mode().detach().numpy()), head.mode(numbers[0])
-    )
 
 
 def test_the_mode_is_at_least_as_probable_as_a_draw(case):

@@ -14,7 +14,6 @@ from rookery.errors import SpaceValueError
 from rookery.policy.actions import action_layout
 from rookery.policy.distributions import distribution
 from rookery.policy.draws import Draws
-from rookery.policy.heads import action_head
 
 FLAT = {
     "discrete": spaces.Discrete(3, start=4),
@@ -65,15 +64,6 @@ def test_modes_and_log_probabilities_are_torchs(space, squashed, masked):
         assert log_prob.isfinite().all()  # nothing illegal was drawn
         np.testing.assert_allclose(ours.log_prob(drawn), log_prob, atol=1e-4, rtol=1e-4)
         assert ours.log_prob(drawn).dtype == np.float32
-
-
-@pytest.mark.parametrize("name", FLAT)
-def test_the_same_generator_draws_what_it_drew_for_the_heads(name):
-    layout, head = action_layout(FLAT[name]), action_head(FLAT[name])
-    outputs, log_std = _outputs(layout)
-    rows = Draws(layout, outputs, log_std).sample(np.random.default_rng(5))
-    expected = head.sample(outputs, log_std, np.random.default_rng(5))
-    np.testing.assert_array_equal(layout.decode(rows), expected)
 
 
 def test_illegal_choices_are_never_drawn():

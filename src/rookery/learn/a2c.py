@@ -53,7 +53,8 @@ class A2C(Learner):
         self.config = config
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
         self._optimizer = RMSProp(self._place.flat.tensor, config.rms_decay, config.rms_epsilon)
-        self._fused = FusedGradient.of(policy, config) if fused else None
+        is_here = self._place.flat is self.model.flat
+        self._fused = FusedGradient.of(policy, config) if fused and is_here else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,7 +27,7 @@ from rookery.policy.travel import MINIBATCHES, seed_for
 from rookery.rollout import RewardScaler, Rollout, gae
 from rookery.rollout.tree import Tree, merge_axes, take, tree_map
 
-Scalars: TypeAlias = dict[str, Tensor]
+Scalars: TypeAlias = dict[str, Any]
 
 
 class PPO(Learner):
@@ -55,7 +55,8 @@ class PPO(Learner):
         self.config = config
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
         self._optimizer = Adam(self._place.flat.tensor)
-        self._fused = FusedGradient.of(policy, config) if fused else None
+        is_here = self._place.flat is self.model.flat
+        self._fused = FusedGradient.of(policy, config) if fused and is_here else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
         self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES))
 
@@ -216,11 +217,14 @@ class Batch:
 
     def steps(self) -> Batch:
         """The same with the columns behind ``obs`` as ``[N, ...]``, one row for each valid step."""
-        names = ("action", "log_prob", "value", "advantage", "returns", "mask")
-        columns = {name: getattr(self, name) for name in names}
-        where = (lambda x: x.flatten(0, 1)) if self.valid is None else (lambda x: x[self.valid])
-        rows = {name: None if x is None else where(x) for name, x in columns.items()}
-        return Batch(self.obs, **rows, begins=self.begins, memory=self.memory, valid=self.valid)
+        valid = self.valid
+
+        def rows(column: Any) -> Any:
+            return column.flatten(0, 1) if valid is None else column[valid]
+
+        names = ("action", "log_prob", "value", "advantage", "returns")
+        columns = {name: rows(getattr(self, name)) for name in names}
+        return replace(self, mask=None if self.mask is None else rows(self.mask), **columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,16 +292,16 @@ def advantage_batch(
         return pieces.reshape(length, -1, *x.shape[1:])
 
     columns = rollout.log_prob, rollout.value, advantage, returns, rollout.valid
-    *floats, valid = [cut(place.tensors(column.reshape(-1))) for column in columns]
+    log_prob, value, *targets, valid = [cut(place.tensors(x.reshape(-1))) for x in columns]
     mask = legal_choices(rollout, place)
     batch = Batch(
-        tree_map(cut, obs), cut(actions_of(rollout, place)), *floats,
-        mask=None if mask is None else cut(mask),
-        begins=cut(recall.begins.reshape(-1)) if recall else None,
-        memory=torch.cat([recall.first[None], recall.after[length - 1 : -1 : length]]).flatten(0, 1)
-        if recall else None,
-        valid=valid if recall else None,
+        tree_map(cut, obs), cut(actions_of(rollout, place)), log_prob, value, targets[0],
+        targets[1], None if mask is None else cut(mask),
     )  # fmt: skip
+    if recall is not None:
+        before = torch.cat([recall.first[None], recall.after[length - 1 : -1 : length]])
+        begins, memory = cut(recall.begins.reshape(-1)), before.flatten(0, 1)
+        batch = replace(batch, begins=begins, memory=memory, valid=valid)
     if rollout.valid.all():
         return batch
     return batch.take(np.flatnonzero(valid.any(0).cpu().numpy()))

@@ -22,7 +22,7 @@ from rookery.learn.fused.towers import TowersBackward
 from rookery.policy.numpy_policy import NumpyPolicy
 
 Floats: TypeAlias = npt.NDArray[np.float32]
-Scalars: TypeAlias = dict[str, float]
+Scalars: TypeAlias = dict[str, Any]
 
 
 class FusedGradient:
