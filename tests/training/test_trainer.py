@@ -257,7 +257,7 @@ def test_a_learner_that_fails_amid_an_update_replaces_no_checkpoint(
                 trainer.save()
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["steps"] == 64
-    assert all(np.isfinite(array).all() for array in state["model"]["parameters"].values())
+    assert all(np.isfinite(array).all() for array in state["model"]["module"].values())
 
 
 class Odd(gym.Wrapper[Any, Any, Any, Any]):
@@ -297,7 +297,7 @@ def test_numbers_that_are_not_finite_are_left_out_and_counted(
                 trainer.save()
     assert update.metrics["nonfinite_transitions"] > 0
     state = load_checkpoint(tmp_path / "checkpoint.pt")
-    assert all(np.isfinite(array).all() for array in state["model"]["parameters"].values())
+    assert all(np.isfinite(array).all() for array in state["model"]["module"].values())
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
