@@ -80,6 +80,9 @@ class DQN(ReplayLearner):
         self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
         self._errors = compiled(self._td_errors) if config.compile else self._td_errors
 
+    def _begin(self) -> None:
+        self._target.follow(1.0)
+
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the error of the action values."""
         config = self.config

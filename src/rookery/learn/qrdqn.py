@@ -83,6 +83,9 @@ class QRDQN(ReplayLearner):
         self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
         self._losses = compiled(self._row_losses) if config.compile else self._row_losses
 
+    def _begin(self) -> None:
+        self._target.follow(1.0)
+
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the quantiles of the actions taken."""
         config = self.config
