@@ -72,8 +72,10 @@ def _assert_same_array(actual, expected, name):
 def _learn(policy):
     """Change the weights, as a learner does."""
     policy.model.parameters += np.float32(0.01)
-    if policy.model.normalizer is not None:
-        policy.model.normalizer.update(np.full((3, policy.model.encoder.num_scaled), 0.5))
+    normalizer = policy.model.module.normalizer
+    if normalizer is not None:
+        normalizer.moments.update(np.full((3, len(normalizer.mean)), 0.5))
+        normalizer.set_extra_state(normalizer.get_extra_state())
     policy.version += 1
 
 

@@ -190,7 +190,7 @@ def test_a_checkpoint_is_plain_data_and_holds_the_statistics(tmp_path: Path):
     _quick(tmp_path, algo=config)
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert state["steps"] == 128
-    assert state["model"]["normalizer"]["count"] == 128
+    assert state["model"]["module"]["normalizer._extra_state"]["count"] == 128
     assert state["learner"]["rewards"]["moments"]["count"] == 128
     assert state["learner"]["optimizer"]["steps"] == 4
     assert state["model"]["parameters"]["tower0.weight"].shape == (2, 4, 64)

@@ -120,10 +120,10 @@ class WorkerCollector(Collector):
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
             _check_policy(self.policy)
-            self._digest = _digest(self.policy) if self.policy.model is None else 0
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
             self._crew = Crew(venv, self.policy, shape, between_waits, tuple(info_keys))
+            self._digest = _digest(self.policy) if self.policy.model is None else 0
         except BaseException:
             venv.close(terminate=True)
             raise
@@ -244,8 +244,12 @@ def _check_policy(policy: Policy) -> None:
 
 
 def _digest(policy: Policy) -> int:
-    """Tell whether a policy without a model is still what its copies were made of."""
-    return zlib.crc32(cloudpickle.dumps(policy))
+    """Tell by the result whether a policy without a model is what its copies were made of."""
+    version, policy.version = policy.version, 0  # counts up whether it changes or not
+    try:
+        return zlib.crc32(cloudpickle.dumps(policy))
+    finally:
+        policy.version = version
 
 
 def _preload(policy: Policy | PolicyMaker) -> tuple[str, ...]:

@@ -114,5 +114,6 @@ class SplitPolicy(Policy):
 
     def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
         """Do both halves at once."""
-        action = self.sample(obs, deterministic, mask)
-        return PolicyStep(action, *self.assess(obs, action, mask))
+        masks = () if mask is None else (mask,)
+        action = self.sample(obs, deterministic, *masks)
+        return PolicyStep(action, *self.assess(obs, action, *masks))
