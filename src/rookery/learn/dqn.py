@@ -44,13 +44,12 @@ class DQN(ReplayLearner):
         network: Any = None,
     ) -> EpsilonGreedyPolicy:
         num_actions = count_actions(action_space)
-        sizes = width_of(config, observation_space, encoder)
 
         def build(num_features: int, _: Any, generator: torch.Generator) -> QNetwork:
             return QNetwork(
                 num_features,
                 num_actions,
-                sizes,
+                width_of(config, observation_space, encoder),
                 config.activation,
                 dueling=config.dueling,
                 generator=generator,

@@ -43,14 +43,13 @@ class QRDQN(ReplayLearner):
         network: Any = None,
     ) -> EpsilonGreedyPolicy:
         num_actions = count_actions(action_space)
-        sizes = width_of(config, observation_space, encoder)
 
         def build(num_features: int, _: Any, generator: torch.Generator) -> QuantileNetwork:
             return QuantileNetwork(
                 num_features,
                 num_actions,
                 config.num_quantiles,
-                sizes,
+                width_of(config, observation_space, encoder),
                 config.activation,
                 generator=generator,
             )

@@ -24,7 +24,7 @@ from rookery.training.source import EnvSource
 _FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module"}
 _FIXED_CONFIG = {
     "num_steps", "hidden_sizes", "activation", "normalize_obs", "normalize_reward", "recurrent",
-    "memory_size", "dueling", "prioritized", "replay_size",
+    "memory_size", "dueling", "num_quantiles", "prioritized", "replay_size",
 }  # fmt: skip
 
 
