@@ -1,6 +1,6 @@
 """SAC learns from a replay while worker processes act by themselves, ahead of it or in step.
 
-    python examples/off_policy_in_workers.py --total-steps 8000
+python examples/off_policy_in_workers.py --total-steps 8000
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ def test_exploration_is_noise_around_the_mean_within_the_bounds():
 
 
 def test_the_higher_reward_is_found():
-    config = TD3Config(**SMALL, learning_rate=3e-3, updates_per_step=2.0, gamma=0.2)
+    sizes = {**SMALL, "hidden_sizes": (32, 32)}
+    config = TD3Config(**sizes, learning_rate=3e-3, updates_per_step=2.0, gamma=0.2)
     policy = TD3.make_policy(config, OBS, ACTIONS, seed=0)
     learner = TD3(policy, config, B)
     for seed in range(40):

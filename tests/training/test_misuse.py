@@ -180,7 +180,7 @@ def test_what_was_learned_is_saved_before_the_final_evaluation(
     rookery.resume(tmp_path / "one")
     rookery.resume(tmp_path / "other")
     weights = [
-        load_checkpoint(tmp_path / name / "checkpoint.pt")["model"]["parameters"]
+        load_checkpoint(tmp_path / name / "checkpoint.pt")["model"]["module"]
         for name in ("one", "other")
     ]
     for name in weights[0]:

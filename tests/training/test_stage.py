@@ -28,7 +28,7 @@ def _train(run_dir: Path, algo: Any = QUICK, **options) -> Any:
 
 
 def _parameters(run_dir: Path) -> dict[str, Any]:
-    return load_checkpoint(run_dir / "checkpoint.pt")["model"]["parameters"]
+    return load_checkpoint(run_dir / "checkpoint.pt")["model"]["module"]
 
 
 @pytest.mark.parametrize("algo", [QUICK, A2CConfig()], ids=["ppo", "a2c"])

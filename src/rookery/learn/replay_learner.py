@@ -113,6 +113,8 @@ class ReplayLearner(Learner):
         steps = []
         if due and len(self._replay):
             with self.placement.learning():
+                if not self._gradient_steps:
+                    self._begin()
                 steps = [self._step(progress) for _ in range(due)]
         skipped = sum(step.pop("skipped_gradient_steps") for step in steps)
         self._explore(progress)
@@ -122,6 +124,9 @@ class ReplayLearner(Learner):
             "gradient_steps": float(self._gradient_steps),
             "skipped_gradient_steps": float(skipped),
         }
+
+    def _begin(self) -> None:
+        """Prepare for the first gradient step: weights may have been given to the policy before."""
 
     @abstractmethod
     def _step(self, progress: float) -> dict[str, float]:

@@ -64,6 +64,9 @@ class TD3(ReplayLearner):
         self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=config.adam_epsilon)
         self._policy_loss = 0.0  # the latest
 
+    def _begin(self) -> None:
+        self._target_actor.follow(1.0)
+
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the critics, and now and then one on the actor."""
         rate = scheduled(self.config.learning_rate, None, progress)

@@ -29,7 +29,10 @@ from rookery.training.source import EnvSource, resolve
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
 _FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
-SHAPES = {"hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling"}
+SHAPES = {
+    "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
+    "num_quantiles",
+}  # fmt: skip
 _FIXED_CONFIG = SHAPES | {"num_steps", "normalize_reward", "prioritized", "replay_size"}
 
 
