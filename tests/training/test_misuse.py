@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 from run_files import assert_same_run
+from training_envs import Match
 
 import rookery
 from rookery import ConfigError, PPOConfig
@@ -451,6 +452,26 @@ def test_an_interrupted_best_checkpoint_is_not_believed_to_be_there(
             next(trainer)
         monkeypatch.undo()
     assert load_checkpoint(tmp_path / "checkpoint.pt")["best_return"] is None
+
+
+@pytest.mark.parametrize(
+    "obs", [{"shown": 2}, {"shown": -1}, {"shown": 0.5}, {"shown": np.array([0, 2])}], ids=repr
+)
+def test_a_number_that_is_not_in_its_space_is_refused(tmp_path: Path, obs: Any) -> None:
+    with _trainer(tmp_path, env=Match) as trainer:
+        agent = trainer.agent()
+    noise = np.zeros((*np.shape(obs["shown"]), 2))
+    with pytest.raises(rookery.SpaceError, match=r"not in Discrete\(2\)"):
+        agent.act({**obs, "noise": noise})
+
+
+def test_a_key_that_no_info_has_is_told_once(tmp_path: Path) -> None:
+    with (
+        pytest.warns(UserWarning, match="under 'is_succes'") as told,
+        _trainer(tmp_path, env=Match, info_keys=("is_succes",), total_steps=2048) as trainer,
+    ):
+        list(trainer)
+    assert sum("info_keys" in str(warning.message) for warning in told) == 1
 
 
 # ---------------------------------------------------------------- signals

@@ -248,7 +248,23 @@ def _as_tree(space: Space[Any], obs: Any) -> Tree:
             return {key: _as_tree(part, obs[key]) for key, part in space.spaces.items()}
         case gym_spaces.Tuple():
             return tuple(map(_as_tree, space.spaces, obs))
+        case gym_spaces.Discrete():
+            return _counted(space, obs, space.start, space.n)
+        case gym_spaces.MultiDiscrete():
+            return _counted(space, obs, space.start, space.nvec)
     return np.asarray(obs, space.dtype)
+
+
+def _counted(space: Space[Any], obs: Any, start: Any, n: Any) -> npt.NDArray[Any]:
+    """Whole numbers as an array; another one would stand for what it is not, without a word.
+
+    Raises:
+        SpaceError: one of them is none of the ``n`` from ``start`` on.
+    """
+    numbers = np.asarray(obs, space.dtype)
+    if ((numbers != np.asarray(obs)) | (numbers < start) | (numbers >= start + n)).any():
+        raise SpaceError(f"the observation {in_words(obs)} holds a number that is not in {space}")
+    return numbers
 
 
 def _shapes(obs: Any) -> str:

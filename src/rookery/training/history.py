@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from rookery.rollout import EpisodeTracker, Rollout
@@ -25,6 +27,7 @@ class History:
     def __init__(self, num_envs: int, max_points: int = MAX_POINTS) -> None:
         self.episodes = 0
         self._infos: dict[str, deque[float]] = {}
+        self._has_looked = False  # for keys that no info has
         self.steps: list[int] = []
         self.returns: list[float] = []
         self._tracker = EpisodeTracker(num_envs)
@@ -46,6 +49,18 @@ class History:
             kept.extend(values[np.isfinite(values)].tolist())
         while len(self.returns) > self._max_points:  # long runs keep every second, fourth, ...
             del self.returns[::2], self.steps[::2]
+
+    def warn_of_missing(self, keys: Sequence[str]) -> None:
+        """Say once, when many episodes have ended, which keys of infos none of them had."""
+        if self._has_looked or self.episodes < RECENT_EPISODES:
+            return
+        self._has_looked = True
+        missing = [repr(key) for key in keys if not self._infos.get(key)]
+        if missing:
+            gym.logger.warn(
+                f"info_keys: {self.episodes} episodes have ended, and the info of none of their "
+                f"last steps held a number under {', '.join(missing)}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on from here, as plain data."""

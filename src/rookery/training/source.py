@@ -76,12 +76,29 @@ class EnvSource:
         try:
             make_recipes(self.env, None, None, ())
         except UnknownEnvError as error:
-            raise UnknownEnvError(f"{error} {_how_to_register(self.env)}") from error
+            if isinstance(error.__cause__, ImportError):
+                raise
+            raise UnknownEnvError(f"{error} {self._how_to_register()}") from error
         return {
             "env": self.env,
             "env_kwargs": dict(self.env_kwargs),
             "wrappers": tuple(self.wrappers),
         }
+
+    def _how_to_register(self) -> str:
+        """How to have an env registered whose id is not known."""
+        module, _, name = str(self.env).rpartition(":")
+        if module:
+            return f"Module {module!r} was imported, and has no function {name!r} either."
+        if self.env_module:
+            return f"{self.env_module!r} was imported and does not register it."
+        for begins, ends, module, package in _PACKAGES:
+            if name.startswith(begins) and name.endswith(ends):
+                return (
+                    f"The package {module} registers such envs: pip install {package}, and then "
+                    f"--env-module {module}, or env_module={module!r} in Python."
+                )
+        return "On the command line, --env-module PACKAGE imports one."
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the source as JSON data; what has no name becomes null."""
@@ -132,17 +149,6 @@ _PACKAGES = [
     ("MiniGrid-", "", "minigrid", "minigrid"),
     ("BabyAI-", "", "minigrid", "minigrid"),
 ]
-
-
-def _how_to_register(env: Any) -> str:
-    """How to have an env registered whose id is not known."""
-    for begins, ends, module, package in _PACKAGES:
-        if isinstance(env, str) and env.startswith(begins) and env.endswith(ends):
-            return (
-                f"The package {module} registers it: pip install {package}, and then --env-module "
-                f"{module}, or env_module={module!r} in Python."
-            )
-    return "On the command line, --env-module PACKAGE imports one."
 
 
 def _read_env(env: Any) -> Any:

@@ -314,6 +314,7 @@ class Trainer:
                 self.steps += rollout.num_transitions
                 self.history.add(self.steps, rollout)
                 self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
+        self.history.warn_of_missing(self.plan.settings.info_keys)
         speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
         now = {**speed, **self.history.metrics(), **self._finite.metrics()}
         metrics = {**now, **self._means, **self._peaks, **self._times}
