@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
 import torch
+from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
+from rookery.errors import ConfigError, MissingExtra
+from rookery.policy.encoders import to_tensors
 from rookery.policy.policy_module import PolicyModule
-from rookery.rollout.tree import Tree
+from rookery.rollout.tree import Tree, tree_map
 
 
 class DeterministicPolicy(nn.Module):
@@ -56,6 +62,58 @@ class DeterministicPolicy(nn.Module):
         if part.kind == "squashed":
             action = low + (action + 1.0) * ((high - low) / 2)
         return torch.clamp(action, low, high)
+
+
+def export_policy(policy: PolicyModule, observation_space: spaces.Space[Any], path: Path) -> None:
+    """Write the deterministic policy to a file that other programs can run; see `Agent.export`.
+
+    Args:
+        policy: what to write.
+        observation_space: of one env.
+        path: its suffix says in which form: ``.onnx``, ``.pt2`` or ``.ts``.
+
+    Raises:
+        ConfigError: there is no such form, or it cannot hold such observations or actions.
+        MissingExtra: the library for it is not installed.
+    """
+    if path.suffix not in (".onnx", ".pt2", ".ts"):
+        raise ConfigError(
+            f"{path.name}: export writes .onnx (ONNX), .pt2 (torch.export) or .ts (TorchScript)"
+        )
+    # Two rows, since a batch of one would be taken for a number that never changes.
+    obs = to_tensors(batch_space(observation_space, 2).sample())
+    if path.suffix == ".ts" and not isinstance(obs, Tensor):
+        raise ConfigError(
+            f"{path.name}: TorchScript takes observations of one array only, not those of "
+            f"{observation_space}; write .onnx or .pt2"
+        )
+    arguments = (obs, policy.initial_memory(2)) if policy.memory_size else (obs,)
+    module = DeterministicPolicy(copy.deepcopy(policy)).eval().requires_grad_(False)
+    rows = torch.export.Dim("rows", min=1)
+    shapes = tree_map(lambda _: {0: rows}, arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, about its own older and newer exporters
+            if path.suffix == ".ts":
+                torch.jit.trace(module, arguments, check_trace=False).save(str(path))  # type: ignore[no-untyped-call]
+            else:
+                program = torch.export.export(module, arguments, dynamic_shapes=shapes)
+                if path.suffix == ".pt2":
+                    torch.export.save(program, path)
+                else:
+                    _require_onnx()
+                    torch.onnx.export(program, (), path, dynamo=True, verbose=False)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"{path.name}: torch cannot export this network: {reason}") from error
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("export to ONNX needs: pip install 'rookery[onnx]'") from error
 
 
 def _build(space: spaces.Space[Any], leaves: Any) -> Tree:

@@ -82,6 +82,33 @@ class Agent:
         else:
             self.policy.begin_episodes(np.asarray(begins, np.bool_))
 
+    def export(self, path: str | Path) -> Path:
+        """Write the policy, normalisation included, to a file that needs no rookery to run.
+
+        It takes a batch of observations ``[N, *obs]`` and gives the most probable actions, as the
+        env takes them. A policy that remembers takes its memory ``[N, memory_size]``, zeros at an
+        episode's beginning, as second argument and gives the next one as second result.
+
+        Args:
+            path: ``.onnx`` for ONNX, ``.pt2`` for ``torch.export``, ``.ts`` for TorchScript, which
+                takes observations and actions of one array each only.
+
+        Returns:
+            The file.
+
+        Raises:
+            ConfigError: the policy cannot be written so.
+            MissingExtra: ONNX is not installed.
+        """
+        from rookery.policy.export import export_policy
+        from rookery.policy.policy_module import PolicyModule
+
+        module = getattr(self.policy.model, "module", None)
+        if not isinstance(module, PolicyModule):
+            raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
+        export_policy(module, self.observation_space, Path(path))
+        return Path(path)
+
     def give_weights_to(self, policy: Any) -> None:
         """Have another policy of the same shape begin with these weights.
 
