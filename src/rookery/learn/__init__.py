@@ -1,6 +1,6 @@
 """Rollouts in, new weights out: one file per algorithm, read from top to bottom.
 
-Torch is loaded only where observations hold images.
+Torch is loaded with the first algorithm; settings need none.
 """
 
 from rookery.learn.config import (
