@@ -13,6 +13,7 @@ from training_envs import Match
 
 import rookery
 from rookery import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.policy import make_policy
 
 RUNS: dict[str, tuple[str, Any]] = {
     "ppo": ("CartPole-v1", PPOConfig(num_steps=16, num_epochs=1, normalize_obs=True)),
@@ -98,3 +99,15 @@ def test_what_holds_no_policy_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"nothing")
     with pytest.raises(rookery.ConfigError, match=r"checkpoint\.pt is no checkpoint"):
         rookery.load(tmp_path)
+
+
+def test_a_joint_action_for_one_observation_fits_its_space():
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Dict(
+        arm=gym.spaces.Box(-1, 1, (2,)),
+        legs=gym.spaces.Tuple([gym.spaces.Discrete(3, start=1), gym.spaces.MultiBinary(2)]),
+    )
+    policy = make_policy(observation_space, action_space)
+    agent = rookery.Agent(policy, (observation_space, action_space))
+    assert action_space.contains(agent.act(np.zeros(3, np.float32), deterministic=False))
+    assert agent.act(np.zeros((5, 3), np.float32))["arm"].shape == (5, 2)

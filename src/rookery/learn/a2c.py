@@ -11,9 +11,8 @@ from typing import Any
 
 from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import A2CConfig
-from rookery.learn.fused import FusedGradient
 from rookery.learn.optimizers import RMSProp, gradient_step
-from rookery.learn.placement import Placement
+from rookery.learn.placement import Placement, fused_gradient
 from rookery.learn.ppo import (
     Batch,
     Scalars,
@@ -53,8 +52,7 @@ class A2C(Learner):
         self.config = config
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
         self._optimizer = RMSProp(self._place.flat.tensor, config.rms_decay, config.rms_epsilon)
-        is_here = self._place.flat is self.model.flat
-        self._fused = FusedGradient.of(policy, config) if fused and is_here else None
+        self._fused = fused_gradient(policy, config, self._place) if fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:

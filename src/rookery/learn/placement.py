@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -73,6 +74,19 @@ class Placement(Generic[M]):
 def is_there(model: Model, device: torch.device) -> bool:
     """Whether the module of ``model`` is on ``device`` already."""
     return model.flat.tensor.device == device
+
+
+def fused_gradient(policy: Any, config: Any, place: Placement[Any]) -> Any:
+    """What computes the gradients of a policy on the cpu faster than torch does.
+
+    None where there is no such thing: for other networks, on other devices, and where the folder
+    ``rookery/learn/fused`` was left out.
+    """
+    if find_spec("rookery.learn.fused") is None or place.flat is not policy.model.flat:
+        return None
+    from rookery.learn.fused import FusedGradient
+
+    return FusedGradient.of(policy, config)
 
 
 def compiled(function: F) -> F:

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import PPOConfig
-from rookery.learn.fused import FusedGradient
 from rookery.learn.optimizers import Adam, gradient_step
-from rookery.learn.placement import Placement
+from rookery.learn.placement import Placement, fused_gradient
 from rookery.learn.schedule import means, scheduled
 from rookery.policy.action_masks import shown_mask
 from rookery.policy.policy_module import PolicyModule
@@ -55,8 +54,7 @@ class PPO(Learner):
         self.config = config
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
         self._optimizer = Adam(self._place.flat.tensor)
-        is_here = self._place.flat is self.model.flat
-        self._fused = FusedGradient.of(policy, config) if fused and is_here else None
+        self._fused = fused_gradient(policy, config, self._place) if fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
         self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES))
 

@@ -67,7 +67,7 @@ class Agent:
         action = self.policy.to_env(self.policy.act(batch, deterministic).action)
         if not is_single:
             return action
-        one = action[0]
+        one = tree_map(lambda rows: rows[0], action)
         return int(one) if isinstance(self.action_space, gym_spaces.Discrete) else one
 
     def reset(self, begins: npt.ArrayLike | None = None) -> None:
