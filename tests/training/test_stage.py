@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from run_files import assert_equal
 
 import rookery
 from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig
@@ -37,9 +37,7 @@ def test_one_worker_that_collects_learns_what_the_caller_does(tmp_path: Path, al
         _train(tmp_path / "caller", algo, backend="serial"),
         _train(tmp_path / "workers", algo, collector="workers", num_workers=1),
     ]
-    one, other = (_parameters(tmp_path / name) for name in ("caller", "workers"))
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
+    assert_equal(*(_parameters(tmp_path / name) for name in ("caller", "workers")))
     assert results[0].eval_return_mean == results[1].eval_return_mean
 
 
