@@ -12,7 +12,7 @@ import pytest
 from run_files import assert_equal
 
 import rookery
-from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig
+from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.interrupt import Terminated
@@ -31,7 +31,11 @@ def _parameters(run_dir: Path) -> dict[str, Any]:
     return load_checkpoint(run_dir / "checkpoint.pt")["model"]["module"]
 
 
-@pytest.mark.parametrize("algo", [QUICK, A2CConfig()], ids=["ppo", "a2c"])
+@pytest.mark.parametrize(
+    "algo",
+    [QUICK, A2CConfig(), DQNConfig(warmup_steps=60, batch_size=8, prioritized=True)],
+    ids=["ppo", "a2c", "dqn"],
+)
 def test_one_worker_that_collects_learns_what_the_caller_does(tmp_path: Path, algo):
     results = [
         _train(tmp_path / "caller", algo, backend="serial"),
