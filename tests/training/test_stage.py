@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from run_files import assert_equal
 
 import rookery
-from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig
+from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.interrupt import Terminated
@@ -31,15 +31,17 @@ def _parameters(run_dir: Path) -> dict[str, Any]:
     return load_checkpoint(run_dir / "checkpoint.pt")["model"]["module"]
 
 
-@pytest.mark.parametrize("algo", [QUICK, A2CConfig()], ids=["ppo", "a2c"])
+@pytest.mark.parametrize(
+    "algo",
+    [QUICK, A2CConfig(), DQNConfig(warmup_steps=60, batch_size=8, prioritized=True)],
+    ids=["ppo", "a2c", "dqn"],
+)
 def test_one_worker_that_collects_learns_what_the_caller_does(tmp_path: Path, algo):
     results = [
         _train(tmp_path / "caller", algo, backend="serial"),
         _train(tmp_path / "workers", algo, collector="workers", num_workers=1),
     ]
-    one, other = (_parameters(tmp_path / name) for name in ("caller", "workers"))
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
+    assert_equal(*(_parameters(tmp_path / name) for name in ("caller", "workers")))
     assert results[0].eval_return_mean == results[1].eval_return_mean
 
 
