@@ -1,12 +1,10 @@
-"""Settings that move during training, and gradients that stay in bounds."""
+"""Settings that move during training, and means of metrics."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from rookery.errors import ConfigError
 from rookery.learn.config import Scheduled
@@ -30,19 +28,6 @@ def scheduled(start: Scheduled, final: float | None, progress: float) -> float:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ConfigError(f"the schedule {start!r} gives {value!r} at {progress:g}, not a number")
     return float(value)
-
-
-def clip_norm(gradient: Any, max_norm: float) -> float:
-    """Scale ``gradient`` in place so that it is no longer than ``max_norm``; return its length.
-
-    Args:
-        gradient: float32 ``[size]``, an array or a tensor.
-        max_norm: the greatest length.
-    """
-    norm = math.sqrt(gradient @ gradient)
-    if norm > max_norm:
-        gradient *= np.float32(max_norm / norm)
-    return norm
 
 
 def means(rows: Sequence[dict[str, float]]) -> dict[str, float]:

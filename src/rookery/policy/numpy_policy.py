@@ -175,7 +175,7 @@ class NumpyRecurrentPolicy(NumpyNetworkPolicy):
         x: Any = self._features(obs)
         for weight, bias in self._towers.layers:
             x = x @ weight + bias
-            self._activation.apply(x, out=x)
+            self._activation(x, out=x)
         advance = _CORES[self.spec.core]
         views = self._views
         before = self._memory_of(x.shape[-2]).reshape(x.shape[-2], 2, -1).swapaxes(0, 1)
