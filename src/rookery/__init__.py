@@ -23,6 +23,8 @@ from rookery.errors import (
     SpaceError,
     SpaceTypeError,
     SpaceValueError,
+    StorageError,
+    TrainingDiverged,
     UnknownEnvError,
     UsageError,
     WorkerDied,
@@ -31,14 +33,34 @@ from rookery.errors import (
 )
 
 if TYPE_CHECKING:
+    from rookery import callbacks
     from rookery.collect.double import DoubleBufferedCollector
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
+    from rookery.env.action_mask import ActionMaskFromInfo
     from rookery.env.deferred import Deferred
-    from rookery.learn.config import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+    from rookery.learn.base import Algorithm
+    from rookery.learn.config import (
+        A2CConfig,
+        DQNConfig,
+        ImpalaConfig,
+        PPOConfig,
+        QRDQNConfig,
+        SACConfig,
+        TD3Config,
+    )
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
-    from rookery.training import evaluate, resume, train
+    from rookery.training import (
+        Agent,
+        StopTraining,
+        Trainer,
+        Update,
+        evaluate,
+        load,
+        resume,
+        train,
+    )
     from rookery.vector.base import VectorEnv
     from rookery.vector.make import make_vec
     from rookery.vector.process import ProcessVectorEnv
@@ -59,12 +81,22 @@ _HOMES = {
     "PolicyStep": "rookery.policy.base",
     "ProcessVectorEnv": "rookery.vector.process",
     "Rollout": "rookery.rollout.rollout",
+    "QRDQNConfig": "rookery.learn.config",
     "SACConfig": "rookery.learn.config",
+    "TD3Config": "rookery.learn.config",
     "SerialVectorEnv": "rookery.vector.serial",
     "SyncCollector": "rookery.collect.sync",
+    "TorchPolicy": "rookery.policy.torch_policy",
     "VectorEnv": "rookery.vector.base",
     "WorkerCollector": "rookery.collect.workers",
+    "ActionMaskFromInfo": "rookery.env.action_mask",
+    "Agent": "rookery.training",
+    "Algorithm": "rookery.learn.base",
+    "StopTraining": "rookery.training",
+    "Trainer": "rookery.training",
+    "Update": "rookery.training",
     "evaluate": "rookery.training",
+    "load": "rookery.training",
     "make_vec": "rookery.vector.make",
     "resume": "rookery.training",
     "train": "rookery.training",
@@ -72,6 +104,9 @@ _HOMES = {
 
 __all__ = [
     "A2CConfig",
+    "ActionMaskFromInfo",
+    "Agent",
+    "Algorithm",
     "ClosedError",
     "ConfigError",
     "DQNConfig",
@@ -88,6 +123,7 @@ __all__ = [
     "Policy",
     "PolicyStep",
     "ProcessVectorEnv",
+    "QRDQNConfig",
     "Rollout",
     "RookeryError",
     "SACConfig",
@@ -96,15 +132,24 @@ __all__ = [
     "SpaceError",
     "SpaceTypeError",
     "SpaceValueError",
+    "StopTraining",
+    "StorageError",
     "SyncCollector",
+    "TD3Config",
+    "TorchPolicy",
+    "Trainer",
+    "TrainingDiverged",
     "UnknownEnvError",
+    "Update",
     "UsageError",
     "VectorEnv",
     "WorkerCollector",
     "WorkerDied",
     "WorkerError",
     "WorkerTimeout",
+    "callbacks",
     "evaluate",
+    "load",
     "make_vec",
     "resume",
     "seeding",
@@ -113,6 +158,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "callbacks":
+        return importlib.import_module("rookery.callbacks")
     if name not in _HOMES:
         raise AttributeError(f"module 'rookery' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -15,6 +15,8 @@
     │   ├── EnvFailed               the env raised; its traceback is the cause
     │   ├── WorkerDied              the process ended
     │   └── WorkerTimeout           a deadline passed              (both TimeoutErrors)
+    ├── TrainingDiverged            learning met numbers that are not finite, again and again
+    ├── StorageError                a file of a run cannot be written  (OSError)
     ├── SharedMemoryError           no room for the arrays that processes share  (MemoryError)
     └── MissingExtra                an optional library is not installed (ImportError)
 
@@ -174,3 +176,14 @@ class SharedMemoryError(RookeryError, MemoryError):
 
 class MissingExtra(RookeryError, ImportError):
     """An optional library is not installed; the message has the pip command."""
+
+
+class StorageError(RookeryError, OSError):
+    """A file of a run cannot be written, for a full disk or so. What was there before stays."""
+
+
+class TrainingDiverged(RookeryError):
+    """Losses, gradients, rewards or observations were not finite again and again.
+
+    The run has ended; its last checkpoint holds finite weights.
+    """

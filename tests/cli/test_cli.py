@@ -71,7 +71,9 @@ def test_train_and_eval_end_with_one_json_object(tmp_path: Path, capsys):
         ("a2c", "CartPole-v1", ["--rms-decay", "0.9"]),
         ("impala", "CartPole-v1", ["--collector", "caller", "--rho-clip", "0.9"]),
         ("dqn", "CartPole-v1", [*REPLAY, "--no-dueling", "--prioritized", "--n-step", "2"]),
+        ("qrdqn", "CartPole-v1", [*REPLAY, "--num-quantiles", "9"]),
         ("sac", "Pendulum-v1", [*REPLAY, "--hidden-sizes", "16", "--entropy-coef", "0.1"]),
+        ("td3", "Pendulum-v1", [*REPLAY, "--policy-delay", "3"]),
     ],
 )
 def test_every_algorithm_trains_evaluates_and_resumes(tmp_path, capsys, algorithm, env, options):
@@ -131,7 +133,7 @@ def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, packag
         (["train", "dqn", "Pendulum-v1"], "Discrete"),
         (["train", "sac", "CartPole-v1"], "Box"),
         (["train", "ppo", "CartPole-v1", "--collector", "async"], "'caller', 'workers'"),
-        (["train", "sac", "Pendulum-v1", "--collector", "workers"], "'caller'"),
+        (["train", "ppo", "Pendulum-v1", "--collector", "async"], "'caller'"),
         (["train", "impala", "CartPole-v1", "--backend", "serial"], "collector 'caller'"),
         (["fly"], "fly"),
     ],
@@ -201,17 +203,17 @@ print(code or 0, "torch" in sys.modules, "matplotlib" in sys.modules)
     assert result.stdout.strip().splitlines()[-1] == "0 False False", result.stderr
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "qrdqn", "sac", "td3"])
 def test_help_names_every_setting(capsys, algorithm):
     from dataclasses import fields
 
     from rookery.training import TrainSettings
-    from rookery.training.algorithms import ALGORITHMS
+    from rookery.training.algorithms import BUILT_IN
 
     with pytest.raises(SystemExit):
         main(["train", algorithm, "--help"])
     text = capsys.readouterr().out
-    for field in (*fields(ALGORITHMS[algorithm].config), *fields(TrainSettings)):
+    for field in (*fields(BUILT_IN[algorithm][0]), *fields(TrainSettings)):
         assert "--" + field.name.replace("_", "-") in text
 
 
@@ -277,3 +279,118 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
     captured = capsys.readouterr()
     assert _last_json(captured.out)["steps"] > steps
     assert "they start new episodes" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian", "ppo", "CartPole-v1"], "did you mean train?"),
+        (["train", "pppo", "CartPole-v1"], "did you mean ppo?"),
+        (["train", "PPO", "CartPole-v1"], "did you mean ppo?"),
+        (["train", "CartPole-v1", "ppo"], "rookery train ppo CartPole-v1"),
+        (["train", "ppo", "CartPole-v1", "--num-env", "3"], "did you mean --num-envs"),
+        (["train", "ppo", "CartPole-v1", "--leaning-rate=3"], "did you mean --learning-rate"),
+        (["train", "ppo", "CartPole-v1", "--no-normalise-obs"], "--no-normalize-obs"),
+        (["eval", "runs/some", "--episode", "3"], "did you mean --episodes?"),
+        (["train", "ppo", "CartPole-v1", "--resume", "runs/some"], "train --resume RUN_DIR"),
+        (["train", "ppo", "ALE/Pong_v5"], "--env-module ale_py"),
+        (["train", "ppo", "MiniGrid-Nowhere-v0"], "--env-module minigrid"),
+        (["train", "ppo", "Nowhere-v0"], "--env-module PACKAGE"),
+        (["train", "ppo", "rookery.cli:nowhere"], "has no function 'nowhere' either"),
+        (["train", "ppo", "no.such:make"], "Cannot import the module that 'no.such:make' names"),
+        (["train", "ppo", "Nowhere-v0", "--env-module", "json"], "does not register it"),
+        (["train", "ppo", "CartPole-v1", "--run-dir", ""], "run_dir must be the path"),
+        (["train", "ppo", "CartPole-v1", "--run-dir", "/dev/null/run"], "run directory /dev/null"),
+        (["train", "ppo", "CartPole-v1", "--run-dir", "/proc/run"], "run directory /proc/run"),
+        (["train", "ppo", "CartPole-v1", "--stop-at", "3"], "set eval_every"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_told_with_the_way_out(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line and "Error parsing train" not in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_texts_of_a_minigrid_name_the_wrapper(capsys, tmp_path):
+    pytest.importorskip("minigrid")
+    env = ["MiniGrid-Empty-5x5-v0", "--env-module", "minigrid"]
+    assert main(["train", "ppo", *env, *QUICK, "--run-dir", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "minigrid.wrappers.ImgObsWrapper" in line and "my_module:make_env" in line
+
+
+@pytest.fixture
+def short_run(tmp_path: Path, capsys) -> str:
+    run_dir = str(tmp_path / "run")
+    options = ["--eval-episodes", "1", "--eval-every", "64", "--stop-at", "1e6"]
+    assert main(["train", "ppo", "CartPole-v1", *QUICK, *options, "--run-dir", run_dir]) == 0
+    capsys.readouterr()
+    return run_dir
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--leaning-rate", "3"], "did you mean --learning-rate"),
+        (["--run-dir", "elsewhere"], "stays in its folder"),
+        (["--num-envs", "3"], "num_envs cannot be changed"),
+        (["--total-steps", "1"], "the run has made 128 steps already"),
+        (["--env-kwargs", "{"], "--env-kwargs"),
+        (["--gamma", "2"], "gamma"),
+        (["more"], "more"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_change_of_a_run_is_one_line_and_changes_nothing(
+    options, message, capsys, short_run
+):
+    files = [Path(short_run) / name for name in ("config.json", "checkpoint.pt")]
+    before = [file.read_bytes() for file in files]
+    assert main(["train", "--resume", short_run, *options]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+    assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "name", "value"),
+    [
+        (["--learning-rate=1e-4"], "ppo", "learning_rate", 1e-4),
+        (["--no-save-env-states"], "train", "save_env_states", False),
+        (["--stop-at", "7"], "train", "stop_at", 7.0),
+        (["--total-steps", "2e2"], "train", "total_steps", 200),
+        (["--seed", "0"], "train", "seed", 0),
+        (["--env-kwargs", '{"sutton_barto_reward": true}'], "source", "env_kwargs",
+         {"sutton_barto_reward": True}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_settings_of_a_run_change_by_their_flags(options, where, name, value, short_run, capsys):
+    assert main(["train", "--resume", short_run, *options]) == 0
+    config = json.loads((Path(short_run) / "config.json").read_text())
+    assert config[where][name] == value
+    assert config["train"]["eval_every"] == 64
+
+
+@pytest.mark.parametrize("sizes", [["32,16"], ["32", "16"], ["(32, 16)"]], ids=str)
+def test_sizes_may_be_written_with_commas(sizes, tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    told = [*QUICK, "--eval-episodes", "0", "--run-dir", str(run_dir), "--hidden-sizes", *sizes]
+    assert main(["train", "ppo", "CartPole-v1", *told]) == 0
+    assert json.loads((run_dir / "config.json").read_text())["ppo"]["hidden_sizes"] == [32, 16]
+
+
+def test_the_result_is_json_also_where_a_number_is_none(capsys):
+    from rookery.cli.arguments import print_result
+
+    print_result({"mean": float("nan"), "std": float("inf"), "steps": 3})
+    assert _last_json(capsys.readouterr().out) == {"mean": None, "std": None, "steps": 3}
+
+
+def test_a_negative_seed_of_an_evaluation_is_one_line(short_run, capsys):
+    assert main(["eval", short_run, "--seed", "-2"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "seed must be a whole number" in line

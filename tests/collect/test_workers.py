@@ -72,8 +72,10 @@ def _assert_same_array(actual, expected, name):
 def _learn(policy):
     """Change the weights, as a learner does."""
     policy.model.parameters += np.float32(0.01)
-    if policy.model.normalizer is not None:
-        policy.model.normalizer.update(np.full((3, policy.model.encoder.num_scaled), 0.5))
+    normalizer = policy.model.module.normalizer
+    if normalizer is not None:
+        normalizer.moments.update(np.full((3, len(normalizer.mean)), 0.5))
+        normalizer.set_extra_state(normalizer.get_extra_state())
     policy.version += 1
 
 
@@ -472,14 +474,14 @@ def test_closing_twice_is_fine_and_collecting_afterwards_is_not():
 
 def test_policies_that_remember_are_refused():
     env = gym.make("CartPole-v1")
-    policy = make_policy(env.observation_space, env.action_space, memory_size=8)
+    policy = make_policy(env.observation_space, env.action_space, core="gru")
     with pytest.raises(rookery.ConfigError, match="SyncCollector"):
         rookery.WorkerCollector("CartPole-v1", policy, num_envs=2, num_workers=1, num_steps=4)
 
 
 def test_policies_that_remember_are_refused_also_when_made_here():
     def remember(observation_space, action_space):
-        return make_policy(observation_space, action_space, memory_size=8)
+        return make_policy(observation_space, action_space, core="gru")
 
     with pytest.raises(rookery.ConfigError, match="SyncCollector"):
         rookery.WorkerCollector("CartPole-v1", remember, num_envs=2, num_workers=1, num_steps=4)

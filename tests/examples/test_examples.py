@@ -26,6 +26,28 @@ SHORT_RUNS = [
         "torch",
         r"1024 steps[\s\S]*evaluation: mean return \d+",
     ),
+    (
+        "trainer_loop.py --total-steps 2048 --eval-every 1024",
+        "torch",
+        r"2048 steps: \d+[\s\S]*all steps are done; mean return \d+",
+    ),
+    (
+        "load_and_play.py --total-steps 1024",
+        "torch",
+        r"trained: mean return \d+[\s\S]*seed 2: return \d+[\s\S]*trained further",
+    ),
+    (
+        "own_network.py --total-steps 1024 --eval-episodes 2",
+        "torch",
+        r"own encoder: mean return \d+[\s\S]*own network[\s\S]*version 0, then 1",
+    ),
+    (
+        "own_algorithm.py --total-steps 4096 --collector workers",
+        "torch",
+        r"mean return \d+[\s\S]*evaluated again: \d+",
+    ),
+    ("action_masks.py --total-steps 2000", "torch", r"DQNConfig: [\s\S]*it takes [12]"),
+    ("off_policy_in_workers.py --total-steps 1200", "torch", r"sac, async: mean return -\d+"),
     (f"{_TORCHRL} --autoreset-mode same_step", "torchrl", r"128 steps, batch \(4, 16\)"),
     (f"{_TORCHRL} --autoreset-mode disabled", "torchrl", r"128 steps, batch \(4, 16\)"),
 ]

@@ -8,10 +8,8 @@ import torch
 from gymnasium import spaces
 
 from rookery import A2CConfig, ConfigError, Rollout
-from rookery.learn import losses
 from rookery.learn.a2c import A2C
-from rookery.learn.rmsprop import RMSProp
-from rookery.policy.torch_network import TorchNetwork
+from rookery.learn.optimizers import RMSProp
 
 T, B = 4, 3
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Discrete(3)
@@ -37,13 +35,6 @@ def _rollout(policy, seed: int = 0) -> Rollout:
     return rollout
 
 
-def test_the_policy_gradient_loss_gives_the_numbers_worked_out_by_hand():
-    log_prob, advantage = np.array([-1, -2], np.float32), np.array([3, -0.5], np.float32)
-    loss = losses.policy_gradient_loss(log_prob, advantage)
-    assert loss.mean == pytest.approx((3 - 1) / 2)
-    np.testing.assert_allclose(loss.gradient, [-1.5, 0.25])
-
-
 def _n_step_returns(rollout: Rollout, gamma: float) -> np.ndarray:
     """Walk every env's column backwards, one number at a time."""
     returns = np.zeros((T, B))
@@ -62,17 +53,16 @@ def test_an_update_is_one_step_along_the_gradient_that_torch_finds():
     policy, learner = _learner(entropy_coef=0.01, gamma=0.9, max_grad_norm=1e9, rms_epsilon=1e-8)
     rollout = _rollout(policy)
     returns = torch.from_numpy(_n_step_returns(rollout, 0.9).ravel())
-    network = TorchNetwork(policy.model)
-    logits, value = network.tensors(policy.model.encode(rollout.obs.reshape(-1, 3)))
+    model = policy.model
+    logits, value, _ = model.module(torch.from_numpy(rollout.obs.reshape(-1, 3)))
     distribution = torch.distributions.Categorical(logits=logits)
     advantage = returns - torch.from_numpy(rollout.value.ravel())
     log_prob = distribution.log_prob(torch.from_numpy(rollout.action.ravel()))
     loss = -(log_prob * advantage).mean() + 0.5 * (value - returns).square().mean()
     loss = loss - 0.01 * distribution.entropy().mean()
-    (gradient,) = torch.autograd.grad(loss, network.placement.flat)
-    g = gradient.numpy().astype(np.float64)
+    g = model.flat.gradient(loss).numpy().astype(np.float64)
     rate = learner.config.learning_rate
-    expected = policy.model.parameters - rate * g / np.sqrt(0.99 + 0.01 * g**2 + 1e-8)
+    expected = policy.model.parameters.copy() - rate * g / np.sqrt(0.99 + 0.01 * g**2 + 1e-8)
     metrics = learner.update(rollout)
     np.testing.assert_allclose(policy.model.parameters, expected, atol=1e-6)
     assert metrics["gradient_norm"] == pytest.approx(np.sqrt(g @ g), rel=1e-4)
@@ -81,13 +71,26 @@ def test_an_update_is_one_step_along_the_gradient_that_torch_finds():
 def test_rmsprop_makes_the_steps_of_its_formula():
     ours = np.linspace(-1, 1, 5, dtype=np.float32)
     expected, square = ours.astype(np.float64), np.ones(5)
-    optimizer = RMSProp(ours, decay=0.9, epsilon=1e-3)
+    optimizer = RMSProp(torch.from_numpy(ours), decay=0.9, epsilon=1e-3)
     for k in range(10):
         gradient = np.random.default_rng(k).normal(size=5).astype(np.float32)
         square = 0.9 * square + 0.1 * gradient.astype(np.float64) ** 2
         expected -= 1e-2 * gradient / np.sqrt(square + 1e-3)
-        optimizer.step(gradient, 1e-2)
+        optimizer.step(torch.from_numpy(gradient), 1e-2)
     np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalize_advantage", [True, False])
+def test_gradients_by_hand_are_those_of_torch(normalize_advantage):
+    outcomes = []
+    for fused in (True, False):
+        settings = {"normalize_advantage": normalize_advantage, "entropy_coef": 0.01}
+        policy, _ = _learner(**settings)
+        learner = A2C(policy, A2CConfig(num_steps=T, **settings), B, fused=fused)
+        metrics = [learner.update(_rollout(policy, seed)) for seed in range(3)]
+        outcomes.append((policy.model.parameters, metrics[-1]))
+    np.testing.assert_allclose(outcomes[0][0], outcomes[1][0], atol=1e-5)
+    assert outcomes[0][1] == pytest.approx(outcomes[1][1], rel=1e-4, abs=1e-5)
 
 
 def test_good_actions_become_more_probable():

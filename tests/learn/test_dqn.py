@@ -1,4 +1,4 @@
-"""The DQN learner: targets and gradients against numbers worked out one by one."""
+"""The DQN learner: targets and losses against plain loops and torch's own functions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from off_policy import B, T, disturb, made_up_rollout, moved
 
-from rookery import ConfigError, DQNConfig, Rollout, SpaceError
-from rookery.learn import losses
+from rookery import ConfigError, DQNConfig, SpaceError
 from rookery.learn.budget import UpdateBudget
-from rookery.learn.dqn import DQN, action_values, action_values_backward
+from rookery.learn.dqn import DQN, huber
 
-T, B = 4, 3
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Discrete(3, start=1)
 SMALL = {"num_steps": T, "batch_size": 16, "warmup_steps": 0, "hidden_sizes": (8,)}
 
@@ -23,73 +22,68 @@ def _learner(observation_space=OBS, **settings):
     return policy, DQN(policy, config, B)
 
 
-def _rollout(seed: int = 0, observation_space=OBS) -> Rollout:
-    rng = np.random.default_rng(seed)
-    observation_space.seed(seed)
-    obs = np.array([[observation_space.sample() for _ in range(B)] for _ in range(T + 1)])
-    rollout = Rollout.allocate(T, obs[0], np.zeros(B, np.int64))
-    rollout.obs, rollout.last_obs = obs[:-1], obs[-1]
-    rollout.action[:] = rng.integers(1, 4, (T, B))
-    rollout.reward[:] = rng.normal(size=(T, B))
-    rollout.terminated[:] = rng.random((T, B)) < 0.2
-    return rollout
+def _rollout(seed: int = 0, observation_space=OBS):
+    return made_up_rollout(observation_space, ACTIONS, seed)
 
 
-def test_dueling_gives_the_numbers_worked_out_by_hand():
-    outputs, value = np.array([[1, 2, 6]], np.float32), np.array([10], np.float32)
-    np.testing.assert_allclose(action_values(outputs, value, True), [[8, 9, 13]])
-    np.testing.assert_allclose(action_values(outputs, value, False), outputs)
-    d_outputs, d_value = action_values_backward(np.array([[0, 3, 0]], np.float32), True)
-    np.testing.assert_allclose(d_outputs, [[-1, 2, -1]])
-    np.testing.assert_allclose(d_value, [3])
+def _tensor(array):
+    return torch.from_numpy(np.asarray(array))
 
 
 def test_the_huber_loss_gives_the_numbers_worked_out_by_hand():
-    value, target = np.array([1.5, 5, -4], np.float32), np.array([1, 2, 0], np.float32)
-    loss = losses.huber_loss(value, target, np.array([1, 0.5, 2], np.float32))
-    assert loss.mean == pytest.approx((0.125 + 0.5 * 2.5 + 2 * 3.5) / 3)
-    np.testing.assert_allclose(loss.gradient, np.array([0.5, 0.5, -2]) / 3, rtol=1e-6)
+    losses = huber(torch.tensor([0.5, 3.0, -4.0, 1.0]))
+    assert losses.tolist() == [0.125, 2.5, 3.5, 0.5]
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_targets_are_those_of_a_plain_loop(double: bool):
-    policy, learner = _learner(double=double, dueling=False, gamma=0.5, n_step=1)
-    for seed in range(3):
-        learner.update(_rollout(seed))  # the online network leaves the target's behind
-    batch = learner._replay.sample(50, np.random.default_rng(0))
-    online, target = learner._network, learner._target_network
-    for k, got in enumerate(learner._targets(batch)):
-        features = policy.model.encode(batch.next_obs[k : k + 1])
-        theirs = target.forward(features).outputs[0].copy()
-        mine = online.forward(features).outputs[0]
-        best = theirs[mine.argmax()] if double else theirs.max()
-        expected = batch.reward[k] + batch.discount[k] * best
-        assert got == pytest.approx(expected, abs=1e-5)
-    assert set(batch.discount.tolist()) == {0.0, 0.5}
-
-
 @pytest.mark.parametrize("dueling", [False, True])
-def test_a_step_follows_the_gradient_that_torch_finds(dueling: bool, monkeypatch):
-    from rookery.policy.torch_network import TorchNetwork
-
-    policy, learner = _learner(dueling=dueling, prioritized=True, updates_per_step=0.0)
+def test_targets_are_those_of_a_plain_loop(double: bool, dueling: bool):
+    policy, learner = _learner(double=double, dueling=dueling, gamma=0.5, n_step=1)
     learner.update(_rollout())
-    batch = learner._replay.sample(16, np.random.default_rng(0), 0.5)
-    monkeypatch.setattr(learner._replay, "sample", lambda *args: batch)
-    target = torch.from_numpy(learner._targets(batch))
-    network = TorchNetwork(policy.model)
-    outputs, value = network.tensors(policy.model.encode(batch.obs))
-    if dueling:
-        outputs = value[:, None] + outputs - outputs.mean(1, keepdim=True)
-    chosen = outputs[torch.arange(16), torch.from_numpy(batch.action - 1)]
+    disturb(learner._target.flat, seed=1)
+    disturb(policy.model.flat, seed=2)
+    found = learner._replay.sample(50, np.random.default_rng(0))
+    targets = learner._targets(learner._on_device(found))
+    for k, got in enumerate(targets.tolist()):
+        with torch.no_grad():
+            row = _tensor(found.next_obs[k : k + 1])
+            mine = learner.actor(row).outputs[0]
+            theirs = learner._target.module(row).outputs[0]
+        best = theirs[mine.argmax()] if double else theirs.max()
+        expected = found.reward[k] + found.discount[k] * float(best)
+        assert got == pytest.approx(expected, abs=1e-5)
+    assert set(found.discount.tolist()) == {0.0, 0.5}
+
+
+def test_a_step_follows_the_gradient_of_the_weighted_huber_loss(monkeypatch):
+    policy, learner = _learner(prioritized=True, updates_per_step=0.0)
+    learner.update(_rollout())
+    disturb(policy.model.flat)
+    found = learner._replay.sample(16, np.random.default_rng(0), 0.5)
+    monkeypatch.setattr(learner._replay, "sample", lambda *args: found)
+    values = learner.actor(_tensor(found.obs)).outputs
+    chosen = values[torch.arange(16), _tensor(found.action) - 1]
+    target = learner._targets(learner._on_device(found))
     errors = torch.nn.functional.huber_loss(chosen, target, reduction="none")
-    loss = (torch.from_numpy(batch.weight) * errors).mean()
-    (expected,) = torch.autograd.grad(loss, network.placement.flat)
-    seen = []
-    monkeypatch.setattr(learner._optimizer, "step", lambda g, rate: seen.append(g.copy()))
-    metrics = learner._step(1e-3, 0.5)
-    np.testing.assert_allclose(seen[0], expected, atol=1e-6)
+    loss = (_tensor(found.weight) * errors).mean()
+    expected = torch.autograd.grad(loss, list(learner.actor.parameters()))
+    seen = moved(learner._optimizer)
+    metrics = learner._step(0.0)
+    torch.testing.assert_close(seen[0], torch.cat([g.reshape(-1) for g in expected]))
     assert metrics["value_loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+
+
+def test_targets_leave_no_graph_behind():
+    _, learner = _learner()
+    learner.update(_rollout())
+    targets = learner._targets(learner._sample())
+    assert targets.grad_fn is None and not targets.requires_grad
+    assert not any(p.requires_grad for p in learner._target.module.parameters())
+
+
+def test_networks_that_are_not_dueling_have_no_second_tower():
+    sizes = [_learner(dueling=dueling)[0].model.parameters.size for dueling in (False, True)]
+    assert sizes == [3 * 8 + 8 + 8 * 3 + 3, 2 * (3 * 8 + 8) + 8 * 3 + 3 + 8 + 1]
 
 
 @pytest.mark.parametrize(
@@ -107,14 +101,40 @@ def test_the_best_action_is_found(settings):
     assert (policy.act(obs, deterministic=True).action == 2).mean() > 0.95
 
 
-def test_images_are_learned_from_through_torch():
-    image = spaces.Box(0, 255, (40, 40, 3), np.uint8)
-    policy, learner = _learner(image, updates_per_step=0.1)
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (40, 40, 3), np.uint8),
+        spaces.Dict(camera=spaces.Box(0, 255, (20, 20, 3), np.uint8), joints=OBS),
+    ],
+    ids=["image", "dict"],
+)
+def test_images_and_dicts_are_learned_from(space):
+    policy, learner = _learner(space, updates_per_step=0.1)
     before = policy.model.parameters.copy()
-    metrics = learner.update(_rollout(0, image))
+    metrics = learner.update(_rollout(0, space))
     assert metrics["gradient_steps"] == 1.0
     assert (policy.model.parameters != before).any()
     assert np.isfinite(policy.model.parameters).all()
+
+
+def test_encoders_and_networks_of_ones_own_are_learned():
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 5)
+
+        def forward(self, obs):
+            return torch.relu(self.layer(obs))
+
+    config = DQNConfig(**SMALL)
+    for own in ({"encoder": lambda _: Encoder()},
+                {"network": lambda _, a: torch.nn.Linear(3, int(a.n))}):  # fmt: skip
+        policy = DQN.make_policy(config, OBS, ACTIONS, 0, **own)
+        learner = DQN(policy, config, B)
+        before = policy.model.parameters.copy()
+        learner.update(_rollout())
+        assert (policy.model.parameters != before).any()
 
 
 def test_epsilon_falls_linearly_and_decides_how_often_actions_are_random():
@@ -130,6 +150,63 @@ def test_epsilon_falls_linearly_and_decides_how_often_actions_are_random():
     assert other == pytest.approx(0.2 * 2 / 3, abs=0.02)
 
 
+# -- action masks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
+def test_illegal_actions_are_never_taken(epsilon: float):
+    policy, _ = _learner()
+    disturb(policy.model.flat)
+    policy.epsilon = epsilon
+    rng = np.random.default_rng(0)
+    mask = rng.random((3000, 3)) < 0.5
+    mask[np.arange(3000), rng.integers(3, size=3000)] = True
+    obs = rng.uniform(-1, 1, (3000, 3)).astype(np.float32)
+    for deterministic in (False, True):
+        action = policy.act(obs, deterministic, mask).action - 1
+        assert mask[np.arange(3000), action].all()
+    free = policy.act(obs, False, np.ones_like(mask)).action
+    assert set(free.tolist()) == {1, 2, 3}
+
+
+def test_masks_that_observations_show_are_kept_to():
+    space = spaces.Dict(numbers=OBS, action_mask=spaces.MultiBinary(3))
+    policy, learner = _learner(space, double=False, n_step=1)
+    rollout = _rollout(0, space)
+    rollout.obs["action_mask"][..., 0] = rollout.last_obs["action_mask"][..., 0] = 1
+    obs = {"numbers": rollout.obs["numbers"][0], "action_mask": rollout.obs["action_mask"][0]}
+    for _ in range(50):
+        action = policy.act(obs).action - 1
+        assert obs["action_mask"][np.arange(B), action].all()
+    learner.update(rollout)
+    disturb(learner._target.flat)
+    found = learner._replay.sample(50, np.random.default_rng(0))
+    batch = learner._on_device(found)
+    with torch.no_grad():
+        values = learner._target.module.run(batch.next_obs).outputs
+    shown = _tensor(found.next_obs["action_mask"] != 0)
+    best = torch.where(shown, values, -torch.inf).amax(1)
+    expected = _tensor(found.reward) + _tensor(found.discount) * best
+    torch.testing.assert_close(learner._targets(batch), expected)
+
+
+def test_the_targets_look_at_legal_actions_only():
+    _, learner = _learner(double=False, n_step=2)
+    for seed in range(3):
+        rollout = _rollout(seed)
+        rollout.action_mask = np.zeros((T, B, 3), np.bool_)
+        rollout.action_mask[..., 1] = True
+        learner.update(rollout)
+    disturb(learner._target.flat)
+    batch = learner._sample()
+    with torch.no_grad():
+        only = learner._target.module.run(batch.next_obs).outputs[:, 1]
+    torch.testing.assert_close(learner._targets(batch), batch.reward + batch.discount * only)
+
+
+# -- when it learns -------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("num_envs", [1, 6, 64])
 def test_the_ratio_of_gradient_steps_does_not_depend_on_the_number_of_envs(num_envs: int):
     budget = UpdateBudget(0.3, warmup_steps=100)
@@ -141,12 +218,12 @@ def test_the_ratio_of_gradient_steps_does_not_depend_on_the_number_of_envs(num_e
 
 def test_the_target_network_follows_every_so_many_steps():
     policy, learner = _learner(target_interval=5, updates_per_step=0.25)
-    before = learner._target.parameters.copy()
+    before = learner._target.flat.tensor.clone()
     learner.update(_rollout(0))  # three gradient steps
-    np.testing.assert_array_equal(learner._target.parameters, before)
+    assert torch.equal(learner._target.flat.tensor, before)
     learner.update(_rollout(1))
-    assert (learner._target.parameters != before).any()
-    assert (learner._target.parameters != policy.model.parameters).any()
+    assert not torch.equal(learner._target.flat.tensor, before)
+    assert not torch.equal(learner._target.flat.tensor, policy.model.flat.tensor)
 
 
 def test_faulted_rows_alone_bring_no_gradient_step():
@@ -154,6 +231,30 @@ def test_faulted_rows_alone_bring_no_gradient_step():
     rollout = _rollout()
     rollout.valid[:] = False
     assert learner.update(rollout)["gradient_steps"] == 0.0
+
+
+def test_a_step_that_is_not_finite_is_left_out_and_counted():
+    policy, learner = _learner(updates_per_step=0.25, prioritized=True)
+    learner.update(_rollout())
+    before, steps = policy.model.parameters.copy(), learner._gradient_steps
+    learner._target.flat.tensor.fill_(torch.inf)
+    learner._target.follow = lambda rate: None
+    metrics = learner.update(_rollout(1))
+    assert metrics["skipped_gradient_steps"] > 0
+    assert metrics["gradient_steps"] == steps
+    np.testing.assert_array_equal(policy.model.parameters, before)
+    assert np.isfinite(learner._replay.state_dict()["priorities"]["weights"]).all()
+
+
+def test_a_run_that_lost_its_replay_warms_up_again():
+    settings = {"updates_per_step": 1.0, "warmup_steps": 2 * T * B}
+    _, learner = _learner(**settings)
+    for seed in range(3):
+        learner.update(_rollout(seed))
+    _, other = _learner(**settings)
+    other.load_state_dict(learner.state_dict())
+    done = [other.update(_rollout(seed))["gradient_steps"] for seed in range(3)]
+    assert done == [T * B, T * B, 2 * T * B]  # as many as before, until it has warmed up
 
 
 def test_a_learner_goes_on_from_its_state():
@@ -167,6 +268,13 @@ def test_a_learner_goes_on_from_its_state():
     rollout = _rollout(2)
     assert learner.update(rollout) == other.update(rollout)
     np.testing.assert_array_equal(policy.model.parameters, other_policy.model.parameters)
+
+
+def test_weights_actions_and_batches_come_from_streams_apart():
+    policy, learner = _learner()
+    drawn = [policy.rng.random(4).tolist(), learner._rng.random(4).tolist()]
+    assert drawn[0] != drawn[1]
+    assert drawn[1] != np.random.default_rng(0).random(4).tolist()
 
 
 def test_other_actions_than_discrete_ones_are_refused():

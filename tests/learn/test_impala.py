@@ -11,7 +11,6 @@ import rookery
 from rookery.learn.config import ImpalaConfig
 from rookery.learn.impala import Impala
 from rookery.learn.vtrace import vtrace
-from rookery.policy.torch_network import TorchNetwork
 from rookery.rollout import EpisodeTracker, Rollout
 
 T, B = 5, 3
@@ -87,28 +86,22 @@ def test_a_step_follows_the_gradient_that_autograd_finds(action, monkeypatch):
     rollout = _rollout(policy)
     expected = _autograd(policy, learner.config, rollout)
     seen = []
-    monkeypatch.setattr(learner._optimizer, "step", lambda g, rate: seen.append(g.copy()))
+    monkeypatch.setattr(learner._optimizer, "step", lambda g, rate: seen.append(g.clone()))
     learner.update(rollout)
     np.testing.assert_allclose(seen[0], expected, atol=1e-5)
 
 
 def _autograd(policy, config, rollout):
     """The gradient of the loss as the paper states it, by torch."""
-    network = TorchNetwork(policy.model)
-    flat = network.placement.flat
-    head = policy.model.head
+    module, flat = policy.model.module, policy.model.flat
 
     def evaluate(obs):
-        parts = network.placement.views(flat)
-        x = torch.from_numpy(np.ascontiguousarray(obs, np.float32)).expand(2, -1, -1)
-        for k in range(2):
-            x = torch.tanh(torch.baddbmm(parts[f"tower{k}.bias"], x, parts[f"tower{k}.weight"]))
-        outputs = x[0] @ parts["actor.weight"] + parts["actor.bias"]
-        return outputs, (x[1] @ parts["critic.weight"] + parts["critic.bias"])[:, 0]
+        found = module(torch.from_numpy(np.ascontiguousarray(obs, np.float32)))
+        return found.outputs, found.value
 
     outputs, value = evaluate(rollout.obs.reshape(-1, 4))
-    if head.has_log_std:
-        std = network.placement.views(flat)["log_std"].exp().expand_as(outputs)
+    if module.head.log_std is not None:
+        std = module.head.log_std.exp().expand_as(outputs)
         normal = torch.distributions.Normal(outputs, std)
         actions = torch.from_numpy(rollout.action.reshape(T * B, -1))
         log_prob, entropy = normal.log_prob(actions).sum(1), normal.entropy().sum(1)
@@ -133,7 +126,7 @@ def _autograd(policy, config, rollout):
     )
     loss = -(log_prob * advantage).mean() + config.value_coef * ((value - target) ** 2).mean()
     loss = loss - config.entropy_coef * entropy.mean()
-    return torch.autograd.grad(loss, flat)[0].numpy()
+    return flat.gradient(loss).numpy().copy()
 
 
 def test_its_state_goes_on_where_it_was_left():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rookery.env.seeding import env_seeds
 from rookery.memory import Layout
 from rookery.policy import make_policy, weights
-from rookery.policy.travel import stream
+from rookery.policy.travel import ACTIONS, MINIBATCHES, WEIGHTS, seed_for, stream
 from rookery.policy.weights import WeightStore
 
 OBS = spaces.Box(-1, 1, (3,))
@@ -28,14 +29,15 @@ def _views(model):
 
 @pytest.mark.parametrize("normalize_obs", [True, False])
 def test_a_reader_gets_parameters_statistics_and_version(normalize_obs):
-    learner, actor = _model(1, normalize_obs), _model(2, normalize_obs)
+    first, second = (make_policy(OBS, ACTION, normalize_obs=normalize_obs, seed=s) for s in (1, 2))
+    learner, actor = first.model, pickle.loads(pickle.dumps(second)).model
     learner.observe(np.random.default_rng(0).normal(3, 2, (50, 3)).astype(np.float32))
     views = _views(learner)
     WeightStore(views).publish(learner, version=7)
     assert WeightStore(views).read(actor) == 7
     np.testing.assert_array_equal(actor.parameters, learner.parameters)
-    obs = np.ones((1, 3), np.float32)
-    np.testing.assert_array_equal(actor.encode(obs).vector, learner.encode(obs).vector)
+    np.testing.assert_array_equal(actor.extras(), learner.extras())
+    assert len(actor.extras()) == 6 * normalize_obs
 
 
 def test_the_newest_weights_are_read_also_after_many():
@@ -55,7 +57,7 @@ def test_reading_before_anything_was_published_is_an_error():
         WeightStore(_views(_model())).read(_model())
 
 
-@pytest.mark.parametrize("torn", ["weights.parameters", "weights.moments", "weights.signatures"])
+@pytest.mark.parametrize("torn", ["weights.parameters", "weights.extras", "weights.signatures"])
 def test_a_torn_set_is_an_error_and_changes_nothing(torn, monkeypatch):
     learner, actor = _model(1), _model(2)
     before = actor.parameters.copy()
@@ -68,7 +70,7 @@ def test_a_torn_set_is_an_error_and_changes_nothing(torn, monkeypatch):
     np.testing.assert_array_equal(actor.parameters, before)
 
 
-@pytest.mark.parametrize("overtaken", ["weights.parameters", "weights.moments"])
+@pytest.mark.parametrize("overtaken", ["weights.parameters", "weights.extras"])
 def test_a_reader_that_is_overtaken_reads_again(overtaken):
     learner, actor = _model(1), _model(2)
     views = _views(learner)
@@ -76,8 +78,7 @@ def test_a_reader_that_is_overtaken_reads_again(overtaken):
 
     def publish(version: int) -> None:
         learner.parameters[:] = version
-        state = {"count": version + 1.0, "mean": np.zeros(3), "squares": np.ones(3)}
-        learner.normalizer.load_state_dict(state)
+        learner.set_extras(np.full(6, version + 1.0))
         writer.publish(learner, version)
 
     publish(0)
@@ -94,7 +95,7 @@ def test_a_reader_that_is_overtaken_reads_again(overtaken):
     reader = WeightStore({**views, overtaken: views[overtaken].view(Overtaken)})
     assert reader.read(actor) == 3
     assert (actor.parameters == 3).all()
-    assert actor.normalizer.state_dict()["count"] == 4
+    assert (actor.extras() == 4).all()
 
 
 def test_a_pickled_policy_acts_with_its_own_models_parameters():
@@ -109,6 +110,16 @@ def test_a_pickled_policy_acts_with_its_own_models_parameters():
     assert (copy.value(obs) != before).all()
 
 
+def test_exploration_travels_with_the_weights():
+    learner, actor = (make_policy(OBS, ACTION, num_exploration=1, seed=s) for s in (1, 2))
+    actor = pickle.loads(pickle.dumps(actor))
+    learner.model.exploration[0] = 0.25
+    views = _views(learner.model)
+    WeightStore(views).publish(learner.model, 0)
+    WeightStore(views).read(actor.model)
+    assert actor.model.exploration == [0.25]
+
+
 def test_streams_follow_from_the_generators_state():
     def draws(index: int, advanced: bool = False) -> float:
         rng = np.random.default_rng(4)
@@ -119,3 +130,13 @@ def test_streams_follow_from_the_generators_state():
     assert draws(0) == np.random.default_rng(4).random()
     assert len({draws(0), draws(1), draws(2), draws(1, advanced=True)}) == 4
     assert draws(2) == draws(2)
+
+
+def test_seeds_of_a_run_are_all_different():
+    purposes = (WEIGHTS, ACTIONS, MINIBATCHES)
+    seeds = [seed_for(seed, purpose) for seed in range(50) for purpose in purposes]
+    envs = [seed for root in range(50) for seed in env_seeds(root, 4)]
+    words = [*seeds, *envs]
+    assert len(set(words)) == len(words)
+    assert len({word % 2**31 for word in words}) == len(words)
+    assert seed_for(3, ACTIONS, 1) != seed_for(3, ACTIONS)

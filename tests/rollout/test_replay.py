@@ -160,9 +160,10 @@ def test_a_replay_that_is_not_full_goes_on_from_its_state():
 def test_abandoned_episodes_bootstrap_from_the_last_observation_they_showed():
     replay, stream = _filled(n_step=4)
     last = {steps[-1].obs: steps[-1] for steps in stream.steps if steps[-1].valid}
-    replay.abandon_episodes()
     stream.obs = stream._fresh(2)  # reset from outside
-    replay.add(stream.rollout(4))
+    rollout = stream.rollout(4)
+    rollout.after_reset[:] = True
+    replay.add(rollout)
     drawn = replay.sample(500, np.random.default_rng(0))
     seen = {float(o): (float(n), float(d)) for o, n, d in
             zip(drawn.obs[:, 0], drawn.next_obs[:, 0], drawn.discount, strict=True)}  # fmt: skip
@@ -209,3 +210,64 @@ def test_a_sum_tree_finds_what_a_running_sum_finds(weights, seed):
     mass = np.arange(sum(weights)) + 0.5
     expected = np.searchsorted(np.cumsum(weights), mass, side="right")
     np.testing.assert_array_equal(tree.find(mass), expected)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_rollouts_of_some_envs_are_kept_as_those_of_all(n_step: int):
+    streams = [Stream(2, seed=k) for k in range(3)]
+    replay = Replay(12, 6, gamma=GAMMA, n_step=n_step)
+    alone = [Replay(12, 2, gamma=GAMMA, n_step=n_step) for _ in range(3)]
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        k = int(rng.integers(3))
+        rollout = streams[k].rollout(int(rng.integers(1, 6)))
+        alone[k].add(rollout)
+        rollout.env_ids = np.array([2 * k, 2 * k + 1])
+        replay.add(rollout)
+    assert len(replay) == sum(map(len, alone))
+    drawn = replay.sample(3000, np.random.default_rng(1))
+    own = np.array([place % 6 // 2 for place in drawn.place])
+    for k, one in enumerate(alone):
+        rows = drawn.place[own == k] // 6 * 2 + drawn.place[own == k] % 2
+        expected = one.gather(rows)
+        for name in ("obs", "reward", "next_obs", "discount"):
+            np.testing.assert_array_equal(getattr(drawn, name)[own == k], getattr(expected, name))
+        assert len(set(rows.tolist())) == len(one)  # all of them are drawn
+
+
+def test_a_state_holds_no_copy_of_the_rows():
+    replay, _ = _filled(priority_exponent=0.6)
+    state = replay.state_dict()
+    for name, rows in state["rows"].items():
+        assert np.shares_memory(rows, replay._rows[name])
+
+
+def test_a_transition_waits_for_the_mask_of_what_followed():
+    replay = Replay(20, 1, gamma=GAMMA, n_step=2)
+    stream, masks = Stream(1, seed=0), []
+    for k in range(4):
+        rollout = stream.rollout(3)
+        rollout.valid[:], rollout.terminated[:], rollout.truncated[:] = True, False, False
+        rollout.final_index, rollout.final_obs = np.zeros((0, 2), np.int64), np.zeros((0, 1), "f4")
+        rollout.obs[:] = np.arange(3 * k, 3 * k + 3)[:, None, None]
+        rollout.last_obs = np.full((1, 1), 3.0 * k + 3.0, np.float32)
+        stream.obs = rollout.last_obs
+        rollout.action_mask = np.random.default_rng(k).random((3, 1, 4)) < 0.5
+        masks += list(rollout.action_mask[:, 0])
+        replay.add(rollout)
+        drawn = replay.sample(200, np.random.default_rng(0))
+        assert set(drawn.obs[:, 0].tolist()) == set(range(3 * k + 2))  # not the newest
+        for next_obs, mask in zip(drawn.next_obs[:, 0], drawn.next_mask, strict=True):
+            np.testing.assert_array_equal(mask, masks[int(next_obs)])
+
+
+def test_paths_hold_what_lay_between():
+    stream, replay = Stream(1, seed=0), Replay(20, 1, gamma=GAMMA, n_step=3, with_path=True)
+    rollout = stream.rollout(6)
+    rollout.valid[:], rollout.terminated[:], rollout.truncated[:] = True, False, False
+    rollout.terminated[3] = True
+    rollout.final_index = np.zeros((0, 2), np.int64)
+    replay.add(rollout)
+    found = replay.gather(np.array([0, 2, 3]))
+    np.testing.assert_array_equal(found.path_obs[:, 0], rollout.obs[1:3, 0])
+    np.testing.assert_array_equal(found.path_discount, [[0.5, 0.5, 0.0], [0.25, 0.0, 0.0]])

@@ -19,17 +19,12 @@ READERS: dict[str, Callable[[Path], object]] = {
     "resume": lambda path: rookery.resume(path, total_steps=256),
     "evaluate": lambda path: rookery.evaluate(path, episodes=2),
 }
-RAW = "an error that names neither the file nor the way out is raised"
 
 
 def _train(folder: Path, algo: object = PPO, env: str = "CartPole-v1") -> Path:
     options = {"total_steps": 128, "num_envs": 2, "backend": "serial", "eval_episodes": 0}
     rookery.train(env, algo, run_dir=folder, **options)
     return folder
-
-
-def _defect(*values: object, reason: str) -> object:
-    return pytest.param(*values, marks=pytest.mark.xfail(strict=True, reason=reason))
 
 
 def _assert_refused(read: Callable[[Path], object], folder: Path, damaged: Path) -> None:
@@ -52,7 +47,7 @@ def test_a_checkpoint_that_was_cut_off_is_refused(tmp_path: Path, reader: str, k
 @pytest.mark.parametrize(
     ("content", "reader"),
     [
-        _defect(content, reader, reason=RAW)
+        (content, reader)
         for content in ({"weights": [1, 2]}, [1, 2, 3], torch.zeros(3))
         for reader in READERS
     ],
@@ -69,7 +64,7 @@ def test_a_file_of_torchs_that_is_no_checkpoint_is_refused(
 @pytest.mark.parametrize(
     ("algo", "env", "reader"),
     [
-        _defect(algo, env, reader, reason=RAW)
+        (algo, env, reader)
         for algo, env in (
             (PPO, "Acrobot-v1"),
             (PPOConfig(num_steps=16, num_epochs=1, hidden_sizes=(8,)), "CartPole-v1"),
@@ -86,17 +81,14 @@ def test_the_checkpoint_of_another_run_is_refused(
     _assert_refused(READERS[reader], tmp_path / "run", checkpoint)
 
 
-@pytest.mark.parametrize("reader", [_defect("resume", reason=RAW), "evaluate"])
-def test_the_optimiser_of_another_algorithm_matters_to_resuming_only(
+@pytest.mark.parametrize("reader", ["resume", "evaluate"])
+def test_the_checkpoint_of_another_algorithm_is_refused_though_its_network_would_fit(
     tmp_path: Path, reader: str
 ) -> None:
     checkpoint = _train(tmp_path / "run") / "checkpoint.pt"
     other = _train(tmp_path / "other", A2CConfig(num_steps=16)) / "checkpoint.pt"
     checkpoint.write_bytes(other.read_bytes())
-    if reader == "evaluate":
-        assert rookery.evaluate(tmp_path / "run", episodes=2).episodes == 2
-    else:
-        _assert_refused(READERS[reader], tmp_path / "run", checkpoint)
+    _assert_refused(READERS[reader], tmp_path / "run", checkpoint)
 
 
 @pytest.mark.parametrize("reader", list(READERS))
@@ -105,9 +97,9 @@ def test_the_optimiser_of_another_algorithm_matters_to_resuming_only(
     [
         '{"algo": "ppo"',
         "",
-        _defect("[]", reason=RAW),
-        _defect("{}", reason=RAW),
-        _defect('{"algo": "sarsa"}', reason=RAW),
+        "[]",
+        "{}",
+        '{"algo": "sarsa"}',
     ],
 )
 def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, reader: str) -> None:
@@ -116,7 +108,7 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, reader: str
     _assert_refused(READERS[reader], tmp_path, config)
 
 
-@pytest.mark.parametrize("reader", [_defect(name, reason=RAW) for name in READERS])
+@pytest.mark.parametrize("reader", list(READERS))
 def test_a_config_with_a_setting_of_another_version_is_refused_by_its_name(
     tmp_path: Path, reader: str
 ) -> None:
@@ -129,10 +121,7 @@ def test_a_config_with_a_setting_of_another_version_is_refused_by_its_name(
 
 @pytest.mark.parametrize(
     "content",
-    [
-        _defect(content, reason=RAW)
-        for content in (b"", b"garbage", pickle.dumps([b"garbage"] * 2), pickle.dumps([]))
-    ],
+    [b"", b"garbage", pickle.dumps([b"garbage"] * 2), pickle.dumps([])],
     ids=["empty", "no pickle", "no states", "too few"],
 )
 def test_envs_whose_states_are_damaged_start_new_episodes(

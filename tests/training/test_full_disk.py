@@ -72,11 +72,9 @@ def test_the_last_checkpoint_stays_whole_and_the_run_goes_on_from_it(
     assert rookery.evaluate(folder, episodes=2).episodes == 2
 
 
-@pytest.mark.xfail(strict=True, reason="a half-written checkpoint.pt.tmp is left behind")
 def test_no_half_of_a_file_is_left(fill: Fill) -> None:
     assert fill(LIMITS[1])[1][2] == ""
 
 
-@pytest.mark.xfail(strict=True, reason="a full disk is told with several chained tracebacks")
 def test_a_full_disk_is_told_once(fill: Fill) -> None:
     assert int(fill(LIMITS[1])[1][1]) < 25

@@ -22,7 +22,6 @@ rookery.train(
 """
 
 
-@pytest.mark.xfail(strict=True, reason="a folder that another process writes to is not refused")
 @pytest.mark.parametrize("how", ["resume", "train"])
 def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path, how: str) -> None:
     folder = tmp_path / "run"

@@ -94,6 +94,7 @@ CALLS: dict[str, Callable[[rookery.VectorEnv], Any]] = {
 }
 
 
+@pytest.mark.timeout(3600)  # hundreds of resets one after the other, on a busy machine too
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("kind", CARRIERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -48,7 +49,9 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        raise UsageError(f"there is no command {name!r}; choose from {', '.join(COMMANDS)}")
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}? C" if near else "c"
+        raise UsageError(f"there is no command {name!r}; {hint}hoose from {', '.join(COMMANDS)}")
     _import_from_here()
     return int(importlib.import_module(f"rookery.cli.{name}").run(rest))
 

@@ -19,7 +19,7 @@ class EvalCommand:
     """Evaluate the checkpoint of a run. The last line printed is a JSON object.
 
     Attributes:
-        run_dir: Folder that rookery train wrote.
+        run_dir: Folder that rookery train wrote, or a checkpoint in it such as its best.pt.
         episodes: Whole episodes to play.
         seed: Root of the envs' seeds; unset, the run's.
         num_envs: Environments that run in parallel; unset, the run's number.
@@ -36,7 +36,7 @@ class EvalCommand:
 def run(arguments: list[str]) -> int:
     """Evaluate as told and print the result."""
     command = parse(EvalCommand, arguments, "rookery eval")
-    from rookery.training.evaluation import evaluate
+    from rookery.training.run import evaluate
 
     result = evaluate(
         command.run_dir,

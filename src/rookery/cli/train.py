@@ -1,14 +1,16 @@
-"""``rookery train ALGORITHM ENV`` and ``rookery train --resume RUN_DIR``."""
+"""``rookery train ALGORITHM ENV [OPTIONS]`` and ``rookery train --resume RUN_DIR [OPTIONS]``."""
 
 from __future__ import annotations
 
+import difflib
 import sys
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Annotated, Any
+from dataclasses import field, fields, make_dataclass
+from typing import Annotated, Any, get_type_hints
 
-from rookery.cli.arguments import parse, parse_json, print_result
-from rookery.errors import UsageError
-from rookery.training.algorithms import ALGORITHMS, Algorithm
+from rookery.cli.arguments import flag_of, parse, parse_json, print_result
+from rookery.errors import ConfigError, UsageError
+from rookery.learn.config import Config, Scheduled
+from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
 from rookery.training.settings import TrainSettings
 
@@ -18,21 +20,6 @@ except ImportError as error:
     from rookery.errors import MissingExtra
 
     raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
-
-
-@dataclass(frozen=True)
-class ResumeCommand:
-    """Go on with a run from its last checkpoint. The last line printed is a JSON object.
-
-    Resume runs that you trust: saved states of envs are pickles, and loading them executes code.
-
-    Attributes:
-        resume: Folder that rookery train wrote.
-        total_steps: A new end of the run; unset, the run's own.
-    """
-
-    resume: str
-    total_steps: int | None = None
 
 
 def run(arguments: list[str]) -> int:
@@ -51,39 +38,50 @@ def run(arguments: list[str]) -> int:
 
 def _train(arguments: list[str]) -> dict[str, Any]:
     name, *rest = arguments
-    if name not in ALGORITHMS:
-        raise UsageError(f"there is no algorithm {name!r}; {_usage()}")
-    command: Any = parse(_command(ALGORITHMS[name]), rest, f"rookery train {name}")
+    if name not in BUILT_IN:
+        near = difflib.get_close_matches(name.lower(), BUILT_IN, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        if rest and rest[0] in BUILT_IN:
+            hint = f"the algorithm comes first: rookery train {rest[0]} {name}; "
+        raise UsageError(f"there is no algorithm {name!r}; {hint}{_usage()}")
+    if "resume" in map(flag_of, rest):
+        raise UsageError(
+            "--resume goes on with a run, whose algorithm and env are known: rookery train "
+            "--resume RUN_DIR [OPTIONS]"
+        )
+    command: Any = parse(_command(name), rest, f"rookery train {name}")
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     settings = {f.name: getattr(command.train, f.name) for f in fields(command.train)}
-    from rookery.training.start import train
+    from rookery.training.run import train
 
-    config = command.learner
+    kind = BUILT_IN[name][0]
+    config = kind(**{f.name: getattr(command.learner, f.name) for f in fields(command.learner)})
     return train(command.env, config, env_kwargs=env_kwargs, progress=True, **settings).to_dict()
 
 
-def _resume(arguments: list[str]) -> dict[str, Any]:
-    command = parse(ResumeCommand, arguments, "rookery train")
-    from rookery.training.start import resume
+def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
+    """Make the dataclass of one algorithm's command line.
 
-    return resume(command.resume, total_steps=command.total_steps, progress=True).to_dict()
-
-
-def _command(algorithm: Algorithm) -> type[Any]:
-    """Make the dataclass of one algorithm's command line."""
+    Args:
+        name: of the algorithm.
+        present: the settings that a run has, which changes must fit; None takes the defaults.
+    """
+    defaults = present or TrainSettings()
+    config = BUILT_IN[name][0]
     settings = Annotated[TrainSettings, OmitArgPrefixes]
-    learner = Annotated[algorithm.config, OmitArgPrefixes]  # type: ignore[name-defined]
+    flags = _flags(config)
+    learner = Annotated[flags, OmitArgPrefixes]  # type: ignore[valid-type]
     command = make_dataclass(
-        f"{algorithm.title}Command",
+        f"{name.title()}Command",
         [
             ("env", Positional[str]),
             ("env_kwargs", str, "{}"),
-            ("train", settings, field(default_factory=TrainSettings)),
-            ("learner", learner, field(default_factory=algorithm.config)),
+            ("train", settings, field(default_factory=lambda: defaults)),
+            ("learner", learner, field(default_factory=flags)),
         ],
         frozen=True,
     )
-    command.__doc__ = f"""Train a policy with {algorithm.title} on parallel environments.
+    command.__doc__ = f"""Train a policy with {name.upper()} on parallel environments.
 
     The last line printed is a JSON object.
 
@@ -96,8 +94,67 @@ def _command(algorithm: Algorithm) -> type[Any]:
     return command
 
 
+def _flags(config: type[Config]) -> type[Any]:
+    """The settings of an algorithm as a command line can give them: functions it cannot."""
+    kinds = get_type_hints(config)
+    flags = [
+        (f.name, float if kinds[f.name] == Scheduled else kinds[f.name], f.default)
+        for f in fields(config)  # type: ignore[arg-type]
+    ]
+    made = make_dataclass(config.__name__, flags, frozen=True)
+    made.__doc__ = config.__doc__
+    return made
+
+
+def _resume(arguments: list[str]) -> dict[str, Any]:
+    """Go on with a run; of its settings, those change that are given."""
+    arguments = [part for argument in arguments for part in _split(argument)]
+    if "--resume" not in arguments[:-1]:
+        raise UsageError(f"an algorithm or --resume RUN_DIR must be given; {_usage()}")
+    place = arguments.index("--resume")
+    run_dir = arguments[place + 1]
+    rest = arguments[:place] + arguments[place + 2 :]
+    from rookery.training.run import resume
+    from rookery.training.run_dir import RunDirectory
+
+    changes = _changes(RunDirectory.existing(run_dir).read_config(), rest)
+    return resume(run_dir, progress=True, **changes).to_dict()
+
+
+def _split(argument: str) -> list[str]:
+    return argument.split("=", 1) if argument.startswith("--") else [argument]
+
+
+def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
+    """Parse the settings that are given, as those of the run's algorithm, and keep only them."""
+    name = config.get("algo")
+    if not arguments:
+        return {}
+    if name not in BUILT_IN:
+        raise UsageError(f"settings of algorithm {name!r} cannot be given on the command line")
+    try:
+        present = TrainSettings.from_dict(config.get("train") or {}, "settings of a run")
+    except (ConfigError, TypeError):  # told with the file's name when the run is read
+        present = TrainSettings()
+    program = "rookery train --resume RUN_DIR"
+    command: Any = parse(_command(name, present), ["env", *arguments], program)
+    given = {argument[2:].replace("-", "_") for argument in arguments if argument[:2] == "--"}
+    given |= {flag[3:] for flag in given if flag.startswith("no_")}
+    if "run_dir" in given:
+        raise UsageError("a run stays in its folder: --resume names it, and --run-dir cannot")
+    changes = {
+        f.name: getattr(part, f.name)
+        for part in (command.train, command.learner)
+        for f in fields(part)
+        if f.name in given
+    }
+    if "env_kwargs" in given:
+        changes["env_kwargs"] = parse_json(command.env_kwargs, "--env-kwargs")
+    return changes
+
+
 def _usage() -> str:
     return (
-        f"usage: rookery train {{{','.join(ALGORITHMS)}}} ENV [OPTIONS], or rookery train --resume "
-        "RUN_DIR [--total-steps N] (rookery train ppo --help lists the options)"
+        f"usage: rookery train {{{','.join(BUILT_IN)}}} ENV [OPTIONS], or rookery train --resume "
+        "RUN_DIR [OPTIONS] (rookery train ppo --help lists the options)"
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
@@ -17,7 +16,8 @@ from rookery.collect.board import RolloutBoard, RolloutShape
 from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import assign, stack, take
+from rookery.rollout.join import Finals, numbers_of
+from rookery.rollout.tree import assign, copy, take
 from rookery.worker.loop import Methods, WorkerParts
 
 
@@ -25,13 +25,12 @@ class Report(NamedTuple):
     """What an actor tells of a rollout beside what it has written.
 
     Attributes:
-        finals: ``final_index`` and ``final_obs`` as in `Rollout`, with the columns of its own envs;
-            None if no episode ended.
+        finals: how episodes ended, with the columns of its own envs; None if none ended.
         policy_s: seconds that were not spent stepping envs.
         env_s: seconds that were.
     """
 
-    finals: tuple[npt.NDArray[np.int64], Tree] | None
+    finals: Finals | None
     policy_s: float
     env_s: float
 
@@ -46,6 +45,7 @@ class Part:
         first_id: index of the worker's first env.
         last_id: one more than that of its last env.
         stream: which random numbers the copy draws; see `Policy.use_stream`.
+        info_keys: names of the numbers to keep of the infos with which episodes end.
     """
 
     shape: RolloutShape
@@ -53,6 +53,7 @@ class Part:
     first_id: int
     last_id: int
     stream: int
+    info_keys: tuple[str, ...] = ()
 
 
 def install_actor(parts: WorkerParts, part: Part) -> Methods:
@@ -64,23 +65,27 @@ class StoppedError(Exception):
     """The collector is being closed; nobody will read what was begun."""
 
 
-class Finals:
+class EndsOfEpisodes:
     """The sink of envs whose infos have no reader: keeps what episodes ended with, no more.
+
+    Args:
+        info_keys: names of the numbers to keep of the infos.
 
     Attributes:
         t: the row that is being stepped.
-        kept: (t, env id, final observation) of each episode that ended.
+        kept: row, env id, final observation and numbers of each episode that ended.
     """
 
     has_posted = False
 
-    def __init__(self) -> None:
+    def __init__(self, info_keys: Sequence[str]) -> None:
         self.used: set[int] = set()
         self.t = 0
-        self.kept: list[tuple[int, int, Tree]] = []
+        self.kept: list[tuple[int, int, Tree, dict[str, float]]] = []
+        self._info_keys = info_keys
 
     def final(self, env_id: int, obs: Tree, info: dict[str, Any]) -> None:
-        self.kept.append((self.t, env_id, deepcopy(obs)))
+        self.kept.append((self.t, env_id, deepcopy(obs), numbers_of(info, self._info_keys)))
 
     def post(self, env_id: int, info: dict[str, Any], final: Any = None) -> None:
         return
@@ -90,14 +95,14 @@ class Finals:
     ) -> None:
         for env_id, info in rest.items():
             if "final_obs" in info:
-                self.final(env_id, info["final_obs"], info)
+                self.final(env_id, info["final_obs"], info.get("final_info", {}))
 
-    def joined(self, first_id: int, like: Tree) -> tuple[npt.NDArray[np.int64], Tree] | None:
+    def joined(self, first_id: int, like: Tree) -> Finals | None:
         """What is kept, as `Report` has it."""
         if not self.kept:
             return None
-        index = np.array([(t, env_id - first_id) for t, env_id, _ in self.kept], np.int64)
-        return index, stack([obs for _, _, obs in self.kept], like)
+        own = [(t, env_id - first_id, obs, numbers) for t, env_id, obs, numbers in self.kept]
+        return Finals.of(own, like)
 
     def clear(self, env_id: int) -> None:
         return
@@ -117,18 +122,20 @@ class Actor:
         self._weights, self._stop = board.weights, board.stop
         self._batch = parts.batch
         self._arrays = board.arrays_for(parts.arrays)
-        self._finals = Finals()
-        self._batch.attach(self._arrays, AutoresetMode.SAME_STEP, parts.progress, sink=self._finals)
+        self._ends = EndsOfEpisodes(part.info_keys)
+        self._batch.attach(self._arrays, AutoresetMode.SAME_STEP, parts.progress, sink=self._ends)
         self._first_id, self._num_steps = part.first_id, part.shape.num_steps
         buffers = range(part.shape.num_buffers)
         envs = slice(part.first_id, part.last_id)
         self._rollouts = [board.rollout(buffer, envs) for buffer in buffers]
-        self._no_finals = self._rollouts[0].final_index, self._rollouts[0].final_obs
+        first = self._rollouts[0]
+        self._no_finals = Finals(first.final_index, first.final_obs, {})
         # Sliced once: a slice and its tuple cost 200 ns each, for every step and leaf.
         self._obs = [
             [take(board.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
             for buffer in buffers
         ]
+        self._is_first = True
         self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
         if isinstance(policy, SplitPolicy):
             self._decide = self._sample
@@ -139,12 +146,13 @@ class Actor:
         version = self._weights.read(self._policy.model)
         rollout = self._rollouts[buffer]
         assign(self._obs[buffer][0], ..., self._obs[buffer - 1][-1])
-        self._finals.kept.clear()
+        self._ends.kept.clear()
         self._run(buffer, rollout)
         rollout.valid[:] = True
         rollout.policy_version[:] = version
-        finals = self._finals.joined(self._first_id, rollout.last_obs)
-        rollout.final_index, rollout.final_obs = finals or self._no_finals
+        rollout.after_reset[:], self._is_first = self._is_first, False
+        finals = self._ends.joined(self._first_id, rollout.last_obs)
+        (finals or self._no_finals).put_into(rollout)
         add_values(self._policy, rollout)
         env_s = self._batch.busy_s - busy_s
         return Report(finals, time.perf_counter() - started - env_s, env_s)
@@ -152,15 +160,15 @@ class Actor:
     def _run(self, buffer: int, rollout: Rollout) -> None:
         """Step the envs. Everything that can be done for all rows at once is done afterwards."""
         step, to_env, decide = self._batch.step, self._policy.to_env, self._decide
-        arrays, finals, actions, stop = self._arrays, self._finals, rollout.action, self._stop
+        arrays, ends, actions, stop = self._arrays, self._ends, rollout.action, self._stop
         first = buffer * self._num_steps
         for t, obs in enumerate(self._obs[buffer][:-1]):
             if stop[0]:
                 raise StoppedError
             action = decide(rollout, t, obs)
             actions[t] = action
-            arrays.actions_now = np.array(to_env(action))  # its own: an env may keep its action
-            finals.t = t
+            arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
+            ends.t = t
             step(first + t)
 
     def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:

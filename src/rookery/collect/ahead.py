@@ -108,7 +108,7 @@ class Ahead:
         ids = self._crew.workers[index].env_ids
         rollout = self._crew.rollout_of(filled.buffer, slice(ids.start, ids.stop))
         if filled.report.finals is not None:
-            rollout.final_index, rollout.final_obs = filled.report.finals
+            filled.report.finals.put_into(rollout)
         return rollout
 
 

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
+from gymnasium.vector.utils import batch_space, iterate
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.spaces import Leaf, batched, leaves
 from rookery.errors import SpaceError
 from rookery.memory import Column, Layout
-from rookery.policy.weights import Model, WeightStore
+from rookery.policy.actions import packed_form
+from rookery.policy.weights import Weights, WeightStore
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import stack, take
 
@@ -47,18 +49,17 @@ class RolloutShape:
     def columns(self) -> dict[str, Column]:
         """Name -> column of every array, buffers first."""
         k, t, b = self.num_buffers, self.num_steps, self.num_envs
-        space = self.action_space
-        if space.shape is None or space.dtype is None:
-            raise SpaceError(f"rollouts hold actions as one array; {space} has no array form")
+        shape, dtype = packed_form(self.action_space)
         columns = {
             f"obs.{i}": Column((k, t + 1, b, *leaf.shape), leaf.dtype)
             for i, leaf in enumerate(_array_leaves(self.observation_space))
         }
-        columns["action"] = Column((k, t, b, *space.shape), np.dtype(space.dtype))
+        columns["action"] = Column((k, t, b, *shape), dtype)
         columns |= {name: Column((k, t, b), np.dtype(np.float32)) for name in _FLOATS}
         columns |= {name: Column((k, t, b), np.dtype(np.bool_)) for name in _FLAGS}
         columns["last_value"] = Column((k, b), np.dtype(np.float32))
         columns["policy_version"] = Column((k, b), np.dtype(np.int64))
+        columns["after_reset"] = Column((k, b), np.dtype(np.bool_))
         columns["stop"] = Column((1,), np.dtype(np.int64))
         return columns
 
@@ -77,7 +78,7 @@ class RolloutBoard:
         size_bytes: of the block to allocate.
     """
 
-    def __init__(self, shape: RolloutShape, model: Model | None) -> None:
+    def __init__(self, shape: RolloutShape, model: Weights | None) -> None:
         self.shape = shape
         self._layout = Layout({**WeightStore.columns(model), **shape.columns()})
         self.size_bytes = self._layout.size_bytes
@@ -111,6 +112,7 @@ class RolloutBoard:
             final_index=np.zeros((0, 2), np.int64),
             policy_version=v["policy_version"][buffer, envs],
             env_ids=np.arange(self.shape.num_envs)[envs],
+            after_reset=v["after_reset"][buffer, envs],
             **rows,
         )
 
@@ -142,10 +144,13 @@ class ActingArrays(BatchArrays):
         actions_now: one for each env of the batch, for its next step.
     """
 
-    actions_now: Sequence[Any] | npt.NDArray[Any] = ()
+    actions_now: Any = ()
 
     def read_actions(self, env_ids: Sequence[int]) -> Iterator[Any]:
-        return iter(self.actions_now)
+        if isinstance(self.actions_now, np.ndarray):
+            return iter(self.actions_now)
+        space = batch_space(self.spaces.action_space, self.spaces.num_envs)
+        return iter(iterate(space, self.actions_now))
 
     def read_action_batch(self, env_ids: Sequence[int]) -> Any:
         return self.actions_now

@@ -32,6 +32,7 @@ class Crew:
         venv: its workers are used; it is closed with the crew.
         policy: every worker gets a copy.
         shape: of the rollouts.
+        info_keys: names of the numbers to keep of the infos with which episodes end.
         between_waits: called ten times a second while workers are waited for; what it raises ends
             the wait.
 
@@ -47,6 +48,7 @@ class Crew:
         policy: Policy,
         shape: RolloutShape,
         between_waits: Callable[[], None],
+        info_keys: tuple[str, ...] = (),
     ) -> None:
         self.workers: tuple[WorkerCarrier, ...] = venv.workers
         self.shape = shape
@@ -59,17 +61,18 @@ class Crew:
         block = SharedBlock(self._board.size_bytes)
         try:
             self._board.map(block.memory)
-            self._install(block)
+            self._install(block, info_keys)
         finally:
             block.close()
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), venv, self.workers, self._under_way, self._board.stop
         )
 
-    def _install(self, block: SharedBlock) -> None:
+    def _install(self, block: SharedBlock, info_keys: tuple[str, ...]) -> None:
         ids = [worker.env_ids for worker in self.workers]
         parts = [
-            Part(self.shape, self._policy, i.start, i.stop, stream) for stream, i in enumerate(ids)
+            Part(self.shape, self._policy, i.start, i.stop, stream, info_keys)
+            for stream, i in enumerate(ids)
         ]
         requests = [
             worker.request(INSTALL, install_actor, part)
@@ -91,7 +94,7 @@ class Crew:
 
     def publish(self) -> None:
         """Have the workers act with the policy's present weights, from their next rollout on."""
-        self._board.weights.publish(self._policy.model, self._policy.version)
+        self._board.weights.publish(self._policy.model, self._policy.current_version())
 
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all envs; what they show is where the first buffer goes on from."""

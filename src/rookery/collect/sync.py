@@ -6,16 +6,21 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values
 from rookery.collect.base import Collector
+from rookery.env.action_mask import KEY
 from rookery.errors import ConfigError
+from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import assign, copy, stack, take, tree_map
+from rookery.rollout.join import Finals, numbers_of
+from rookery.rollout.text import holds_text, text_as_arrays
+from rookery.rollout.tree import assign, copy, take, tree_map
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
 
 # The columns of a rollout that are written step by step.
@@ -38,6 +43,7 @@ class SyncCollector(Collector):
         seed: int | Sequence[int] | None = None,
         copy: bool = True,
         values: bool = True,
+        info_keys: Sequence[str] = (),
         between_steps: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; the envs are reset by the first `collect`.
@@ -49,6 +55,8 @@ class SyncCollector(Collector):
             seed: passed to the first reset.
             copy: False reuses the rollout's arrays, which are then valid until the next `collect`.
             values: False leaves log probabilities and values zero, for learners that read none.
+            info_keys: names of numbers in the infos with which episodes end; a rollout's
+                ``final_info`` has them.
             between_steps: called before every step; what it raises leaves `collect`, and the next
                 one goes on where it was left.
         """
@@ -64,6 +72,8 @@ class SyncCollector(Collector):
                 "recurrent policies need autoreset_mode 'same_step' or 'disabled': in 'next_step' "
                 "they would remember the rows that only reset an env"
             )
+        self._space = venv.single_observation_space
+        self._has_text = holds_text(self._space)
         self._values = values
         self._between_steps = between_steps
         self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
@@ -75,7 +85,9 @@ class SyncCollector(Collector):
         self._storage: Rollout | None = None
         self._ended = np.zeros(venv.num_envs, np.bool_)
         self._faulted: list[tuple[int, npt.NDArray[np.bool_]]] = []
-        self._final: list[tuple[int, int, Tree]] = []
+        self._final: list[tuple[int, int, Tree, dict[str, float]]] = []
+        self._info_keys = tuple(info_keys)
+        self._after_reset = np.zeros(venv.num_envs, np.bool_)
 
     def collect(self) -> Rollout:
         for _ in self.steps():
@@ -90,6 +102,7 @@ class SyncCollector(Collector):
             self._storage = self._rows()
             self._faulted.clear()
             self._final.clear()
+            self._policy.current_version()
             if self._policy.memory is not None:
                 self._storage.memory = self._policy.memory.copy()
         assert self._storage is not None
@@ -100,7 +113,9 @@ class SyncCollector(Collector):
         rollout = self._storage
         assert rollout is not None
         self._mark_valid(rollout)
-        self._add_final_obs(rollout)
+        self._add_finals(rollout)
+        rollout.after_reset[:] = self._after_reset
+        self._after_reset[:] = False
         if self._values:
             add_values(self._policy, rollout)
         rollout.policy_version[:] = self._policy.version
@@ -115,15 +130,26 @@ class SyncCollector(Collector):
         """
         chosen = self._seed if seed is None else seed
         self._seed = None
-        self._obs, _ = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        obs, info = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
+        self._obs = self._as_arrays(obs)
+        if "action_mask" in info and not (isinstance(self._obs, dict) and KEY in self._obs):
+            gym.logger.warn(
+                "The envs tell in their infos which actions are legal (action_mask), but nobody "
+                "reads it there; wrap them in rookery.ActionMaskFromInfo (masks_from_info=True in "
+                "training, --masks-from-info)"
+            )
         self._policy.begin_episodes(np.ones(self.num_envs, np.bool_))
         self._ended[:] = False
         self._row, self._is_stepping = 0, False
+        self._after_reset[:] = True
+
+    def _as_arrays(self, obs: Tree) -> Tree:
+        return text_as_arrays(self._space, obs) if self._has_text else obs
 
     def _rows(self) -> Rollout:
         if self._storage is None or self._copy:
-            space = self._venv.single_action_space
-            action = np.empty((self.num_envs, *(space.shape or ())), space.dtype)
+            shape, dtype = packed_form(self._venv.single_action_space)
+            action = np.empty((self.num_envs, *shape), dtype)
             self._storage = Rollout.allocate(self.num_steps, self._obs, action)
         return self._storage
 
@@ -147,13 +173,16 @@ class SyncCollector(Collector):
                 wait()
                 raise
             waited = time.perf_counter()
-            obs, rewards[t], terminated[t], truncated[t], info = wait()
+            seen, rewards[t], terminated[t], truncated[t], info = wait()
+            obs = self._as_arrays(seen)
             self.env_s += time.perf_counter() - waited + begun - decided
             self.policy_s += decided - before
             if info:
                 self._read(info, t)
             if self._mode is AutoresetMode.DISABLED:
-                obs = self._reset_ended(obs, terminated[t] | truncated[t], t)
+                obs = self._reset_ended(obs, terminated[t] | truncated[t], t, info)
+            elif self._mode is AutoresetMode.NEXT_STEP and self._info_keys:
+                self._note_infos(info, terminated[t] | truncated[t], t)
             if self._policy.is_recurrent:
                 self._policy.begin_episodes(terminated[t] | truncated[t])
             self._obs, self._row, self._is_stepping = obs, t + 1, False
@@ -168,18 +197,36 @@ class SyncCollector(Collector):
     def _read(self, info: dict[str, Any], t: int) -> None:
         """Note the final observations (same_step) and the faults that step ``t`` reports."""
         if "final_obs" in info:
-            for b in np.flatnonzero(info["_final_obs"]):
-                self._final.append((t, int(b), copy(_of_env(info["final_obs"], b, self._obs))))
+            told = info.get("final_info", {})
+            for b in np.flatnonzero(info["_final_obs"]).tolist():
+                obs = copy(self._as_arrays(_of_env(info["final_obs"], b, self._obs)))
+                self._final.append((t, b, obs, self._numbers(told, b)))
         if "fault" in info:
             self._faulted.append((t, np.array(info["_fault"], np.bool_)))
 
-    def _reset_ended(self, obs: Tree, ended: npt.NDArray[np.bool_], t: int) -> Tree:
+    def _reset_ended(
+        self, obs: Tree, ended: npt.NDArray[np.bool_], t: int, info: dict[str, Any]
+    ) -> Tree:
         """Reset the envs whose episode ended, where nobody else does (mode disabled)."""
         if not ended.any():
             return obs
-        for b in np.flatnonzero(ended):
-            self._final.append((t, int(b), copy(take(obs, b))))
-        return self._venv.reset(options={"reset_mask": ended})[0]
+        for b in np.flatnonzero(ended).tolist():
+            self._final.append((t, b, copy(take(obs, b)), self._numbers(info, b)))
+        return self._as_arrays(self._venv.reset(options={"reset_mask": ended})[0])
+
+    def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
+        """Note with which infos episodes ended whose last observation comes later (next_step)."""
+        for b in np.flatnonzero(ended).tolist():
+            self._final.append((t, b, None, self._numbers(info, b)))
+
+    def _numbers(self, info: dict[str, Any], b: int) -> dict[str, float]:
+        """What env b's part of a vector info holds under the names that were asked for."""
+        own = {
+            key: info[key][b]
+            for key in self._info_keys
+            if key in info and bool(info.get(f"_{key}", np.ones(b + 1, np.bool_))[b])
+        }
+        return numbers_of(own, self._info_keys)
 
     def _mark_valid(self, rollout: Rollout) -> None:
         rollout.valid[:] = True
@@ -191,15 +238,17 @@ class SyncCollector(Collector):
         for t, mask in self._faulted:
             rollout.valid[t] &= ~mask
 
-    def _add_final_obs(self, rollout: Rollout) -> None:
+    def _add_finals(self, rollout: Rollout) -> None:
         rollout.last_obs = copy(self._obs)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            rollout.final_index = np.argwhere(rollout.done)
-            rollout.final_obs = _following(rollout, rollout.final_index)
-        else:
-            places = [(t, b) for t, b, _ in self._final]
-            rollout.final_index = np.array(places, np.int64).reshape(-1, 2)
-            rollout.final_obs = stack([obs for _, _, obs in self._final], self._obs)
+        if self._mode is not AutoresetMode.NEXT_STEP:
+            Finals.of(self._final, self._obs).put_into(rollout)
+            return
+        index = np.argwhere(rollout.done)
+        noted = {(t, b): numbers for t, b, _, numbers in self._final}
+        none = numbers_of({}, self._info_keys)  # of the row that only resets an env
+        told = [noted.get((t, b), none) for t, b in index.tolist()]
+        info = {key: np.array([each[key] for each in told]) for key in self._info_keys}
+        Finals(index, _following(rollout, index), info).put_into(rollout)
 
     def state_dict(self) -> dict[str, Any] | None:
         """Where it stands, amid a rollout too, as plain data. It goes with the envs' own states.
@@ -220,7 +269,11 @@ class SyncCollector(Collector):
             "memory": _copied(self._policy.memory),
             "first_memory": _copied(rollout.memory) if rollout else None,
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
-            "final": [[t, b, copy(obs)] for t, b, obs in self._final],
+            "final": [
+                [t, b, None if obs is None else copy(obs), numbers]
+                for t, b, obs, numbers in self._final
+            ],
+            "after_reset": self._after_reset.copy(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -230,6 +283,7 @@ class SyncCollector(Collector):
         self._ended = np.array(state["ended"], np.bool_)
         self._row = int(state["row"])
         self._policy.memory = _copied(state["memory"])
+        self._after_reset = np.array(state["after_reset"], np.bool_)
         if self._row == 0:
             return
         self._storage = rollout = self._rows()
@@ -238,7 +292,10 @@ class SyncCollector(Collector):
             whole = getattr(rollout, name)
             assign(whole, slice(0, self._row), _as_tree(state["rows"][name], whole))
         self._faulted = [(int(t), np.array(mask, np.bool_)) for t, mask in state["faulted"]]
-        self._final = [(int(t), int(b), _as_tree(obs, like)) for t, b, obs in state["final"]]
+        self._final = [
+            (int(t), int(b), None if obs is None else _as_tree(obs, like), dict(numbers))
+            for t, b, obs, numbers in state["final"]
+        ]
 
 
 def _copied(memory: Any) -> npt.NDArray[np.float32] | None:

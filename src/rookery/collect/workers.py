@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import cloudpickle
 from gymnasium import Space
 
 from rookery.collect.ahead import Ahead
@@ -65,6 +67,7 @@ class WorkerCollector(Collector):
         *,
         seed: int | Sequence[int | None] | None = None,
         max_policy_lag: int = 4,
+        info_keys: Sequence[str] = (),
         between_waits: Callable[[], None] = lambda: None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[..., Any]] = (),
@@ -85,6 +88,8 @@ class WorkerCollector(Collector):
             seed: of the first reset, as `VectorEnv.reset` takes it.
             max_policy_lag: in async mode, the most versions that a rollout may be behind the
                 policy's when it is returned, if the version grows by one between two calls.
+            info_keys: names of numbers in the infos with which episodes end; a rollout's
+                ``final_info`` has them.
             between_waits: called when `collect` begins, and ten times a second while it waits for
                 workers; what it raises leaves `collect` and closes the collector. So does a signal
                 handler that raises, but it may strike amid a message to a worker, and then workers
@@ -117,7 +122,8 @@ class WorkerCollector(Collector):
             _check_policy(self.policy)
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
-            self._crew = Crew(venv, self.policy, shape, between_waits)
+            self._crew = Crew(venv, self.policy, shape, between_waits, tuple(info_keys))
+            self._digest = _digest(self.policy) if self.policy.model is None else 0
         except BaseException:
             venv.close(terminate=True)
             raise
@@ -170,6 +176,12 @@ class WorkerCollector(Collector):
         """
         if self.closed:
             raise ClosedError("publish: this collector is closed")
+        if self.policy.model is None and _digest(self.policy) != self._digest:
+            raise UsageError(
+                f"{type(self.policy).__name__} was changed, but has no model through which its "
+                "copies in the workers could learn of it; make it a rookery.TorchPolicy, give it a "
+                "model (see rookery.Policy), or use rookery.SyncCollector"
+            )
         self._crew.publish()
 
     def close(self) -> None:
@@ -198,12 +210,12 @@ class WorkerCollector(Collector):
                 command="collect",
             )
         finals = [
-            (worker.env_ids.start, *report.finals)
+            (worker.env_ids.start, report.finals)
             for worker, report in zip(self._crew.workers, reports, strict=True)
             if report.finals is not None
         ]
         if finals:
-            rollout.final_index, rollout.final_obs = merge_finals(finals)
+            merge_finals(finals).put_into(rollout)
         return rollout
 
 
@@ -226,9 +238,18 @@ def _check_policy(policy: Policy) -> None:
     if policy.model is not None and type(policy).__reduce__ is object.__reduce__:
         raise ConfigError(
             f"{type(policy).__name__} has a model, but does not say how a worker is to rebuild it "
-            "around that; a plain pickle would cut it off from new weights. Give it a __reduce__, "
-            "as MLPPolicy has, or use SyncCollector"
+            "around that; a plain pickle would cut it off from new weights. Make it a "
+            "rookery.TorchPolicy, give it a __reduce__ that does, or use SyncCollector"
         )
+
+
+def _digest(policy: Policy) -> int:
+    """Tell by the result whether a policy without a model is what its copies were made of."""
+    version, policy.version = policy.version, 0  # counts up whether it changes or not
+    try:
+        return zlib.crc32(cloudpickle.dumps(policy))
+    finally:
+        policy.version = version
 
 
 def _preload(policy: Policy | PolicyMaker) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -54,6 +55,25 @@ def check_flag(name: str, value: Any) -> None:
     """
     if not isinstance(value, (bool, np.bool_)):
         raise unfit(name, "True or False", value)
+
+
+def known_names(known: Iterable[str], given: Iterable[str], owner: str) -> None:
+    """Refuse a name that is not known, and tell the nearest ones.
+
+    Args:
+        known: all names.
+        given: those to look at.
+        owner: what they are names of, for messages: ``"settings of a run"``.
+
+    Raises:
+        ConfigError: for the first that is not known.
+    """
+    known = sorted(known)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 2, cutoff=0.6)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"{name!r} is not among the {owner}; {hint}")
 
 
 def checked_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:

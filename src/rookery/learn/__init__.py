@@ -1,8 +1,26 @@
 """Rollouts in, new weights out: one file per algorithm, read from top to bottom.
 
-Torch is loaded only where observations hold images.
+Torch is loaded with the first algorithm; settings need none.
 """
 
-from rookery.learn.config import A2CConfig, Config, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.learn.config import (
+    A2CConfig,
+    Config,
+    DQNConfig,
+    ImpalaConfig,
+    PPOConfig,
+    QRDQNConfig,
+    SACConfig,
+    TD3Config,
+)
 
-__all__ = ["A2CConfig", "Config", "DQNConfig", "ImpalaConfig", "PPOConfig", "SACConfig"]
+__all__ = [
+    "A2CConfig",
+    "Config",
+    "DQNConfig",
+    "ImpalaConfig",
+    "PPOConfig",
+    "QRDQNConfig",
+    "SACConfig",
+    "TD3Config",
+]

@@ -9,20 +9,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from rookery.learn.base import Learner, actor_critic_policy
-from rookery.learn.batch import Batch, advantage_batch, observe
+from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import A2CConfig
-from rookery.learn.losses import explained_variance, policy_gradient_loss, standardize, value_loss
-from rookery.learn.rmsprop import RMSProp
-from rookery.learn.schedule import clip_norm, linear
-from rookery.policy.network import network_for
+from rookery.learn.optimizers import RMSProp, gradient_step
+from rookery.learn.placement import Placement, fused_gradient
+from rookery.learn.ppo import (
+    Batch,
+    Scalars,
+    advantage_batch,
+    evaluate,
+    explained_variance,
+    standardized,
+)
+from rookery.learn.schedule import scheduled
+from rookery.policy.policy_module import PolicyModule
 from rookery.rollout import RewardScaler, Rollout
 
 
 class A2C(Learner):
     """The learner. It writes the weights of ``policy.model`` in place.
+
+    Args:
+        policy: as `make_policy` builds it.
+        config: the settings.
+        num_envs: of every rollout.
+        seed: not needed; nothing is drawn.
+        fused: as for `rookery.learn.ppo.PPO`.
 
     Attributes:
         model: whose parameters are learned; policies that act with it see every change.
@@ -33,43 +45,53 @@ class A2C(Learner):
 
     make_policy = staticmethod(actor_critic_policy)
 
-    def __init__(self, policy: Any, config: A2CConfig, num_envs: int, seed: int = 0) -> None:
+    def __init__(
+        self, policy: Any, config: A2CConfig, num_envs: int, seed: int = 0, fused: bool = True
+    ) -> None:
         self.model = policy.model
         self.config = config
-        self._network = network_for(self.model, config.device, config.compile)
-        self._optimizer = RMSProp(self._network.parameters, config.rms_decay, config.rms_epsilon)
+        self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
+        self._optimizer = RMSProp(self._place.flat.tensor, config.rms_decay, config.rms_epsilon)
+        self._fused = fused_gradient(policy, config, self._place) if fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         config = self.config
-        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
-        reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
-        batch = advantage_batch(rollout, reward, self.model, config.gamma, config.gae_lambda)
-        with self._network.learning():
-            metrics = self._step(batch, learning_rate) if len(batch) else {}
+        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
+        metrics: dict[str, float] = {}
+        if rollout.valid.any():
+            reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
+            discounts = config.gamma, config.gae_lambda
+            with self._place.learning():
+                length = rollout.num_steps
+                batch = advantage_batch(rollout, reward, self._place, *discounts, length).steps()
+                metrics = self._step(batch, learning_rate)
+            metrics["explained_variance"] = explained_variance(batch.value, batch.returns)
         observe(rollout, self.model)
         return {**metrics, "learning_rate": learning_rate}
 
     def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
-        """Take one gradient step on ``policy + value_coef * value - entropy_coef * entropy``."""
+        if self._fused is not None and self._fused.takes(batch):
+            gradient, scalars = self._fused.a2c(batch, self._entropy_coef)
+        else:
+            scalars = self.loss(batch)
+            gradient = self._place.flat.gradient(scalars["loss"])
+        loss, norm = scalars.pop("loss"), self.config.max_grad_norm
+        return gradient_step(self._optimizer, loss, gradient, learning_rate, norm, scalars)
+
+    def loss(self, batch: Batch) -> Scalars:
+        """The loss, to be differentiated, and what it is made of: Mnih et al. (2016), section 4."""
         config = self.config
-        now = self._network.evaluate(batch.features, batch.action)
-        advantage = batch.advantage
-        if config.normalize_advantage:
-            advantage = standardize(advantage)
-        policy = policy_gradient_loss(now.log_prob, advantage)
-        value = value_loss(now.value, batch.returns)
-        d_entropy = np.full_like(now.entropy, -config.entropy_coef / len(batch))
-        d_value = value.gradient * np.float32(config.value_coef)
-        gradient = now.backward(policy.gradient, d_entropy, d_value)
-        norm = clip_norm(gradient, config.max_grad_norm)
-        self._optimizer.step(gradient, learning_rate)
+        now = evaluate(self._place, batch)
+        advantage = standardized(batch.advantage) if config.normalize_advantage else batch.advantage
+        policy = -(now.log_prob * advantage).mean()
+        value, entropy = (now.value - batch.returns).square().mean(), now.entropy.mean()
         return {
-            "policy_loss": policy.mean,
-            "value_loss": value.mean,
-            "entropy": float(now.entropy.mean()),
-            "gradient_norm": norm,
-            "explained_variance": explained_variance(batch.value, batch.returns),
+            "loss": policy + config.value_coef * value - self._entropy_coef * entropy,
+            "policy_loss": policy,
+            "value_loss": value,
+            "entropy": entropy,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -82,7 +104,3 @@ class A2C(Learner):
         self._optimizer.load_state_dict(state["optimizer"])
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
-
-    def abandon_episodes(self) -> None:
-        if self._rewards:
-            self._rewards.abandon_episodes()

@@ -3,40 +3,86 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import gymnasium.spaces as spaces
-import numpy as np
-import numpy.typing as npt
 
 from rookery.policy import make_policy
-from rookery.policy.base import PolicyStep
-from rookery.rollout import Rollout, Tree
+from rookery.policy.base import Policy
+from rookery.rollout import Rollout
+from rookery.rollout.tree import merge_axes, take
 
 
-class LearnedPolicy(Protocol):
-    """A `rookery.policy.Policy` with weights that a learner writes.
+class Algorithm(ABC):
+    """What a run is trained with. Deriving from it is convenient; having its methods is enough.
+
+    A run asks `make_policy` for who acts, then calls `start` once and `update` with each rollout.
 
     Attributes:
-        version: how many times the weights were changed.
-        model: what is learned; has ``state_dict()`` and ``load_state_dict(state)``.
-        rng: draws the actions.
-        memory: of a recurrent policy.
+        num_steps: steps of every env between two calls of `update`.
+        name: what it is called in folders and pictures.
+        collectors: where its policy may act, see ``TrainSettings.collector``; "auto" is the first.
+        reads_values: whether it reads a rollout's ``log_prob`` and values; collectors need not
+            compute them otherwise.
+        keeps_replay: whether it keeps experience beyond an update.
+        log_steps: env steps between two lines of metrics; 0 makes one for each update.
     """
 
-    version: int
-    model: Any
-    rng: np.random.Generator
-    memory: npt.NDArray[np.float32] | None
+    num_steps: int
+    name: str = ""
+    collectors: tuple[str, ...] = ("caller", "workers")
+    reads_values: bool = True
+    keeps_replay: bool = False
+    log_steps: int = 0
 
-    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
-        """Decide for a batch of observations; see `rookery.policy.Policy`."""
+    @abstractmethod
+    def make_policy(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], seed: int
+    ) -> Policy:
+        """Build the policy that acts while this algorithm learns.
 
-    def value(self, obs: Tree) -> npt.NDArray[np.float32]:
-        """Value of a batch of observations."""
+        Its deterministic actions are those of evaluation. ``policy.model`` holds what is learned.
 
-    def to_env(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Make drawn actions fit the env's action space."""
+        Args:
+            observation_space: of one env.
+            action_space: of one env.
+            seed: of the initial weights and the drawn actions.
+
+        Raises:
+            SpaceError: a space that the algorithm cannot do with.
+        """
+
+    @abstractmethod
+    def start(self, policy: Policy, num_envs: int, seed: int) -> None:
+        """Prepare to learn the weights of ``policy.model``, which are written in place."""
+
+    @abstractmethod
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+        """Learn from a rollout; it may be overwritten after the call.
+
+        Args:
+            rollout: what was experienced since the last call.
+            progress: how much of the training is done, from 0 to 1; moves schedules.
+
+        Returns:
+            Metrics by name.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the policy that is needed to go on: dicts, lists, numbers, arrays."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+
+    def replay_state(self) -> dict[str, Any] | None:
+        """The experience it keeps, as plain data; None if it keeps none, or not for later."""
+        return None
+
+    def load_replay_state(self, state: dict[str, Any]) -> None:
+        """Take over what `replay_state` gave."""
+        raise NotImplementedError("this algorithm keeps no experience")
 
 
 class Learner(ABC):
@@ -46,12 +92,10 @@ class Learner(ABC):
     experience keeps a replay of its own.
 
     Attributes:
-        reads_values: whether it reads a rollout's ``log_prob`` and values; collectors need not
-            compute them otherwise.
-        keeps_replay: whether it keeps experience beyond an update.
-        log_steps: env steps between two lines of metrics; 0 makes one for each update.
+        collectors, reads_values, keeps_replay, log_steps: as in `Algorithm`.
     """
 
+    collectors: ClassVar[tuple[str, ...]] = ("caller", "workers")
     reads_values: ClassVar[bool] = True
     keeps_replay: ClassVar[bool] = False
     log_steps: ClassVar[int] = 0
@@ -63,10 +107,13 @@ class Learner(ABC):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         seed: int,
+        encoder: Any = None,
+        network: Any = None,
     ) -> Any:
-        """Build the policy that acts while this algorithm learns, a `LearnedPolicy`.
+        """Build the policy that acts while this algorithm learns.
 
-        Its deterministic actions are those of evaluation.
+        Its deterministic actions are those of evaluation. ``encoder`` and ``network`` are the
+        user's own, see `rookery.policy.policy_module.PolicyModule`.
 
         Raises:
             SpaceError: a space that the algorithm cannot do with.
@@ -96,10 +143,6 @@ class Learner(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""
 
-    def abandon_episodes(self) -> None:
-        """Note that all envs were reset from outside: nobody will see how their episodes end."""
-        return
-
     def replay_state(self) -> dict[str, Any] | None:
         """The experience it keeps, as plain data; None if it keeps none, or not for later."""
         return None
@@ -114,15 +157,25 @@ def actor_critic_policy(
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
     seed: int,
-    memory_size: int = 0,
-) -> Any:
-    """Build the policy of an algorithm that learns actor and critic, from its settings."""
+    encoder: Any = None,
+    network: Any = None,
+) -> Policy:
+    """Build the policy of an algorithm that learns actor and critic; see `Learner.make_policy`."""
     return make_policy(
         observation_space,
         action_space,
+        encoder=encoder,
+        network=network,
         hidden_sizes=config.hidden_sizes,
         activation=config.activation,
         normalize_obs=config.normalize_obs,
-        memory_size=memory_size,
+        core=config.recurrent,
+        core_size=config.memory_size,
         seed=seed,
     )
+
+
+def observe(rollout: Rollout, model: Any) -> None:
+    """Merge the rollout's valid observations into the statistics of ``model``, if it has any."""
+    if getattr(model.module, "normalizer", None) is not None:
+        model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()))

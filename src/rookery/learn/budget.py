@@ -23,12 +23,21 @@ class UpdateBudget:
         self._env_steps = 0
         self._spent = 0
 
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether the next env step brings no gradient step yet."""
+        return self._env_steps < self._warmup_steps
+
     def spend(self, env_steps: int) -> int:
         """Take in ``env_steps`` new env steps; return the gradient steps that are due."""
         self._env_steps += env_steps
         earned = math.floor(max(self._env_steps - self._warmup_steps, 0) * self._ratio)
         due, self._spent = earned - self._spent, earned
         return due
+
+    def begin_anew(self) -> None:
+        """Warm up from the start: what was collected before is no longer there."""
+        self._env_steps = self._spent = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, as plain data."""

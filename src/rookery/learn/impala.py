@@ -7,44 +7,45 @@ for what the actors would have done differently, and take one gradient step.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from rookery.learn.adam import Adam
-from rookery.learn.base import Learner, actor_critic_policy
-from rookery.learn.batch import observe
+from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import ImpalaConfig
-from rookery.learn.losses import (
-    Loss,
-    approximate_kl,
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.placement import Placement
+from rookery.learn.ppo import (
+    Scalars,
+    actions_of,
     explained_variance,
-    policy_gradient_loss,
-    standardize,
-    value_loss,
+    legal_choices,
+    observed,
+    standardized,
 )
-from rookery.learn.schedule import clip_norm, linear
-from rookery.learn.vtrace import VTrace, vtrace
-from rookery.policy.network import Evaluation, network_for
+from rookery.learn.schedule import scheduled
+from rookery.learn.vtrace import vtrace
+from rookery.policy.policy_module import PolicyModule
 from rookery.rollout import Rollout
-from rookery.rollout.tree import Tree, merge_axes, take, tree_map
-
-Floats: TypeAlias = npt.NDArray[np.float32]
+from rookery.rollout.tree import take, tree_map
 
 
-class Values(NamedTuple):
-    """Present values of all that a rollout observed.
+class Present(NamedTuple):
+    """What the present weights make of a rollout.
 
     Attributes:
+        outputs: float32 ``[T * B, num_outputs]``.
         value: float32 ``[T, B]``.
-        last_value: float32 ``[B]``.
-        final_value: float32 ``[T, B]``, zero where no episode was truncated.
+        last_value: float32 ``[B]``, without a gradient.
+        final_value: float32 ``[T, B]``, without a gradient; zero where no episode was truncated.
     """
 
-    value: Floats
-    last_value: Floats
-    final_value: Floats
+    outputs: Tensor
+    value: Tensor
+    last_value: Tensor
+    final_value: Tensor
 
 
 class Impala(Learner):
@@ -55,6 +56,7 @@ class Impala(Learner):
         config: the settings.
     """
 
+    collectors = ("async", "workers", "caller")
     log_steps = 1000
 
     make_policy = staticmethod(actor_critic_policy)
@@ -62,90 +64,106 @@ class Impala(Learner):
     def __init__(self, policy: Any, config: ImpalaConfig, num_envs: int, seed: int = 0) -> None:
         self.model = policy.model
         self.config = config
-        self._network = network_for(self.model, config.device, config.compile)
-        self._optimizer = Adam(self._network.parameters)
+        self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
+        self._optimizer = Adam(self._place.flat.tensor)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         """Learn from a rollout, of whatever version; see `Learner.update`."""
         config = self.config
-        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
-        with self._network.learning():
-            metrics = self._step(rollout, learning_rate) if rollout.valid.any() else {}
+        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
+        metrics: dict[str, float] = {}
+        if rollout.valid.any():
+            with self._place.learning():
+                scalars = self.loss(rollout)
+                variance = float(scalars.pop("explained_variance"))
+                loss = scalars.pop("loss")
+                gradient = self._place.flat.gradient(loss)
+                metrics = gradient_step(
+                    self._optimizer, loss, gradient, learning_rate, config.max_grad_norm, scalars
+                )
+            metrics["explained_variance"] = variance
         observe(rollout, self.model)
         return {**metrics, "learning_rate": learning_rate}
 
-    def _step(self, rollout: Rollout, learning_rate: float) -> dict[str, float]:
-        """Take one gradient step on ``policy + value_coef * value - entropy_coef * entropy``."""
-        config = self.config
-        now, values = self._evaluate(rollout)
-        log_ratio = now.log_prob[: rollout.num_transitions] - rollout.log_prob.ravel()
-        corrected = self._correct(rollout, log_ratio, values)
-        rows = np.flatnonzero(rollout.valid)
-        log_ratio = log_ratio[rows]
-        advantage = corrected.advantage.ravel()[rows]
+    def loss(self, rollout: Rollout) -> Scalars:
+        """The loss of a rollout, to be differentiated, and what it is made of: section 4.2."""
+        config, place = self.config, self._place
+        now = self.evaluate(rollout)
+        drawn = place.module.distribution(now.outputs, legal_choices(rollout, place))
+        log_prob = drawn.log_prob(actions_of(rollout, place))
+        log_ratio = log_prob.detach() - place.tensors(rollout.log_prob.reshape(-1))
+        target, advantage = self._corrected(rollout, log_ratio, now)
+        rows = place.tensors(np.flatnonzero(rollout.valid))
+        log_ratio, before = log_ratio[rows], now.value.flatten()[rows]
+        target, advantage = target.flatten()[rows], advantage.flatten()[rows]
         if config.normalize_advantage:
-            advantage = standardize(advantage)
-        target, before = corrected.target.ravel()[rows], values.value.ravel()[rows]
-        policy = policy_gradient_loss(now.log_prob[rows], advantage)
-        value = value_loss(before, target)
-        gradient = self._gradient(now, rows, policy, value)
-        norm = clip_norm(gradient, config.max_grad_norm)
-        self._optimizer.step(gradient, learning_rate)
+            advantage = standardized(advantage)
+        policy = -(log_prob[rows] * advantage).mean()
+        value, entropy = (before - target).square().mean(), drawn.entropy()[rows].mean()
         return {
-            "policy_loss": policy.mean,
-            "value_loss": value.mean,
-            "entropy": float(now.entropy[rows].mean()),
-            "approximate_kl": approximate_kl(log_ratio, np.exp(log_ratio)),
-            "clip_fraction": float((np.exp(log_ratio) > config.rho_clip).mean()),
-            "gradient_norm": norm,
-            "explained_variance": explained_variance(before, target),
+            "loss": policy + config.value_coef * value - self._entropy_coef * entropy,
+            "policy_loss": policy,
+            "value_loss": value,
+            "entropy": entropy,
+            "approximate_kl": (log_ratio.exp() - log_ratio).mean() - 1.0,
+            "clip_fraction": (log_ratio.exp() > config.rho_clip).float().mean(),
+            "explained_variance": torch.tensor(explained_variance(before.detach(), target)),
         }
 
-    def _evaluate(self, rollout: Rollout) -> tuple[Evaluation, Values]:
-        """Evaluate, in one pass, what was acted on, then the last and the cut-off observations.
-
-        The evaluation has ``T * B`` rows and more; the actions of those are made up.
-        """
+    def evaluate(self, rollout: Rollout) -> Present:
+        """Run on what was acted on, and on the last and the cut-off observations."""
+        place, module = self._place, self._place.module
+        shape = rollout.reward.shape
         t, b = rollout.final_index.T
         cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
-        parts = merge_axes(rollout.obs), rollout.last_obs, take(rollout.final_obs, cut)
-        obs: Tree = tree_map(lambda *arrays: np.concatenate(arrays), *parts)
-        action = merge_axes(rollout.action)
-        made_up = np.broadcast_to(action[:1], (rollout.num_envs + cut.sum(), *action.shape[1:]))
-        now = self._network.evaluate(
-            self.model.encode(obs), self.model.head.encode(np.concatenate([action, made_up]))
-        )
-        acted, last, final = np.split(now.value, np.cumsum([len(action), rollout.num_envs]))
-        final_value = np.zeros_like(rollout.reward)
-        final_value[t[cut], b[cut]] = final
-        return now, Values(acted.reshape(rollout.reward.shape), last, final_value)
+        t, b = t[cut], b[cut]
+        obs = observed(rollout, place)
+        last, ends = None, None
+        if module.memory_size:
+            assert rollout.memory is not None, "a policy that remembers tells what it did"
+            begins = np.zeros_like(rollout.done)
+            begins[1:] = rollout.done[:-1]
+            found = module.unroll(
+                tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), obs),
+                place.tensors(begins),
+                place.tensors(rollout.memory),
+            )
+            assert found.memory is not None
+            keep = place.tensors((~rollout.done[-1]).astype(np.float32))[:, None]
+            last, ends = found.memory[-1] * keep, found.memory[t, b]
+        else:
+            found = place.run(obs)
+        with torch.no_grad():
+            last_value = module(place.tensors(rollout.last_obs), last).value
+            final_value = torch.zeros(shape, device=place.device)
+            if len(t):
+                final = place.tensors(take(rollout.final_obs, cut))
+                final_value[t, b] = module(final, ends).value
+        outputs = found.outputs.reshape(-1, found.outputs.shape[-1])
+        return Present(outputs, found.value.reshape(shape), last_value, final_value)
 
-    def _correct(self, rollout: Rollout, log_ratio: Floats, values: Values) -> VTrace:
+    def _corrected(self, rollout: Rollout, log_ratio: Tensor, now: Present) -> tuple[Tensor, ...]:
+        """V-trace's targets and advantages, ``[T, B]`` each; they are constants of the loss."""
         config = self.config
-        return vtrace(
-            log_ratio.reshape(rollout.reward.shape),
+        values = now.value, now.last_value, now.final_value
+        value, last_value, final_value = (v.detach().cpu().numpy() for v in values)
+        corrected = vtrace(
+            log_ratio.cpu().numpy().reshape(rollout.reward.shape),
             rollout.reward,
-            values.value,
-            values.last_value,
+            value,
+            last_value,
             rollout.terminated,
             rollout.truncated,
-            values.final_value,
+            final_value,
             gamma=config.gamma,
             rho_clip=config.rho_clip,
             c_clip=config.c_clip,
             trace_lambda=config.trace_lambda,
             valid=rollout.valid,
         )
-
-    def _gradient(
-        self, now: Evaluation, rows: npt.NDArray[np.int64], policy: Loss, value: Loss
-    ) -> Any:
-        """The gradient by all parameters; rows that were only valued, or invalid, get none."""
-        d_log_prob, d_entropy, d_value = np.zeros((3, len(now.value)), np.float32)
-        d_log_prob[rows] = policy.gradient
-        d_entropy[rows] = -self.config.entropy_coef / len(rows)
-        d_value[rows] = value.gradient * np.float32(self.config.value_coef)
-        return now.backward(d_log_prob, d_entropy, d_value)
+        tensors: tuple[Tensor, ...] = tuple(map(self._place.tensors, corrected))
+        return tensors
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self._optimizer.state_dict()}

@@ -6,138 +6,138 @@ valid transitions, and take a clipped gradient step on each of them, several tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, TypeAlias
 
-import gymnasium.spaces as spaces
 import numpy as np
+import torch
+from torch import Tensor
 
-from rookery.errors import MissingExtra
-from rookery.learn.adam import Adam
-from rookery.learn.base import Learner, actor_critic_policy
-from rookery.learn.batch import Batch, advantage_batch, observe
+from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import PPOConfig
-from rookery.learn.feed import fed
-from rookery.learn.losses import (
-    approximate_kl,
-    clipped_surrogate_loss,
-    clipped_value_loss,
-    explained_variance,
-    standardize,
-    value_loss,
-)
-from rookery.learn.schedule import clip_norm, linear, means
-from rookery.learn.sequences import SequenceBatch, sequence_batch
-from rookery.policy.model import ActorCriticModel
-from rookery.policy.network import network_for
-from rookery.rollout import RewardScaler, Rollout
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.placement import Placement, fused_gradient
+from rookery.learn.schedule import means, scheduled
+from rookery.policy.action_masks import shown_mask
+from rookery.policy.policy_module import PolicyModule
+from rookery.policy.travel import MINIBATCHES, seed_for
+from rookery.rollout import RewardScaler, Rollout, gae
+from rookery.rollout.tree import Tree, merge_axes, take, tree_map
 
-__all__ = ["PPO", "Batch", "PPOConfig"]
+Scalars: TypeAlias = dict[str, Any]
 
 
 class PPO(Learner):
     """The learner. It writes the weights of ``policy.model`` in place.
 
+    Args:
+        policy: as `make_policy` builds it.
+        config: the settings.
+        num_envs: of every rollout.
+        seed: of the minibatches' order.
+        fused: whether gradients of the default networks may be computed on the cpu by
+            `rookery.learn.fused`, which is faster and gives the same.
+
     Attributes:
         model: whose parameters are learned; policies that act with it see every change.
         config: the settings.
-        num_updates: how many rollouts were learned from.
     """
 
-    @staticmethod
-    def make_policy(
-        config: PPOConfig,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        seed: int,
-    ) -> Any:
-        memory_size = config.memory_size if config.recurrent == "gru" else 0
-        return actor_critic_policy(config, observation_space, action_space, seed, memory_size)
+    make_policy = staticmethod(actor_critic_policy)
 
-    def __init__(self, policy: Any, config: PPOConfig, num_envs: int, seed: int = 0) -> None:
+    def __init__(
+        self, policy: Any, config: PPOConfig, num_envs: int, seed: int = 0, fused: bool = True
+    ) -> None:
         self.model = policy.model
         self.config = config
-        self.num_updates = 0
-        self._network = _network(self.model, config)
-        self._optimizer = Adam(self._network.parameters)
+        self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
+        self._optimizer = Adam(self._place.flat.tensor)
+        self._fused = fused_gradient(policy, config, self._place) if fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES))
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         config = self.config
-        learning_rate = linear(config.learning_rate, config.final_learning_rate, progress)
-        clip_range = linear(config.clip_range, config.final_clip_range, progress)
-        with self._network.learning():
-            batch = self._batch(rollout)
-            metrics = self._epochs(batch, learning_rate, clip_range) if len(batch) else {}
+        learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        self._clip_range = scheduled(config.clip_range, config.final_clip_range, progress)
+        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
+        metrics: dict[str, float] = {}
+        if rollout.valid.any():
+            reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
+            length = config.sequence_length
+            with self._place.learning():
+                batch = advantage_batch(
+                    rollout, reward, self._place, config.gamma, config.gae_lambda, length
+                )
+                metrics = self._epochs(batch, learning_rate)
         # Only now: the statistics that this rollout was acted under hold through its epochs.
         observe(rollout, self.model)
-        self.num_updates += 1
-        return {**metrics, "learning_rate": learning_rate, "clip_range": clip_range}
+        return {**metrics, "learning_rate": learning_rate, "clip_range": self._clip_range}
 
-    def _batch(self, rollout: Rollout) -> Batch | SequenceBatch:
-        reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
-        config, model = self.config, self.model
-        discounts = config.gamma, config.gae_lambda
-        if config.recurrent == "none":
-            return advantage_batch(rollout, reward, model, *discounts)
-        length = config.sequence_length
-        return sequence_batch(rollout, reward, model, self._network, *discounts, length)
-
-    def _epochs(
-        self, batch: Batch | SequenceBatch, learning_rate: float, clip_range: float
-    ) -> dict[str, float]:
+    def _epochs(self, batch: Batch, learning_rate: float) -> dict[str, float]:
         """Pass over the batch up to ``num_epochs`` times; return the minibatches' mean metrics."""
         config = self.config
+        limit = math.inf if config.target_kl is None else config.target_kl
         steps: list[dict[str, float]] = []
-        for epochs in range(1, config.num_epochs + 1):  # noqa: B007
-            minibatches = fed(self._minibatches(batch), self._network)
-            latest = [self._step(part, learning_rate, clip_range) for part in minibatches]
-            steps += latest
-            kl = means(latest)["approximate_kl"]
-            if config.target_kl is not None and kl > config.target_kl:
+        for epoch, part in self._minibatches(batch):  # noqa: B007
+            steps.append(self._step(part, learning_rate))
+            if steps[-1]["approximate_kl"] > limit:
                 break
-        whole = batch.whole()
+        metrics = means(steps)
+        metrics["skipped_gradient_steps"] *= len(steps)
+        whole = batch.steps()
         variance = explained_variance(whole.value, whole.returns)
-        return {**means(steps), "explained_variance": variance, "epochs": float(epochs)}
+        return {**metrics, "explained_variance": variance, "epochs": float(epoch)}
 
-    def _minibatches(self, batch: Batch | SequenceBatch) -> Iterator[Batch]:
-        """Shuffle and cut. One minibatch that is the whole batch needs neither."""
-        size = max(self.config.minibatch_size // batch.rows_per_item, 1)
-        if size >= len(batch):
-            yield batch.whole()
-            return
-        order = self._rng.permutation(len(batch))
-        for start in range(0, len(batch), size):
-            yield batch.take(order[start : start + size])
+    def _minibatches(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """Every epoch, shuffle and cut into parts that are equally large but for one piece."""
+        size = max(self.config.minibatch_size // batch.length, 1)
+        count = math.ceil(batch.num_pieces / size)
+        for epoch in range(1, self.config.num_epochs + 1):
+            if count == 1:
+                yield epoch, batch.steps()
+                continue
+            for index in np.array_split(self._rng.permutation(batch.num_pieces), count):
+                yield epoch, batch.take(index).steps()
 
-    def _step(self, batch: Batch, learning_rate: float, clip_range: float) -> dict[str, float]:
-        """Take one gradient step on ``policy + value_coef * value - entropy_coef * entropy``."""
-        config = self.config
-        now = self._network.evaluate(batch.features, batch.action)
-        log_ratio = now.log_prob - batch.log_prob
-        ratio = np.exp(log_ratio)
-        advantage = batch.advantage
-        if config.normalize_advantage:
-            advantage = standardize(advantage)
-        policy = clipped_surrogate_loss(ratio, advantage, clip_range)
-        if config.value_clip_range is None:
-            value = value_loss(now.value, batch.returns)
+    def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
+        """Take one gradient step on the steps of a minibatch."""
+        if self._fused is not None and self._fused.takes(batch):
+            settings = self._clip_range, self._entropy_coef
+            gradient, scalars = self._fused.ppo(batch, *settings)
         else:
+            scalars = self.loss(batch)
+            gradient = self._place.flat.gradient(scalars["loss"])
+        loss, norm = scalars.pop("loss"), self.config.max_grad_norm
+        return gradient_step(self._optimizer, loss, gradient, learning_rate, norm, scalars)
+
+    def loss(self, batch: Batch) -> Scalars:
+        """The loss of a minibatch, to be differentiated, and what it is made of.
+
+        Schulman et al. (2017), equation 9: ``L = E[L_clip - c1 L_vf + c2 S]``, negated, with the
+        clipped surrogate of equation 7.
+        """
+        config, eps = self.config, self._clip_range
+        now = evaluate(self._place, batch)
+        log_ratio = now.log_prob - batch.log_prob
+        ratio = torch.exp(log_ratio)
+        advantage = standardized(batch.advantage) if config.normalize_advantage else batch.advantage
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - eps, 1 + eps) * advantage)
+        error = (now.value - batch.returns).square()
+        if config.value_clip_range is not None:  # as OpenAI Baselines' PPO2 does
             limit = config.value_clip_range
-            value = clipped_value_loss(now.value, batch.value, batch.returns, limit)
-        d_entropy = np.full_like(now.entropy, -config.entropy_coef / len(batch))
-        d_value = value.gradient * np.float32(config.value_coef)
-        gradient = now.backward(policy.gradient, d_entropy, d_value)
-        norm = clip_norm(gradient, config.max_grad_norm)
-        self._optimizer.step(gradient, learning_rate)
+            near = batch.value + (now.value - batch.value).clamp(-limit, limit)
+            error = torch.maximum(error, (near - batch.returns).square())
+        policy, value, entropy = -surrogate.mean(), error.mean(), now.entropy.mean()
         return {
-            "policy_loss": policy.mean,
-            "value_loss": value.mean,
-            "entropy": float(now.entropy.mean()),
-            "approximate_kl": approximate_kl(log_ratio, ratio),
-            "clip_fraction": float((np.abs(ratio - 1.0) > clip_range).mean()),
-            "gradient_norm": norm,
+            "loss": policy + config.value_coef * value - self._entropy_coef * entropy,
+            "policy_loss": policy,
+            "value_loss": value,
+            "entropy": entropy,
+            "approximate_kl": (ratio - log_ratio).mean() - 1.0,  # Schulman (2020), estimator k3
+            "clip_fraction": ((ratio - 1.0).abs() > eps).float().mean(),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -145,7 +145,6 @@ class PPO(Learner):
             "optimizer": self._optimizer.state_dict(),
             "rewards": self._rewards.state_dict() if self._rewards else None,
             "rng": self._rng.bit_generator.state,
-            "num_updates": self.num_updates,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -153,21 +152,232 @@ class PPO(Learner):
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
         self._rng.bit_generator.state = state["rng"]
-        self.num_updates = int(state["num_updates"])
-
-    def abandon_episodes(self) -> None:
-        if self._rewards:
-            self._rewards.abandon_episodes()
 
 
-def _network(model: ActorCriticModel, config: PPOConfig) -> Any:
-    """Build the learner's view of ``model``; recurrent ones need torch."""
-    if not model.spec.memory_size:
-        return network_for(model, config.device, config.compile)
-    try:
-        from rookery.policy.recurrent_network import RecurrentNetwork
-    except ImportError as error:
-        raise MissingExtra(
-            "recurrent policies learn in torch: pip install 'rookery[train]'"
-        ) from error
-    return RecurrentNetwork(model, config.device)
+# ---------------------------------------------------------------- batches
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """M pieces of L consecutive steps each, every piece of one env; without memory, L is 1.
+
+    All are tensors where the module is, but text in observations, which stays with numpy.
+
+    Attributes:
+        obs: normalised, ``[L, M, *obs]``.
+        action: ``[L, M, K]``, encoded by the layout of the actions.
+        log_prob: float32 ``[L, M]``, when the action was drawn.
+        value: float32 ``[L, M]``, when the action was drawn.
+        advantage: float32 ``[L, M]``.
+        returns: float32 ``[L, M]``, what the value should be.
+        mask: bool ``[L, M, num_choices]``, the legal choices; None where all are.
+        begins: bool ``[L, M]``, where an episode begins; None without memory.
+        memory: float32 ``[M, memory_size]``, what was remembered before the first step.
+        valid: bool ``[L, M]``, the steps to learn from; None means all.
+    """
+
+    obs: Tree
+    action: Tensor
+    log_prob: Tensor
+    value: Tensor
+    advantage: Tensor
+    returns: Tensor
+    mask: Tensor | None = None
+    begins: Tensor | None = None
+    memory: Tensor | None = None
+    valid: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """L, steps of a piece."""
+        return len(self.action)
+
+    @property
+    def num_pieces(self) -> int:
+        """M."""
+        return self.action.shape[1]
+
+    def take(self, index: Any) -> Batch:
+        """The pieces ``index``, int64 ``[m]``."""
+        at = torch.from_numpy(index).to(self.action.device)
+        found = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if column is not None and field.name != "memory":
+                column = tree_map(
+                    lambda x: x[:, index] if isinstance(x, np.ndarray) else x.index_select(1, at),
+                    column,
+                )
+            found[field.name] = column
+        if self.memory is not None:
+            found["memory"] = self.memory[at]
+        return Batch(**found)
+
+    def steps(self) -> Batch:
+        """The same with the columns behind ``obs`` as ``[N, ...]``, one row for each valid step."""
+        valid = self.valid
+
+        def rows(column: Any) -> Any:
+            return column.flatten(0, 1) if valid is None else column[valid]
+
+        names = ("action", "log_prob", "value", "advantage", "returns")
+        columns = {name: rows(getattr(self, name)) for name in names}
+        return replace(self, mask=None if self.mask is None else rows(self.mask), **columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a network says about N steps.
+
+    Attributes:
+        log_prob: float32 ``[N]``, of the actions that were taken.
+        entropy: float32 ``[N]``.
+        value: float32 ``[N]``.
+    """
+
+    log_prob: Tensor
+    entropy: Tensor
+    value: Tensor
+
+
+def evaluate(place: Placement[PolicyModule], batch: Batch) -> Evaluation:
+    """Run a policy on what `Batch.steps` gives."""
+    if batch.begins is None or batch.memory is None:
+        found = place.run(tree_map(lambda x: x.reshape(-1, *x.shape[2:]), batch.obs))
+        outputs, value = found.outputs, found.value
+    else:
+        found = place.module.unroll(batch.obs, batch.begins, batch.memory)
+        valid = torch.ones_like(batch.begins) if batch.valid is None else batch.valid
+        outputs, value = found.outputs[valid], found.value[valid]
+    drawn = place.module.distribution(outputs, batch.mask)
+    return Evaluation(drawn.log_prob(batch.action), drawn.entropy(), value)
+
+
+def advantage_batch(
+    rollout: Rollout,
+    reward: Any,
+    place: Placement[PolicyModule],
+    gamma: float,
+    gae_lambda: float,
+    length: int,
+) -> Batch:
+    """Estimate advantages, and cut a rollout into pieces; those without valid steps are left out.
+
+    A piece begins with what was remembered when the rollout was collected, so gradients flow back
+    through ``length`` steps at most.
+
+    Args:
+        rollout: what was experienced; its first memory included.
+        reward: float32 ``[T, B]``, the rollout's, or scaled.
+        place: the policy, with the weights that acted.
+        gamma: discount.
+        gae_lambda: lambda of generalised advantage estimation.
+        length: L, which divides T, of a policy that remembers.
+    """
+    num_steps, num_envs = rollout.reward.shape
+    obs = observed(rollout, place)
+    recall = recalled(rollout, obs, place) if place.module.memory_size else None
+    length = length if recall else 1
+    advantage, returns = gae(
+        reward, rollout.value, rollout.last_value, rollout.terminated, rollout.truncated,
+        rollout.final_value if recall is None else recall.final_value,
+        gamma=gamma, gae_lambda=gae_lambda, valid=rollout.valid,
+    )  # fmt: skip
+
+    def cut(x: Any) -> Any:
+        """From ``[T * B, ...]`` to pieces ``[L, T / L * B, ...]``."""
+        pieces = x.reshape(num_steps // length, length, num_envs, *x.shape[1:]).swapaxes(0, 1)
+        return pieces.reshape(length, -1, *x.shape[1:])
+
+    columns = rollout.log_prob, rollout.value, advantage, returns, rollout.valid
+    log_prob, value, *targets, valid = [cut(place.tensors(x.reshape(-1))) for x in columns]
+    mask = legal_choices(rollout, place)
+    batch = Batch(
+        tree_map(cut, obs), cut(actions_of(rollout, place)), log_prob, value, targets[0],
+        targets[1], None if mask is None else cut(mask),
+    )  # fmt: skip
+    if recall is not None:
+        before = torch.cat([recall.first[None], recall.after[length - 1 : -1 : length]])
+        begins, memory = cut(recall.begins.reshape(-1)), before.flatten(0, 1)
+        batch = replace(batch, begins=begins, memory=memory, valid=valid)
+    if rollout.valid.all():
+        return batch
+    return batch.take(np.flatnonzero(valid.any(0).cpu().numpy()))
+
+
+def observed(rollout: Rollout, place: Placement[PolicyModule]) -> Tree:
+    """The observations that were acted on, normalised: tensors ``[T * B, *obs]``."""
+    return place.module.normalize(place.tensors(merge_axes(rollout.obs)))
+
+
+def actions_of(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor:
+    """The actions that were taken, as distributions read them: ``[T * B, K]``."""
+    rows: Tensor = place.tensors(place.module.layout.unpack(merge_axes(rollout.action)))
+    return rows
+
+
+def legal_choices(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor | None:
+    """The masks that were acted under, bool ``[T * B, num_choices]``; None where there are none."""
+    if rollout.action_mask is None and not place.module.shows_mask:
+        return None
+    shown = rollout.action_mask is None
+    mask = shown_mask(merge_axes(rollout.obs)) if shown else merge_axes(rollout.action_mask)
+    found: Tensor = place.tensors(mask)
+    return found
+
+
+class Recall(NamedTuple):
+    """What a policy that remembers did remember in a rollout.
+
+    Attributes:
+        first: float32 ``[B, memory_size]``, before the first step.
+        after: float32 ``[T, B, memory_size]``, after every step.
+        begins: bool ``[T, B]``, where an episode begins within the rollout.
+        final_value: float32 ``[T, B]``, values of the true final observations of truncated
+            episodes; zero elsewhere.
+    """
+
+    first: Tensor
+    after: Tensor
+    begins: Tensor
+    final_value: Any
+
+
+@torch.no_grad()
+def recalled(rollout: Rollout, obs: Tree, place: Placement[PolicyModule]) -> Recall:
+    """Go through a rollout again under the weights that acted.
+
+    Args:
+        rollout: what was experienced.
+        obs: as `observed` gives them.
+        place: the policy.
+    """
+    assert rollout.memory is not None, "a policy that remembers tells what it did"
+    shape, module = rollout.reward.shape, place.module
+    begins = np.zeros_like(rollout.done)
+    begins[1:] = rollout.done[:-1]
+    first, starts = place.tensors(rollout.memory), place.tensors(begins)
+    found = module.unroll(tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), obs), starts, first)
+    assert found.memory is not None
+    final_value = np.zeros_like(rollout.final_value)
+    t, b = rollout.final_index.T
+    cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
+    if cut.any():
+        final = place.tensors(take(rollout.final_obs, cut))
+        value = module(final, found.memory[t[cut], b[cut]]).value
+        final_value[t[cut], b[cut]] = value.cpu().numpy()
+    return Recall(first, found.memory, starts, final_value)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def standardized(x: Tensor) -> Tensor:
+    """Bring ``x`` to zero mean and unit deviation; a single number stays as it is."""
+    return (x - x.mean()) / (x.std(correction=0) + 1e-8) if len(x) > 1 else x
+
+
+def explained_variance(value: Tensor, returns: Tensor) -> float:
+    """``1 - Var(returns - value) / Var(returns)``: 1 is perfect, 0 no better than the mean."""
+    error, spread = (returns - value).var(correction=0), returns.var(correction=0)
+    return float(1.0 - error / spread.clamp_min(1e-12))

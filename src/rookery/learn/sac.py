@@ -6,191 +6,176 @@ Gaussian actor, and an entropy coefficient that is learned along with them.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import gymnasium.spaces as spaces
-import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
-from rookery.learn.adam import Adam
-from rookery.learn.base import Learner
-from rookery.learn.batch import observe
-from rookery.learn.budget import UpdateBudget
 from rookery.learn.config import SACConfig
-from rookery.learn.schedule import means
-from rookery.policy.squashed_gaussian import SquashedGaussianModel, SquashedGaussianPolicy
-from rookery.policy.stack import MLPStack
-from rookery.rollout import Rollout
-from rookery.rollout.replay import Replay, Transitions
+from rookery.learn.continuous import actor_policy, critics_for
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.replay_learner import Batch, ReplayLearner
+from rookery.learn.schedule import scheduled
+from rookery.learn.target import Target
+from rookery.policy.distributions import SquashedGaussian
+from rookery.policy.flat import FlatParameters
+from rookery.policy.squashed import SquashedGaussianPolicy
+from rookery.rollout.tree import Tree
 
-Floats: TypeAlias = npt.NDArray[np.float32]
+_NO_LIMIT = float("inf")
 
 
-class SAC(Learner):
-    """The learner. It writes the weights of ``policy.model`` in place.
+class EntropyCoefficient(nn.Module):
+    """Alpha, the weight of the entropy, as a parameter that stays positive."""
 
-    Attributes:
-        model: the actor's weights; policies that act with it see every change.
-        config: the settings.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.zeros(1))
 
-    reads_values = False
-    keeps_replay = True
-    log_steps = 1000
+    def forward(self) -> Tensor:
+        return self.log_alpha.exp()[0]
+
+
+class SAC(ReplayLearner):
+    """The learner. It writes the weights of ``policy.model``."""
+
+    policy: SquashedGaussianPolicy
+    config: SACConfig
 
     @staticmethod
     def make_policy(
         config: SACConfig,
         observation_space: spaces.Space[Any],
-        action_space: Any,
+        action_space: spaces.Space[Any],
         seed: int,
+        encoder: Any = None,
+        network: Any = None,
     ) -> SquashedGaussianPolicy:
-        model = SquashedGaussianModel(
-            observation_space,
-            action_space,
-            hidden_sizes=config.hidden_sizes,
-            activation=config.activation,
-            normalize_obs=config.normalize_obs,
-            seed=seed,
-        )
-        return SquashedGaussianPolicy(model, action_space, seed)
+        inner = actor_policy(config, observation_space, action_space, seed, encoder, network)
+        policy = SquashedGaussianPolicy(inner)
+        policy.is_uniform = config.warmup_steps > 0
+        return policy
 
     def __init__(
         self, policy: SquashedGaussianPolicy, config: SACConfig, num_envs: int, seed: int = 0
     ) -> None:
-        self.model = model = policy.model
-        self.config = config
-        self._critics, self._targets = (_critics(model, config, seed) for _ in range(2))
-        self._log_alpha = np.zeros(1, np.float32)
-        self._actor_optimizer = Adam(model.parameters)
-        self._critic_optimizer = Adam(self._critics.parameters)
-        self._alpha_optimizer = Adam(self._log_alpha)
-        self._replay = Replay(
-            config.replay_rows(num_envs), num_envs, gamma=config.gamma, n_step=config.n_step
-        )
-        self._budget = UpdateBudget(config.updates_per_step, config.warmup_steps)
-        self._rng = np.random.default_rng(seed)
-        self._gradient_steps = 0
+        super().__init__(policy, config, num_envs, seed, with_path=True)
+        device, epsilon = self.placement.device, config.adam_epsilon
+        self._critics = critics_for(policy, self.actor, config, seed).to(device)
+        self._critic_flat = FlatParameters(self._critics)
+        self._target = Target(self._critics, self._critic_flat)
+        self._coefficient = EntropyCoefficient().to(device)
+        self._alpha_flat = FlatParameters(self._coefficient)
+        self._actor_optimizer = Adam(self.placement.flat.tensor, epsilon=epsilon)
+        self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=epsilon)
+        self._alpha_optimizer = Adam(self._alpha_flat.tensor, epsilon=epsilon)
+        wanted = config.target_entropy
+        self._target_entropy = -float(policy.layout.num_columns) if wanted is None else wanted
 
     @property
     def alpha(self) -> float:
         """The entropy coefficient."""
-        fixed = self.config.entropy_coef
-        return float(np.exp(self._log_alpha[0])) if fixed is None else fixed
+        return float(self._alpha())
 
-    def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
-        self._replay.add(rollout)
-        observe(rollout, self.model)
-        due = self._budget.spend(rollout.num_transitions)
-        steps = [self._step() for _ in range(due)] if due and len(self._replay) else []
-        return {**means(steps), "gradient_steps": float(self._gradient_steps)}
+    def _alpha(self) -> Tensor:
+        if self.config.entropy_coef is not None:
+            return torch.tensor(self.config.entropy_coef, device=self.placement.device)
+        alpha: Tensor = self._coefficient().detach()
+        return alpha
 
-    def _step(self) -> dict[str, float]:
+    def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the critics, the actor and the entropy coefficient."""
-        batch = self._replay.sample(self.config.batch_size, self._rng)
-        vector = self.model.encode(batch.obs)
-        critics = self._improve_critics(batch, vector)
-        actor = self._improve_actor(vector)
-        target, rate = self._targets.parameters, np.float32(self.config.target_rate)
-        target += rate * (self._critics.parameters - target)
-        self._gradient_steps += 1
-        return {**critics, **actor}
+        rate = scheduled(self.config.learning_rate, None, progress)
+        batch, alpha = self._sample(), self._alpha()
 
-    def _improve_critics(self, batch: Transitions, vector: Floats) -> dict[str, float]:
-        """Equations 5 and 6: both critics regress on the soft value of what followed."""
-        target = self._soft_targets(batch)
-        action = batch.action.reshape(len(target), -1)
-        done = self._critics.forward(np.concatenate([vector, action], axis=1, dtype=np.float32))
-        error = done.outputs[:, :, 0] - target
-        # The loss is the mean of error^2 / 2, of each critic by itself.
-        gradient = self._critics.backward(done, error[:, :, None] / np.float32(len(target)))
-        self._critic_optimizer.step(gradient, self.config.learning_rate)
-        return {
-            "value_loss": float(0.5 * np.square(error).mean()),
-            "action_value": float(done.outputs.mean()),
-        }
+        value_loss, values = self._critic_loss(batch, self._targets(batch, alpha))
+        gradient = self._critic_flat.gradient(value_loss)
+        told = {"value_loss": value_loss, "action_value": values.mean()}
+        critic = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT, told)
 
-    def _soft_targets(self, batch: Transitions) -> Floats:
-        """``r + discount * (min_k Q'_k(s', a') - alpha log pi(a' | s'))`` with a' drawn now.
-
-        Equations 3 and 5; the lesser of two target critics, section 5.
-        """
-        vector = self.model.encode(batch.next_obs)
-        drawn = self.model.sample(vector, self._rng)
-        read = np.concatenate([vector, drawn.action], axis=1)
-        value = self._targets.forward(read).outputs[:, :, 0].min(axis=0)
-        soft = value - np.float32(self.alpha) * drawn.log_prob
-        return np.asarray(batch.reward + batch.discount * soft, np.float32)
-
-    def _improve_actor(self, vector: Floats) -> dict[str, float]:
-        """Equations 7 and 9: ``mean(alpha log pi(a | s) - min_k Q_k(s, a))`` falls."""
-        size = np.float32(len(vector))
-        alpha = self.alpha
-        drawn = self.model.sample(vector, self._rng)
-        done = self._critics.forward(np.concatenate([vector, drawn.action], axis=1))
-        values = done.outputs[:, :, 0]
-        lesser = values.argmin(axis=0)
-        # Only the lesser critic of each row is in the loss.
-        d_values = np.where(np.arange(len(values))[:, None] == lesser, -1.0 / size, 0.0)
-        d_read = self._critics.input_gradient(done, d_values[:, :, None].astype(np.float32))
-        d_action = d_read[:, vector.shape[1] :]
-        d_log_prob = np.full(len(vector), alpha / size, np.float32)
-        d_outputs = drawn.d_outputs(d_action, d_log_prob)
-        gradient = self.model.actor.backward(drawn.done, d_outputs)
-        self._actor_optimizer.step(gradient, self.config.learning_rate)
-        self._adjust_alpha(drawn.log_prob, drawn.action.shape[1])
-        return {
-            "policy_loss": float((alpha * drawn.log_prob - values.min(axis=0)).mean()),
-            "entropy": -float(drawn.log_prob.mean()),
+        policy_loss, log_prob = self._actor_loss(batch, alpha)
+        gradient = self.placement.flat.gradient(policy_loss)
+        told = {
+            "policy_loss": policy_loss,
+            "entropy": -log_prob.mean(),
             "entropy_coef": alpha,
         }
+        actor = gradient_step(self._actor_optimizer, policy_loss, gradient, rate, _NO_LIMIT, told)
 
-    def _adjust_alpha(self, log_prob: Floats, num_actions: int) -> None:
-        """Equation 18: ``mean(-alpha (log pi + target entropy))`` falls, by log alpha."""
-        if self.config.entropy_coef is not None:
-            return
-        target = self.config.target_entropy
-        target = -float(num_actions) if target is None else target
-        gradient = -self.alpha * float(log_prob.mean() + target)
-        self._alpha_optimizer.step(np.array([gradient], np.float32), self.config.learning_rate)
+        skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
+        if self.config.entropy_coef is None and not skipped:
+            alpha_loss = self._alpha_loss(log_prob)
+            gradient = self._alpha_flat.gradient(alpha_loss)
+            gradient_step(self._alpha_optimizer, alpha_loss, gradient, rate, _NO_LIMIT)
 
-    def state_dict(self) -> dict[str, Any]:
+        self._target.follow(self.config.target_rate)
+        self._gradient_steps += not skipped
+        metrics = {**actor, **critic, "skipped_gradient_steps": skipped}
+        del metrics["loss"]
+        return metrics
+
+    def _critic_loss(self, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Equation 5: both critics regress on the soft value of what followed.
+
+        Returns:
+            The loss, summed over the critics, and their values ``[2, N]``.
+        """
+        values = self._critics(batch.obs, batch.action)
+        return 0.5 * (values - target).square().mean(1).sum(), values
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch, alpha: Tensor) -> Tensor:
+        """``r + discount * (min_k Q'_k(s', a') - alpha log pi(a' | s'))`` with a' drawn now.
+
+        Equations 3 and 5; the lesser of two target critics, section 5. A return of several steps
+        has the entropies of the states between in it too, each by an action drawn there now.
+        """
+        action, log_prob = self._draw(batch.next_obs)
+        soft_value = self._target.module(batch.next_obs, action).amin(0) - alpha * log_prob
+        target: Tensor = batch.reward + batch.discount * soft_value
+        if batch.path_obs is not None and batch.path_discount is not None:
+            _, log_probs = self._draw(batch.path_obs)
+            entropy = -log_probs.view_as(batch.path_discount)
+            target += alpha * (batch.path_discount * entropy).sum(0)
+        return target
+
+    def _actor_loss(self, batch: Batch, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Equations 7 and 9: ``mean(alpha log pi(a | s) - min_k Q_k(s, a))``, a drawn now.
+
+        Returns:
+            The loss, and ``log pi(a | s)``, detached, ``[N]``.
+        """
+        action, log_prob = self._draw(batch.obs)
+        loss = (alpha * log_prob - self._critics(batch.obs, action).amin(0)).mean()
+        return loss, log_prob.detach()
+
+    def _alpha_loss(self, log_prob: Tensor) -> Tensor:
+        """Equation 18: ``mean(-alpha (log pi + target entropy))``."""
+        loss: Tensor = -(self._coefficient() * (log_prob + self._target_entropy)).mean()
+        return loss
+
+    def _draw(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """Draw actions, through which gradients flow, and their log probabilities."""
+        return SquashedGaussian(self.actor.run(obs).outputs).rsample(self._noise)
+
+    def _explore(self, progress: float) -> None:
+        self.policy.is_uniform = not self._gradient_steps and self._budget.is_warming_up
+
+    def _settings(self, progress: float) -> dict[str, float]:
+        return {"learning_rate": scheduled(self.config.learning_rate, None, progress)}
+
+    def _optimizers(self) -> Mapping[str, Adam]:
         return {
-            "critics": self._critics.parameters.copy(),
-            "targets": self._targets.parameters.copy(),
-            "log_alpha": self._log_alpha.copy(),
-            "actor_optimizer": self._actor_optimizer.state_dict(),
-            "critic_optimizer": self._critic_optimizer.state_dict(),
-            "alpha_optimizer": self._alpha_optimizer.state_dict(),
-            "budget": self._budget.state_dict(),
-            "rng": self._rng.bit_generator.state,
-            "gradient_steps": self._gradient_steps,
+            "actor_optimizer": self._actor_optimizer,
+            "critic_optimizer": self._critic_optimizer,
+            "alpha_optimizer": self._alpha_optimizer,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._critics.parameters[...] = state["critics"]
-        self._targets.parameters[...] = state["targets"]
-        self._log_alpha[...] = state["log_alpha"]
-        self._actor_optimizer.load_state_dict(state["actor_optimizer"])
-        self._critic_optimizer.load_state_dict(state["critic_optimizer"])
-        self._alpha_optimizer.load_state_dict(state["alpha_optimizer"])
-        self._budget.load_state_dict(state["budget"])
-        self._rng.bit_generator.state = state["rng"]
-        self._gradient_steps = int(state["gradient_steps"])
-
-    def abandon_episodes(self) -> None:
-        self._replay.abandon_episodes()
-
-    def replay_state(self) -> dict[str, Any] | None:
-        return self._replay.state_dict() if self.config.save_replay else None
-
-    def load_replay_state(self, state: dict[str, Any]) -> None:
-        self._replay.load_state_dict(state)
-
-
-def _critics(model: SquashedGaussianModel, config: SACConfig, seed: int) -> MLPStack:
-    """Build two critics that read observation and action; the same seed gives the same ones."""
-    inputs = model.encoder.size + model.num_actions
-    sizes = (inputs, *model.hidden_sizes, 1)
-    # The seed itself gave the actor its weights.
-    return MLPStack(2, sizes, config.activation, seed=seed + 1)
+    def _apart(self) -> Mapping[str, FlatParameters]:
+        return {
+            "critics": self._critic_flat,
+            "targets": self._target.flat,
+            "log_alpha": self._alpha_flat,
+        }

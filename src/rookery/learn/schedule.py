@@ -1,4 +1,4 @@
-"""Settings that move during training, and gradients that stay in bounds."""
+"""Settings that move during training, and means of metrics."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from rookery.errors import ConfigError
+from rookery.learn.config import Scheduled
 
 
-def linear(start: float, final: float | None, progress: float) -> float:
-    """Go linearly from ``start`` to ``final``, or stay where there is none."""
-    return start if final is None else start + (final - start) * min(max(progress, 0.0), 1.0)
-
-
-def clip_norm(gradient: Any, max_norm: float) -> float:
-    """Scale ``gradient`` in place so that it is no longer than ``max_norm``; return its length.
+def scheduled(start: Scheduled, final: float | None, progress: float) -> float:
+    """The present value of a setting that moves.
 
     Args:
-        gradient: float32 ``[size]``, an array or a tensor.
-        max_norm: the greatest length.
+        start: its value at the start, or a function of ``progress`` that says all.
+        final: where it goes linearly; None leaves it at ``start``.
+        progress: how much of the training is done; from 0 to 1, or it is taken so.
+
+    Raises:
+        ConfigError: the function gives no number.
     """
-    norm = math.sqrt(gradient @ gradient)
-    if norm > max_norm:
-        gradient *= np.float32(max_norm / norm)
-    return norm
+    progress = min(max(progress, 0.0), 1.0)
+    if not callable(start):
+        return start if final is None else start + (final - start) * progress
+    value: Any = start(progress)
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"the schedule {start!r} gives {value!r} at {progress:g}, not a number")
+    return float(value)
 
 
 def means(rows: Sequence[dict[str, float]]) -> dict[str, float]:

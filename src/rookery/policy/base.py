@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +11,17 @@ import numpy.typing as npt
 from rookery.rollout.tree import Tree
 
 if TYPE_CHECKING:
-    from rookery.policy.weights import Model
+    from rookery.policy.weights import Weights
+
+Mask: TypeAlias = "npt.NDArray[np.bool_] | None"
 
 
 class PolicyStep(NamedTuple):
     """One decision for B envs.
 
     Attributes:
-        action: ``[B, *action]``, as drawn; `Policy.to_env` makes it fit the env.
+        action: ``[B, *action]``, as drawn; `Policy.to_env` makes it fit the env. Of a Dict or Tuple
+            space it is rows ``[B, K]``, see `rookery.policy.actions.ActionLayout.pack`.
         log_prob: float32 ``[B]``, log probability (density) of ``action``.
         value: float32 ``[B]``, estimated discounted return from the observation on.
     """
@@ -43,15 +46,17 @@ class Policy(ABC):
     version: int = 0
     memory: npt.NDArray[np.float32] | None = None
     is_recurrent: bool = False
-    model: Model | None = None
+    model: Weights | None = None
 
     @abstractmethod
-    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
+    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
         """Decide for a batch of observations ``[B, *obs]``.
 
         Args:
             obs: a batch of observations; not kept, it may be overwritten after the call.
             deterministic: take the most probable action instead of drawing one.
+            mask: bool ``[B, num_choices]``, the legal choices, where envs tell them; a policy that
+                is never given one need not take it.
         """
 
     def value(self, obs: Tree) -> npt.NDArray[np.float32]:
@@ -65,7 +70,14 @@ class Policy(ABC):
         """
         return
 
-    def to_env(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def current_version(self) -> int:
+        """Return `version`, after a look whether the weights were changed since the last look.
+
+        Collectors call it before they collect.
+        """
+        return self.version
+
+    def to_env(self, action: npt.NDArray[Any]) -> Any:
         """Make drawn actions fit the env's action space, for example by clipping to its bounds."""
         return action
 
@@ -85,21 +97,23 @@ class SplitPolicy(Policy):
     """
 
     @abstractmethod
-    def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
+    def sample(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> npt.NDArray[Any]:
         """Draw actions ``[B, *action]`` for a batch of observations; see `Policy.act`."""
 
     @abstractmethod
     def assess(
-        self, obs: Tree, action: npt.NDArray[Any]
+        self, obs: Tree, action: npt.NDArray[Any], mask: Mask = None
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return log probability and value of N steps, float32 ``[N]`` each.
 
         Args:
             obs: ``[N, *obs]``.
             action: ``[N, *action]``, as `sample` drew them under the present weights.
+            mask: bool ``[N, num_choices]``, what `sample` was given.
         """
 
-    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
+    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
         """Do both halves at once."""
-        action = self.sample(obs, deterministic)
-        return PolicyStep(action, *self.assess(obs, action))
+        masks = () if mask is None else (mask,)
+        action = self.sample(obs, deterministic, *masks)
+        return PolicyStep(action, *self.assess(obs, action, *masks))

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium.spaces as spaces
 import numpy as np
+import numpy.typing as npt
 
-from rookery.errors import SpaceError
-from rookery.policy.base import Policy, PolicyStep, SplitPolicy
-from rookery.policy.model import ActorCriticModel
+from rookery.policy.action_masks import shown_mask
+from rookery.policy.base import Mask
+from rookery.policy.exploring import ExploringPolicy
 from rookery.rollout.tree import Tree
 
 
-class EpsilonGreedyPolicy(Policy):
-    """Takes any action with probability ``epsilon``, else the one of the greatest output.
+class EpsilonGreedyPolicy(ExploringPolicy):
+    """Takes any legal action with probability `epsilon`, else that of the greatest value."""
 
-    Log probabilities and values are NaN: learners from replay read neither.
+    @property
+    def epsilon(self) -> float:
+        """Share of random actions."""
+        return float(self.exploration[0])
 
-    Args:
-        greedy: an actor-critic policy; its most probable action is that of the greatest output.
-        action_space: Discrete.
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self.exploration[0] = value
 
-    Attributes:
-        model: the weights, those of ``greedy``.
-        epsilon: share of random actions.
-    """
-
-    def __init__(self, greedy: Any, action_space: spaces.Space[Any]) -> None:
-        if not isinstance(action_space, spaces.Discrete):
-            kind = type(action_space).__name__
-            raise SpaceError(f"action values need a Discrete action_space, not a {kind}")
-        self.model: ActorCriticModel = greedy.model
-        self.rng: np.random.Generator = greedy.rng
-        self.epsilon = 1.0
-        self._greedy = greedy
-        self._first, self._count = int(action_space.start), int(action_space.n)
-
-    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
-        if isinstance(self._greedy, SplitPolicy):
-            action = self._greedy.sample(obs, deterministic=True)
+    def _explore(self, obs: Tree, mask: Mask) -> npt.NDArray[Any]:
+        if mask is None and self.shows_mask:
+            mask = shown_mask(obs)
+        rows = self.layout.unpack(self._drawn(obs, True, mask))
+        at_random = self.rng.random(len(rows)) < self.epsilon
+        if mask is None:
+            drawn = self.rng.integers(self.layout.num_choices, size=len(rows))
         else:
-            action = self._greedy.act(obs, deterministic=True).action
-        if not deterministic:
-            at_random = self.rng.random(len(action)) < self.epsilon
-            drawn = self.rng.integers(self._count, size=len(action)) + self._first
-            action = np.where(at_random, drawn, action)
-        unknown = np.full(len(action), np.nan, np.float32)
-        return PolicyStep(action, unknown, unknown)
+            # Of several uniform numbers, each is as likely as any other to be the greatest.
+            drawn = np.where(mask, self.rng.random(mask.shape), -1.0).argmax(axis=1)
+        return self.layout.pack(np.where(at_random[:, None], drawn[:, None], rows))

@@ -2,66 +2,99 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import gymnasium.spaces as spaces
 import numpy as np
-import numpy.typing as npt
 
 from rookery.errors import MissingExtra
-from rookery.policy.mlp_policy import MLPPolicy
-from rookery.policy.model import ActorCriticModel, PolicySpec
-from rookery.policy.recurrent import RecurrentPolicy
+from rookery.policy.network_policy import NetworkPolicy
+from rookery.policy.numpy_policy import NetworkSpec, numpy_policy
+from rookery.policy.travel import ACTIONS, WEIGHTS, seed_for
 
-# MLPPolicy, or TorchPolicy, which cannot be named here without importing torch.
-ActorCriticPolicy: TypeAlias = Any
+if TYPE_CHECKING:
+    from rookery.policy.policy_module import PolicyModule
 
 
 def make_policy(
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
     *,
-    hidden_sizes: tuple[int, ...] | None = None,
-    activation: str = "tanh",
-    normalize_obs: bool = False,
-    memory_size: int = 0,
     seed: int = 0,
-    parameters: npt.NDArray[np.float32] | None = None,
-) -> ActorCriticPolicy:
-    """Build an actor-critic policy for the spaces of one env.
+    num_exploration: int = 0,
+    **network: Any,
+) -> NetworkPolicy:
+    """Build a policy for the spaces of one env.
 
     Args:
         observation_space: of one env (``venv.single_observation_space``).
         action_space: of one env (``venv.single_action_space``).
-        hidden_sizes: widths of the hidden layers of actor and critic, which share none.
-        activation: "tanh" or "relu".
-        normalize_obs: standardise observations by running statistics.
-        memory_size: numbers that a recurrent policy remembers; 0 remembers nothing.
-        seed: of the initial weights and of the drawn actions.
-        parameters: float32 ``[size]`` to act with, not copied; None draws initial ones.
+        seed: of the initial weights and, apart from them, of the drawn actions.
+        num_exploration: see `rookery.policy.model.Model`.
+        network: as for `rookery.policy.policy_module.PolicyModule`: ``encoder``, ``network``,
+            ``build``, ``hidden_sizes``, ``activation``, ``core``, ``core_size``,
+            ``normalize_obs``, ``squashed``.
 
     Returns:
-        `MLPPolicy`, which needs no torch, or `TorchPolicy` where observations hold images.
+        A policy that acts in numpy where the network is small and built in, else in torch. Its
+        ``model`` is a `rookery.policy.model.Model` of a `PolicyModule`.
 
     Raises:
-        SpaceError: a space has no built-in network or distribution.
+        ConfigError: a module of the user's gives something else than asked for.
+        MissingExtra: torch is not installed.
+        SpaceError: a space has no built-in encoder or distribution.
     """
-    spec = PolicySpec(
-        observation_space, action_space, hidden_sizes, activation, normalize_obs, memory_size
-    )
-    return policy_for(ActorCriticModel(spec, parameters, seed), seed)
-
-
-def policy_for(model: ActorCriticModel, seed: int = 0) -> ActorCriticPolicy:
-    """Build the fastest actor for ``model``; its actions are drawn by a generator of ``seed``."""
-    # Weights were drawn from the seed itself; actions come from its child stream.
-    stream = int(np.random.SeedSequence(seed).spawn(1)[0].generate_state(1)[0])
-    if model.spec.memory_size:
-        return RecurrentPolicy(model, stream)
-    if not model.encoder.image_shapes:
-        return MLPPolicy(model, stream)
     try:
-        from rookery.policy.torch_policy import TorchPolicy
+        from rookery.policy.policy_module import PolicyModule
     except ImportError as error:
-        raise MissingExtra("image policies need torch: pip install 'rookery[train]'") from error
-    return TorchPolicy(model, stream)
+        raise MissingExtra("networks need torch: pip install 'rookery[train]'") from error
+    module = PolicyModule(observation_space, action_space, seed=seed_for(seed, WEIGHTS), **network)
+    return policy_of(module, observation_space, seed, num_exploration)
+
+
+def policy_of(
+    module: PolicyModule,
+    observation_space: spaces.Space[Any],
+    seed: int = 0,
+    num_exploration: int = 0,
+) -> NetworkPolicy:
+    """Build the fastest policy that acts with ``module``; see `make_policy`."""
+    from rookery.policy.model import Model
+    from rookery.policy.torch_policy import TorchPolicy
+
+    model = Model(module, num_exploration)
+    rng = np.random.default_rng(seed_for(seed, ACTIONS))
+    spec = _numpy_spec(module, observation_space, model.flat.shapes)
+    if spec is None:
+        return TorchPolicy.of(model, observation_space, rng)
+    mean = scale = np.empty(0, np.float32)
+    if module.normalizer is not None:
+        mean, scale = module.normalizer.mean.numpy(), module.normalizer.scale.numpy()
+    return numpy_policy(spec, model, mean, scale, rng)
+
+
+def _numpy_spec(
+    module: PolicyModule, observation_space: spaces.Space[Any], shapes: dict[str, Any]
+) -> NetworkSpec | None:
+    """Describe ``module`` for numpy; None if it has parts that only torch computes."""
+    from rookery.policy.encoders import FeatureEncoder, Numbers, OneHot
+    from rookery.policy.networks import ActorCritic, QNetwork, SquashedActor
+
+    network, encoder = module.network, module.encoder
+    if not isinstance(encoder, FeatureEncoder):
+        return None
+    if not all(isinstance(part, (Numbers, OneHot)) for part in encoder.parts):
+        return None
+    if not isinstance(network, (ActorCritic, QNetwork, SquashedActor)):
+        return None
+    towers = network.layers if isinstance(network, SquashedActor) else network.towers
+    return NetworkSpec(
+        observation_space,
+        module.layout,
+        shapes,
+        towers.activation,
+        0 if module.normalizer is None else len(module.normalizer.mean),
+        network.core_name if isinstance(network, ActorCritic) else "none",
+        module.memory_size,
+        getattr(network, "num_quantiles", 0),
+    )

@@ -1,121 +1,98 @@
-"""An actor-critic network as data: what it reads, what it gives, and its parameters."""
+"""Model: a torch module and its flat parameters, as learners change it and actors read it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
-from rookery.errors import ConfigError, SpaceError
-from rookery.policy.encoder import Features, ObservationEncoder
-from rookery.policy.heads import ActionHead, action_head
-from rookery.policy.mlp import ACTIVATIONS
-from rookery.policy.parameters import ParameterLayout, actor_critic_layout, recurrent_layout
-from rookery.rollout.normalize import RunningMoments
+from rookery.policy.flat import FlatParameters
 from rookery.rollout.tree import Tree
 
-OBS_LIMIT = 10.0
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicySpec:
-    """Everything that fixes a network's shape. Plain data; it can be sent to another process.
+class Model:
+    """What is learned, and what travels to whoever acts.
 
-    Attributes:
-        observation_space: of one env.
-        action_space: of one env.
-        hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind images.
-        activation: "tanh" or "relu", in the towers.
-        normalize_obs: whether observations are standardised by running statistics.
-        memory_size: H of gated recurrent units in place of the towers; 0 remembers nothing.
-    """
-
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "tanh"
-    normalize_obs: bool = False
-    memory_size: int = 0
-
-
-class ActorCriticModel:
-    """The state that acting and learning share, free of torch.
+    Args:
+        module: any module; its parameters become views of one array.
+        num_exploration: numbers that tell actors how to explore, such as a share of random
+            actions. They travel with the weights.
 
     Attributes:
-        spec: what it was built from.
-        encoder: observations -> features.
-        head: network outputs -> actions.
-        layout: names and places of the parameters.
-        parameters: float32 ``[layout.size]``; written in place by a learner.
-        normalizer: statistics of the vector features, or None.
+        module: the module, in evaluation mode but while a learner learns.
+        flat: its parameters, where the module is.
+        parameters: float32 ``[size]``, what actors read. On the cpu it is the memory of the module
+            itself, so that a change of either is one of both.
+        exploration: float64 ``[num_exploration]``, for a learner to write.
     """
 
-    def __init__(
-        self, spec: PolicySpec, parameters: npt.NDArray[np.float32] | None = None, seed: int = 0
-    ) -> None:
-        if spec.activation not in ACTIVATIONS:
-            raise ConfigError(
-                f"activation {spec.activation!r} is not known; choose from {', '.join(ACTIVATIONS)}"
-            )
-        self.spec = spec
-        self.encoder = ObservationEncoder(spec.observation_space)
-        self.head = action_head(spec.action_space)
-        self.layout = _layout(spec, self.encoder, self.head)
-        if parameters is None:
-            parameters = self.layout.initial(np.random.default_rng(seed))
-        self.parameters = parameters
-        scaled = self.encoder.num_scaled
-        self.normalizer = RunningMoments((scaled,)) if spec.normalize_obs and scaled else None
+    def __init__(self, module: nn.Module, num_exploration: int = 0) -> None:
+        self.module = module
+        self.flat = FlatParameters(module)
+        is_here = self.flat.tensor.device.type == "cpu"
+        self.parameters: Floats = self.flat.array if is_here else np.empty(self.flat.size, "f4")
+        self.exploration = np.zeros(num_exploration, np.float64)
+        self.gather()
 
-    def encode(self, obs: Tree) -> Features:
-        """Encode and normalise a batch of observations ``[N, *obs]``."""
-        features = self.encoder.encode(obs)
-        if self.normalizer is None:
-            return features
-        scaled = self.encoder.num_scaled
-        vector = self.normalizer.normalize(features.vector[:, :scaled], OBS_LIMIT)
-        if scaled < self.encoder.size:
-            vector = np.concatenate([vector, features.vector[:, scaled:]], axis=1)
-        return Features(vector, features.images)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.flat, self.exploration)
+
+    def gather(self) -> None:
+        """Bring `parameters` up to date with a module that was moved or assigned anew."""
+        self.flat.gather()
+        if self.flat.tensor.device.type != "cpu":
+            self.parameters[...] = self.flat.tensor.cpu().numpy()
+
+    def extras(self) -> npt.NDArray[np.float64]:
+        """What travels beside the parameters: the module's buffers, then ``exploration``."""
+        return np.concatenate([self.flat.buffers(), self.exploration])
+
+    def set_extras(self, extras: npt.NDArray[np.float64]) -> None:
+        """Take over what `extras` gave, in place."""
+        size = len(extras) - len(self.exploration)
+        self.flat.load_buffers(extras[:size])
+        self.exploration[...] = extras[size:]
 
     def observe(self, obs: Tree) -> None:
-        """Merge a batch of observations ``[N, *obs]`` into the normalisation statistics."""
-        if self.normalizer is not None:
-            vector = self.encoder.encode(obs).vector
-            self.normalizer.update(vector[:, : self.encoder.num_scaled])
+        """Merge observations ``[N, *obs]`` into the module's statistics, if it keeps any."""
+        module: Any = self.module
+        if hasattr(module, "observe"):
+            module.observe(obs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters by name and statistics, as plain data."""
-        views = self.layout.views(self.parameters)
-        return {
-            "parameters": {name: view.copy() for name, view in views.items()},
-            "normalizer": self.normalizer.state_dict() if self.normalizer else None,
-        }
+        """The module's ``state_dict`` in numpy's arrays, and ``exploration``: plain data."""
+        module = _mapped(self.module.state_dict(), Tensor, lambda t: np.array(t.cpu().numpy()))
+        return {"module": module, "exploration": self.exploration.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave, in place."""
-        for name, view in self.layout.views(self.parameters).items():
-            view[...] = state["parameters"][name]
-        if self.normalizer:
-            self.normalizer.load_state_dict(state["normalizer"])
+        """Take over what `state_dict` gave, in place.
+
+        Raises:
+            ValueError: it is of another module.
+        """
+        module = _mapped(state["module"], np.ndarray, lambda a: torch.from_numpy(np.array(a)))
+        try:
+            self.module.load_state_dict(module)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        self.exploration[...] = state["exploration"]
+        self.gather()
 
 
-def _layout(spec: PolicySpec, encoder: ObservationEncoder, head: ActionHead) -> ParameterLayout:
-    images = encoder.image_shapes
-    outputs = head.num_outputs, head.has_log_std
-    if not spec.memory_size:
-        return actor_critic_layout(
-            encoder.size, images, _hidden_sizes(spec, bool(images)), *outputs
-        )
-    if images:
-        raise SpaceError("recurrent policies read vectors; observation_space holds images")
-    return recurrent_layout(encoder.size, spec.memory_size, *outputs)
+def _rebuilt(flat: FlatParameters, exploration: npt.NDArray[np.float64]) -> Model:
+    model = Model(flat.module, len(exploration))
+    model.exploration[...] = exploration
+    return model
 
 
-def _hidden_sizes(spec: PolicySpec, has_images: bool) -> tuple[int, ...]:
-    if spec.hidden_sizes is not None:
-        return tuple(spec.hidden_sizes)
-    return () if has_images else (64, 64)
+def _mapped(tree: Any, kind: type[Any], function: Callable[[Any], Any]) -> Any:
+    """Apply ``function`` to what is of ``kind`` in nested dicts."""
+    if isinstance(tree, dict):
+        return {key: _mapped(branch, kind, function) for key, branch in tree.items()}
+    return function(tree) if isinstance(tree, kind) else tree

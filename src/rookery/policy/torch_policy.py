@@ -1,53 +1,133 @@
-"""The actor for networks with image encoders, through torch."""
+"""TorchPolicy: any torch module acts, in every collector."""
 
 from __future__ import annotations
 
-from typing import Any
+import zlib
+from typing import Any, TypeAlias
 
+import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
-from rookery.policy.base import Policy, PolicyStep
-from rookery.policy.model import ActorCriticModel
-from rookery.policy.torch_network import TorchNetwork
-from rookery.policy.travel import rebuilt, stream
+from rookery.policy.encoders import to_tensors
+from rookery.policy.model import Model
+from rookery.policy.network_policy import NetworkPolicy
+from rookery.policy.policy_module import PolicyModule
+from rookery.policy.travel import ACTIONS, seed_for
+from rookery.rollout.text import holds_text, text_as_arrays
 from rookery.rollout.tree import Tree
 
+Floats: TypeAlias = npt.NDArray[np.float32]
 
-class TorchPolicy(Policy):
-    """Acts through `TorchNetwork`; used where observations hold images."""
 
-    def __init__(self, model: ActorCriticModel, seed: int = 0) -> None:
-        self.model: ActorCriticModel = model
-        self.rng = np.random.default_rng(seed)
-        self._network = TorchNetwork(model)
-        views = model.layout.views(model.parameters)
-        self._log_std = views.get("log_std", np.empty(0, np.float32))
+class TorchPolicy(NetworkPolicy):
+    """A policy around a torch module, which may be trained by whatever optimiser.
+
+    Its parameters travel to the copies in workers, and `version` counts by itself: collectors see
+    before every rollout whether parameters or buffers were changed since the last one. The module
+    stays the user's: where it lies, there it acts; copies in workers act on the cpu.
+
+    Args:
+        module: takes observations ``[N, *obs]``, tensors in the env's own form, and gives the
+            outputs ``[N, num_outputs]`` of the distribution of actions, or outputs and values
+            ``[N]``; or a `PolicyModule`. One that remembers has a ``memory_size``; see there.
+        observation_space: of one env.
+        action_space: of one env.
+        seed: of the drawn actions.
+
+    Attributes:
+        module: the `PolicyModule` around it: ``module.parameters()`` are those to optimise, with
+            the deviations of continuous actions, and ``module.distribution`` makes of outputs what
+            losses need.
+
+    Raises:
+        ConfigError: the module gives something else than asked for.
+        SpaceError: no distribution fits the action space.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(module, PolicyModule):
+            own = module
+            module = PolicyModule(observation_space, action_space, network=lambda *_: own)
+        rng = np.random.default_rng(seed_for(seed, ACTIONS))
+        self._take(Model(module), observation_space, rng)
+
+    @classmethod
+    def of(cls, model: Model, observation_space: spaces.Space[Any], rng: Any) -> TorchPolicy:
+        """Make the policy of a model whose module is a `PolicyModule`."""
+        policy = cls.__new__(cls)
+        policy._take(model, observation_space, rng)
+        return policy
+
+    def _take(self, model: Model, observation_space: spaces.Space[Any], rng: Any) -> None:
+        self.module: PolicyModule = model.module  # type: ignore[assignment]
+        module = self.module
+        super().__init__(model, observation_space, module.layout, module.memory_size, rng)
+        self._has_text = holds_text(observation_space)
+        self._seen = self.version, self._checksum()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return rebuilt, (type(self), self.model, self.rng, self.version)
+        self.model.gather()
+        state = self.model, self.observation_space, self.rng, self.version, self.memory
+        return _rebuilt, state
 
-    def use_stream(self, index: int) -> None:
-        self.rng = stream(self.rng, index)
+    def current_version(self) -> int:
+        self.model.gather()
+        checksum = self._checksum()
+        version, before = self._seen
+        if checksum != before and version == self.version:  # else who changed them has counted
+            self.version += 1
+        self._seen = self.version, checksum
+        return self.version
 
-    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
-        outputs, value = self._forward(obs)
-        head = self.model.head
-        if deterministic:
-            action = head.mode(outputs)
-        else:
-            action = head.sample(outputs, self._log_std, self.rng)
-        evaluation = head.evaluate(outputs, self._log_std, head.encode(action))
-        return PolicyStep(action, evaluation.log_prob, value)
+    def _checksum(self) -> int:
+        return zlib.crc32(self.model.extras(), zlib.crc32(self.model.parameters))
 
-    def value(self, obs: Tree) -> npt.NDArray[np.float32]:
-        return self._forward(obs)[1]
-
-    def to_env(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return self.model.head.to_env(action)
-
-    def _forward(self, obs: Tree) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
+        module = self.module
+        if self._has_text:
+            obs = text_as_arrays(self.observation_space, obs)
+        device = next(module.parameters()).device
+        memory = None
+        if self.is_recurrent:
+            memory = torch.from_numpy(self._memory_of(_num_rows(obs))).to(device)
+        was_training = module.training
+        if was_training:  # statistics of batches are not of what is acted on
+            module.eval()
         with torch.inference_mode():
-            outputs, value = self._network.tensors(self.model.encode(obs))
-        return outputs.numpy(), value.numpy()
+            found = module(to_tensors(obs, device), memory)
+        if was_training:
+            module.train()
+        outputs, value, memory = found
+        after = None if memory is None else memory.cpu().numpy()
+        return outputs.cpu().numpy(), value.cpu().numpy(), after
+
+    def _log_std(self) -> Floats:
+        log_std = self.module.head.log_std
+        if log_std is None:
+            return np.empty(0, np.float32)
+        found: Floats = log_std.detach().cpu().numpy()
+        return found
+
+
+def _rebuilt(
+    model: Model, observation_space: Any, rng: Any, version: int, memory: Any
+) -> TorchPolicy:
+    policy = TorchPolicy.of(model, observation_space, rng)
+    policy.version, policy.memory = version, memory
+    policy.current_version()
+    return policy
+
+
+def _num_rows(obs: Tree) -> int:
+    while isinstance(obs, (dict, tuple)):
+        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
+    return len(obs)

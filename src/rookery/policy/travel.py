@@ -1,24 +1,25 @@
-"""How policies come to live in other processes: whole, and with random numbers of their own."""
+"""Random numbers of policies: apart from all others of a run, and in every process its own."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
 import numpy as np
 
-P = TypeVar("P")
+# What random numbers are for. Envs' seeds are the children [0], [1], ... of a run's seed; these
+# are grandchildren, so that no two of all are the same.
+WEIGHTS, ACTIONS, MINIBATCHES, EXPLORATION = range(4)
+_OURS = 2**31
 
 
-def rebuilt(kind: type[P], model: Any, rng: np.random.Generator, version: int) -> P:
-    """Make a policy of what it was pickled as.
+def seed_for(seed: int, purpose: int, *more: int) -> int:
+    """Derive the seed of one purpose from that of a run.
 
-    A policy holds views of its model's parameters; a plain pickle would cut them off from the
-    array that new weights are written into.
+    Args:
+        seed: of the run.
+        purpose: `WEIGHTS`, `ACTIONS`, `MINIBATCHES` or `EXPLORATION`.
+        more: tells apart several of one purpose.
     """
-    policy: Any = kind(model)  # type: ignore[call-arg]
-    policy.rng, policy.version = rng, version
-    made: P = policy
-    return made
+    child = np.random.SeedSequence(seed, spawn_key=(_OURS, purpose, *more))
+    return int(child.generate_state(1, np.uint64)[0] >> 1)
 
 
 def stream(rng: np.random.Generator, index: int) -> np.random.Generator:

@@ -14,18 +14,26 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.memory import Column
-from rookery.rollout.normalize import RunningMoments
 
 _PATIENCE_S = 5.0
 _PAUSE_S = 1e-4
 _WRITING = -1
 
 
-class Model(Protocol):
-    """What a learner changes in place."""
+class Weights(Protocol):
+    """What a learner changes in place, and what an actor's copy takes over.
+
+    Attributes:
+        parameters: float32 ``[size]``.
+    """
 
     parameters: npt.NDArray[np.float32]
-    normalizer: RunningMoments | None
+
+    def extras(self) -> npt.NDArray[np.float64]:
+        """What travels beside the parameters, such as statistics: float64 ``[E]``."""
+
+    def set_extras(self, extras: npt.NDArray[np.float64]) -> None:
+        """Take over what `extras` gave, in place."""
 
 
 class WeightStore:
@@ -43,33 +51,33 @@ class WeightStore:
 
     def __init__(self, views: Mapping[str, npt.NDArray[Any]]) -> None:
         self._parameters = views["weights.parameters"]
-        self._moments = views["weights.moments"]
+        self._extras = views["weights.extras"]
         self._signatures: Any = views["weights.signatures"]
         self._newest: Any = views["weights.newest"]
         self._taken = self._version = 0  # of the set that was read last
 
     @staticmethod
-    def columns(model: Model | None) -> dict[str, Column]:
+    def columns(model: Weights | None) -> dict[str, Column]:
         """The arrays that a store for ``model`` needs; None is a policy that never changes."""
-        parameters, moments = _contents(model)
+        parameters, extras = _contents(model)
         return {
             "weights.parameters": Column((2, len(parameters)), np.dtype(np.float32)),
-            "weights.moments": Column((2, len(moments)), np.dtype(np.float64)),
+            "weights.extras": Column((2, len(extras)), np.dtype(np.float64)),
             "weights.signatures": Column((2, 3), np.dtype(np.int64)),  # number, version, checksum
             "weights.newest": Column((1,), np.dtype(np.int64)),
         }
 
-    def publish(self, model: Model | None, version: int) -> None:
+    def publish(self, model: Weights | None, version: int) -> None:
         """Make the present weights of ``model`` the newest; there is one publisher."""
         number = int(self._newest[0]) + 1
         place = number % 2
         contents = _contents(model)
         self._signatures[place, 0] = _WRITING
-        self._parameters[place], self._moments[place] = contents
+        self._parameters[place], self._extras[place] = contents
         self._signatures[place] = number, version, _checksum(number, version, *contents)
         self._newest[0] = number
 
-    def read(self, model: Model | None) -> int:
+    def read(self, model: Weights | None) -> int:
         """Bring ``model`` up to date with the newest weights.
 
         Returns:
@@ -90,51 +98,44 @@ class WeightStore:
             time.sleep(_PAUSE_S)
         return self._version
 
-    def _read_once(self, model: Model | None) -> bool:
+    def _read_once(self, model: Weights | None) -> bool:
         number = int(self._newest[0])
         if number == self._taken:
             return True
         place = number % 2
         before, version, checksum = self._signatures[place].tolist()
-        parameters, moments = self._parameters[place].copy(), self._moments[place].copy()
+        parameters, extras = self._parameters[place].copy(), self._extras[place].copy()
         if not before == number == self._signatures[place, 0]:
             return False
-        if _checksum(number, version, parameters, moments) != checksum:
+        if _checksum(number, version, parameters, extras) != checksum:
             return False
-        _install(model, parameters, moments)
+        _install(model, parameters, extras)
         self._taken, self._version = number, version
         return True
 
 
-def _contents(model: Model | None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
-    """Parameters, and count, mean and squares of the normaliser, one flat array each."""
+def _contents(model: Weights | None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     if model is None:
         return np.empty(0, np.float32), np.empty(0)
-    if model.normalizer is None:
-        return model.parameters, np.empty(0)
-    state = model.normalizer.state_dict()
-    return model.parameters, np.concatenate([[state["count"]], state["mean"], state["squares"]])
+    return model.parameters, model.extras()
 
 
 def _install(
-    model: Model | None, parameters: npt.NDArray[np.float32], moments: npt.NDArray[np.float64]
+    model: Weights | None, parameters: npt.NDArray[np.float32], extras: npt.NDArray[np.float64]
 ) -> None:
-    if model is None:
-        return
-    model.parameters[...] = parameters
-    if model.normalizer is not None:
-        mean, squares = np.split(moments[1:], 2)
-        model.normalizer.load_state_dict({"count": moments[0], "mean": mean, "squares": squares})
+    if model is not None:
+        model.parameters[...] = parameters
+        model.set_extras(extras)
 
 
 def _checksum(
     number: int,
     version: int,
     parameters: npt.NDArray[np.float32],
-    moments: npt.NDArray[np.float64],
+    extras: npt.NDArray[np.float64],
 ) -> int:
     """Sum of all bits as numbers: 4 us for 9 000 parameters."""
     total = int(parameters.view(np.uint32).sum(dtype=np.uint64))
-    if len(moments):
-        total += int(moments.view(np.uint64).sum(dtype=np.uint64))
+    if len(extras):
+        total += int(extras.view(np.uint64).sum(dtype=np.uint64))
     return (total + 3 * number + 5 * version) % 2**63

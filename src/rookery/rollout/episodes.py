@@ -19,11 +19,13 @@ class Episodes:
         env_ids: int64 ``[K]``.
         returns: float64 ``[K]``, undiscounted sums of rewards.
         lengths: int64 ``[K]``, steps.
+        times: int64 ``[K]``, the rows of the rollout in which they ended.
     """
 
     env_ids: npt.NDArray[np.int64]
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.returns)
@@ -35,10 +37,6 @@ class EpisodeTracker:
     def __init__(self, num_envs: int) -> None:
         self._return = np.zeros(num_envs, np.float64)
         self._length = np.zeros(num_envs, np.int64)
-
-    def abandon(self) -> None:
-        """Forget the episodes under way: the envs were reset from outside."""
-        self._return[:], self._length[:] = 0.0, 0
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on from here, as plain data."""
@@ -52,8 +50,11 @@ class EpisodeTracker:
     def update(self, rollout: Rollout) -> Episodes:
         """Take in the next rollout and return the episodes that ended in it, by env and time.
 
-        An episode that a fault cut off is left out: how it would have ended is not known.
+        An episode that a fault or a reset cut off is left out: how it would have ended is not
+        known.
         """
+        anew = rollout.env_ids[rollout.after_reset]
+        self._return[anew], self._length[anew] = 0.0, 0
         return self.add(rollout.reward, rollout.done, rollout.valid, rollout.env_ids)
 
     def add(
@@ -77,7 +78,7 @@ class EpisodeTracker:
         self._length[env_ids] = steps[-1] - carried[1]
         whole = valid[times, columns]
         ids = np.arange(len(self._return))[env_ids]
-        return Episodes(ids[columns[whole]], returns[whole], lengths[whole])
+        return Episodes(ids[columns[whole]], returns[whole], lengths[whole], times[whole])
 
 
 def _differences(

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rookery.rollout.rollout import Rollout
-from rookery.rollout.tree import Tree, take, tree_map
+from rookery.rollout.tree import Tree, stack, take, tree_map
 
 # Of shape [B, ...]; others are [T, B].
-_PER_ENV = ("last_obs", "last_value", "policy_version", "env_ids", "memory")
-_FINALS = ("final_obs", "final_index")
+_PER_ENV = ("last_obs", "last_value", "policy_version", "env_ids", "memory", "after_reset")
 
-# First column, final_index and final_obs of a part.
-Finals = tuple[int, npt.NDArray[np.int64], Tree]
+
+class Finals(NamedTuple):
+    """How K episodes ended: ``final_index``, ``final_obs`` and ``final_info`` of a `Rollout`."""
+
+    index: npt.NDArray[np.int64]  # type: ignore[assignment]
+    obs: Tree
+    info: dict[str, npt.NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, ends: Sequence[tuple[int, int, Tree, Mapping[str, float]]], like: Tree) -> Finals:
+        """Put single ends together.
+
+        Args:
+            ends: row, column, observation and numbers of each.
+            like: a batch of observations, for the shapes where there are no ends.
+        """
+        index = np.array([(t, b) for t, b, _, _ in ends], np.int64).reshape(-1, 2)
+        names = ends[0][3] if ends else ()
+        info = {name: np.array([end[3][name] for end in ends], np.float64) for name in names}
+        return cls(index, stack([obs for _, _, obs, _ in ends], like), info)
+
+    def put_into(self, rollout: Rollout) -> None:
+        """Make them those of a rollout."""
+        rollout.final_index, rollout.final_obs, rollout.final_info = self
+
+
+def numbers_of(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
+    """The numbers that one env's info holds under ``keys``; NaN where it holds none."""
+    return {key: _number(info.get(key)) for key in keys}
+
+
+def _number(value: Any) -> float:
+    is_number = isinstance(value, (bool, int, float, np.generic, np.ndarray))
+    if not is_number or np.size(value) != 1 or np.asarray(value).dtype.kind not in "biuf":
+        return float("nan")
+    return float(np.asarray(value).reshape(()))
 
 
 def side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
@@ -27,32 +60,27 @@ def side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
             [getattr(rollout, field.name) for rollout in rollouts], int(field.name not in _PER_ENV)
         )
         for field in fields(Rollout)
-        if field.name not in _FINALS
+        if not field.name.startswith("final_") or field.name == "final_value"
     }
-    offsets = np.cumsum([0] + [rollout.num_envs for rollout in rollouts])
-    index, obs = merge_finals(
-        [
-            (int(offset), rollout.final_index, rollout.final_obs)
-            for offset, rollout in zip(offsets, rollouts, strict=False)
-        ]
-    )
-    return Rollout(final_index=index, final_obs=obs, **joined)
+    offsets = np.cumsum([0] + [rollout.num_envs for rollout in rollouts]).tolist()
+    parts = [Finals(each.final_index, each.final_obs, each.final_info) for each in rollouts]
+    index, obs, info = merge_finals(list(zip(offsets, parts, strict=False)))
+    return Rollout(final_index=index, final_obs=obs, final_info=info, **joined)
 
 
-def merge_finals(parts: Sequence[Finals]) -> tuple[npt.NDArray[np.int64], Tree]:
-    """Join final observations, in order of time, then of columns.
+def merge_finals(parts: Sequence[tuple[int, Finals]]) -> Finals:
+    """Join the ends of episodes, in order of time, then of columns.
 
-    Returns:
-        ``final_index``, int64 ``[K, 2]``, and ``final_obs``, ``[K, ...]``; see `Rollout`.
+    Args:
+        parts: the first column of each part, and its ends.
     """
-    _, no_index, no_obs = parts[0]
-    parts = [part for part in parts if len(part[1])]
-    if not parts:  # as in most rollouts of a few steps
-        return no_index, no_obs
-    index = np.concatenate([part_index + [0, first] for first, part_index, _ in parts])
-    obs = _concatenated([part_obs for _, _, part_obs in parts], 0)
+    some = [(first, finals) for first, finals in parts if len(finals.index)]
+    if not some:  # as in most rollouts of a few steps
+        return parts[0][1]
+    index = np.concatenate([finals.index + [0, first] for first, finals in some])
     order = np.lexsort((index[:, 1], index[:, 0]))
-    return index[order], take(obs, order)
+    obs, info = (_concatenated([finals[place] for _, finals in some], 0) for place in (1, 2))
+    return Finals(index[order], take(obs, order), take(info, order))
 
 
 def _concatenated(trees: Sequence[Tree], axis: int) -> Tree:

@@ -31,7 +31,10 @@ class RunningMoments:
         self._refresh()
 
     def update(self, batch: npt.NDArray[Any]) -> None:
-        """Merge ``batch``, ``[N, *shape]``; an empty one changes nothing."""
+        """Merge ``batch``, ``[N, *shape]``; rows with numbers that are not finite are left out."""
+        is_finite = np.isfinite(batch)
+        if not is_finite.all():
+            batch = batch[is_finite.reshape(len(batch), -1).all(axis=1)]
         added = len(batch)
         if not added:
             return
@@ -94,20 +97,17 @@ class RewardScaler:
         """
         returns = np.empty_like(rollout.reward)
         decay = np.where(rollout.done, 0.0, self._gamma).astype(np.float32)
-        carried = self._return
+        carried = np.where(rollout.after_reset, np.float32(0), self._return)
         for t, reward in enumerate(rollout.reward):
             returns[t] = carried + reward
             carried = returns[t] * decay[t]
-        self._return = carried
+        # What is not finite must not stand in the way of all that follows.
+        self._return = np.where(np.isfinite(carried), carried, np.float32(0))
         self.moments.update(returns[rollout.valid])
         scale = 1.0 / np.sqrt(self.moments.variance + EPSILON)
         return np.asarray(
             np.clip(rollout.reward * np.float32(scale), -self._limit, self._limit), np.float32
         )
-
-    def abandon_episodes(self) -> None:
-        """Begin all returns anew: the envs were reset from outside."""
-        self._return = np.zeros_like(self._return)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on from here, as plain data."""

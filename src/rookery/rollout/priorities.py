@@ -52,8 +52,8 @@ class Priorities:
         self._tree.set(index, priority**self._alpha)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data."""
-        return {"weights": self._tree.weights.copy(), "largest": self._largest}
+        """Everything needed to go on from here, as plain data; the weights are a view."""
+        return {"weights": self._tree.weights, "largest": self._largest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""

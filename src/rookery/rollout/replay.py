@@ -1,4 +1,4 @@
-"""Old experience, kept to learn from again: a ring of rows over all envs."""
+"""Old experience, kept to learn from again: a ring of rows for each env."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from rookery.rollout.tree import Tree, assign, copy, stack, take, tree_map, zero
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 _COLUMNS = ("obs", "action", "reward", "terminated", "truncated", "valid")
+_MASK = "action_mask"
 
 
 class Transitions(NamedTuple):
@@ -30,6 +32,12 @@ class Transitions(NamedTuple):
             where the episode terminated.
         weight: float32 ``[N]``, corrects for drawing some more often than others; ones where all
             are drawn alike.
+        next_mask: bool ``[N, num_choices]``, the choices that are legal at ``next_obs``; None
+            where actions are not masked.
+        path_obs: ``[n_step - 1, N, *obs]``, the observations between ``obs`` and ``next_obs``;
+            None unless the replay was asked for them, and with ``n_step`` 1.
+        path_discount: float32 ``[n_step - 1, N]``, by how much the reward that followed each of
+            them was discounted in the sum; zero where the sum had ended before.
     """
 
     place: Ints
@@ -39,6 +47,27 @@ class Transitions(NamedTuple):
     next_obs: Tree
     discount: Floats
     weight: Floats
+    next_mask: Flags | None = None
+    path_obs: Tree | None = None
+    path_discount: Floats | None = None
+
+
+class _Sums(NamedTuple):
+    """Discounted sums of rewards.
+
+    Attributes:
+        reward: float32 ``[N]``, the sums.
+        last: int64 ``[N]``, the rows of the last reward in each.
+        discount: float32 ``[N]``, ``gamma ** steps``.
+        rows: int64 ``[N]`` for each further step, the rows whose rewards may be in the sum.
+        discounts: float32 ``[N]`` for each, what those rewards counted.
+    """
+
+    reward: Floats
+    last: Ints
+    discount: Floats
+    rows: list[Ints]
+    discounts: list[Floats]
 
 
 class Replay:
@@ -46,8 +75,12 @@ class Replay:
 
     Row ``[r, b]`` holds what env b showed, was told and answered. What it showed next is the next
     row's observation and is stored once only; where an episode was truncated there is no such row,
-    and the true final observation is kept aside. One row beyond the newest holds the observations
-    that nobody acted on yet.
+    and the true final observation is kept aside. One row beyond an env's newest holds the
+    observation that nobody acted on yet. Every env has a ring of its own, so that rollouts of some
+    of the envs can be added.
+
+    Where actions are masked, a transition is drawn only once it is known which choices its next
+    observation allows: not before the next rollout has come, and never after a truncation.
 
     Args:
         num_rows: how many rows are kept, so ``num_rows * num_envs`` transitions.
@@ -56,6 +89,7 @@ class Replay:
         n_step: the most rewards in one sum (Sutton 1988); a sum ends with its episode, before an
             invalid row, and at the newest row.
         priority_exponent: alpha of prioritised replay; None draws all transitions alike.
+        with_path: whether transitions tell the observations within their sums.
     """
 
     def __init__(
@@ -66,65 +100,116 @@ class Replay:
         gamma: float,
         n_step: int = 1,
         priority_exponent: float | None = None,
+        with_path: bool = False,
     ) -> None:
         self._num_places = num_rows + 1
         self._num_envs = num_envs
         self._gamma = np.float32(gamma)
         self._n_step = n_step
+        self._with_path = with_path and n_step > 1
         self._rows: dict[str, Tree] = {}
-        self._final_obs: dict[int, dict[int, Tree]] = {}  # row -> env -> observation
-        self._head = 0  # the row beyond the newest
-        self._num_rows = 0
+        self._final_obs: dict[tuple[int, int], Tree] = {}  # by row and env
+        self._heads = np.zeros(num_envs, np.int64)  # each env's row beyond the newest
+        self._counts = np.zeros(num_envs, np.int64)  # each env's rows
+        self._awaited = np.zeros(num_envs, np.bool_)  # whose newest row waits for the next mask
         self._priorities: Priorities | None = None
         if priority_exponent is not None:
             self._priorities = Priorities(self._num_places * num_envs, priority_exponent)
 
     def __len__(self) -> int:
         """Count the transitions that can be drawn."""
-        return int(self._rows["valid"].sum()) if self._rows else 0
+        return int(np.count_nonzero(self._rows["valid"])) if self._rows else 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added yet, drawable or not."""
+        return not self._rows
 
     # ---------------------------------------------------------------- writing
 
     def add(self, rollout: Rollout) -> None:
-        """Take in a rollout that follows the one before it; its arrays are copied."""
-        num_steps = rollout.num_steps
+        """Take in a rollout; its arrays are copied.
+
+        Its columns are the envs ``rollout.env_ids``, and each goes on from the one before it.
+        """
         if not self._rows:
             self._allocate(rollout)
-        places = (self._head + np.arange(num_steps + 1)) % self._num_places
-        for name in _COLUMNS:
-            assign(self._rows[name], places[:-1], getattr(rollout, name))
-        self._head = int(places[-1])
-        assign(self._rows["obs"], self._head, rollout.last_obs)
-        self._rows["valid"][self._head] = False
-        self._num_rows = min(self._num_rows + num_steps, self._num_places - 1)
-        for place in places.tolist():
-            self._final_obs.pop(place, None)
+        envs = rollout.env_ids
+        self._end_episodes(envs[rollout.after_reset])
+        self._release_newest(envs)
+        places = (self._heads[envs] + np.arange(rollout.num_steps + 1)[:, None]) % self._num_places
+        self._drop_final_obs(places, envs)
+        for name in self._rows:
+            assign(self._rows[name], (places[:-1], envs), getattr(rollout, name))
+        self._heads[envs] = heads = places[-1]
+        assign(self._rows["obs"], (heads, envs), rollout.last_obs)
+        self._rows["valid"][heads, envs] = False
+        # What would become of an old flag: a final observation to drop that there is none of.
+        self._rows["truncated"][heads, envs] = False
+        added = self._counts[envs] + rollout.num_steps
+        self._counts[envs] = np.minimum(added, self._num_places - 1)
         self._keep_final_obs(rollout, places)
-        if self._priorities:
-            index = places[:, None] * self._num_envs + np.arange(self._num_envs)
-            self._priorities.admit(index.ravel(), self._rows["valid"][places].ravel())
+        if _MASK in self._rows:
+            self._hold_back_unmasked(places[:-1], envs)
+        self._admit(places, np.broadcast_to(envs, places.shape))
 
-    def abandon_episodes(self) -> None:
-        """Note that all envs were reset from outside: the newest rows were their episodes' last."""
-        if not self._num_rows:
+    def _admit(self, places: Ints, envs: Ints) -> None:
+        if self._priorities:
+            index = (places * self._num_envs + envs).ravel()
+            self._priorities.admit(index, self._rows["valid"].reshape(-1)[index])
+
+    def _end_episodes(self, envs: Ints) -> None:
+        """Note that ``envs`` were reset from outside: their newest rows were their episodes' last.
+
+        With masks these rows stay out: what their last observations allow is not known.
+        """
+        for b in envs[self._counts[envs] > 0].tolist():
+            newest, head = (self._heads[b] - 1) % self._num_places, self._heads[b]
+            if not self._done((newest, b)):
+                self._rows["truncated"][newest, b] = True
+                self._final_obs[int(newest), b] = copy(take(self._rows["obs"], (head, b)))
+                self._awaited[b] = False
+
+    def _release_newest(self, envs: Ints) -> None:
+        """Make the newest rows drawable whose next observation's mask comes now."""
+        envs = envs[self._awaited[envs]]
+        if not len(envs):
             return
-        newest = (self._head - 1) % self._num_places
-        going_on = ~self._done(newest)
-        self._rows["truncated"][newest, going_on] = True
-        final = take(self._rows["obs"], self._head)
-        kept = {int(b): copy(take(final, b)) for b in np.flatnonzero(going_on)}
-        self._final_obs.setdefault(newest, {}).update(kept)
+        newest = (self._heads[envs] - 1) % self._num_places
+        self._rows["valid"][newest, envs] = True
+        self._admit(newest, envs)
+        self._awaited[envs] = False
+
+    def _hold_back_unmasked(self, places: Ints, envs: Ints) -> None:
+        """Keep rows from being drawn whose next observation's mask is not known."""
+        rows = self._rows
+        terminated, cut = rows["terminated"][places, envs], rows["truncated"][places, envs]
+        rows["valid"][places, envs] &= terminated | ~cut
+        newest = places[-1]
+        waits = rows["valid"][newest, envs] & ~terminated[-1]
+        rows["valid"][newest[waits], envs[waits]] = False
+        self._awaited[envs] = waits
 
     def _allocate(self, rollout: Rollout) -> None:
-        for name in _COLUMNS:
-            row = take(getattr(rollout, name), 0)
-            self._rows[name] = zeros_rows(self._num_places, row)
+        names = _COLUMNS if getattr(rollout, _MASK, None) is None else (*_COLUMNS, _MASK)
+        num_envs = self._num_envs
+        for name in names:
+            like = take(getattr(rollout, name), (0, 0))
+            self._rows[name] = tree_map(
+                lambda a: np.zeros((self._num_places, num_envs, *np.shape(a)), a.dtype), like
+            )
+
+    def _drop_final_obs(self, places: Ints, envs: Ints) -> None:
+        """Forget the final observations of rows that are about to be written."""
+        cut = self._rows["truncated"][places, envs] & ~self._rows["terminated"][places, envs]
+        for t, k in np.argwhere(cut).tolist():
+            self._final_obs.pop((int(places[t, k]), int(envs[k])), None)
 
     def _keep_final_obs(self, rollout: Rollout, places: Ints) -> None:
         for k, (t, b) in enumerate(rollout.final_index.tolist()):
             if rollout.truncated[t, b] and not rollout.terminated[t, b]:
-                at = self._final_obs.setdefault(int(places[t]), {})
-                at[b] = copy(take(rollout.final_obs, k))
+                place = int(places[t, b]), int(rollout.env_ids[b])
+                self._final_obs[place] = copy(take(rollout.final_obs, k))
 
     # ---------------------------------------------------------------- reading
 
@@ -147,24 +232,37 @@ class Replay:
     def gather(self, index: Ints, weight: Floats | None = None) -> Transitions:
         """Read the transitions at the places ``index``, int64 ``[N]``."""
         row, env = np.divmod(index, self._num_envs)
-        reward, last, discount = self._sum_rewards(row, env)
-        rows = self._rows
-        next_obs = take(rows["obs"], ((last + 1) % self._num_places, env))
+        sums = self._sum_rewards(row, env)
+        rows, last = self._rows, sums.last
+        following = (last + 1) % self._num_places
+        next_obs = take(rows["obs"], (following, env))
         terminated = rows["terminated"][last, env]
         cut = np.flatnonzero(rows["truncated"][last, env] & ~terminated)
         if len(cut):
-            final = [self._final_obs[int(last[i])][int(env[i])] for i in cut]
+            final = [self._final_obs[int(last[i]), int(env[i])] for i in cut]
             assign(next_obs, cut, stack(final, next_obs))
-        discount[terminated] = 0.0
+        sums.discount[terminated] = 0.0
+        path: tuple[Any, Any] = None, None
+        if self._with_path:
+            path = take(rows["obs"], (np.stack(sums.rows), env)), np.stack(sums.discounts)
         return Transitions(
-            place=index,
-            obs=take(rows["obs"], (row, env)),
-            action=rows["action"][row, env],
-            reward=reward,
-            next_obs=next_obs,
-            discount=discount,
-            weight=np.ones(len(index), np.float32) if weight is None else weight,
+            index,
+            take(rows["obs"], (row, env)),
+            rows["action"][row, env],
+            sums.reward,
+            next_obs,
+            sums.discount,
+            np.ones(len(index), np.float32) if weight is None else weight,
+            self._next_mask(following, env, terminated),
+            *path,
         )
+
+    def _next_mask(self, following: Ints, env: Ints, terminated: Flags) -> Flags | None:
+        if _MASK not in self._rows:
+            return None
+        mask: Flags = self._rows[_MASK][following, env]
+        mask[terminated] = True  # of another episode, or of none yet; its value counts nothing
+        return mask
 
     def set_errors(self, index: Ints, error: Floats) -> None:
         """Tell what errors, float32 ``[N]``, the transitions ``index`` had; priorities follow."""
@@ -172,55 +270,59 @@ class Replay:
             self._priorities.learn(index, error)
 
     def _draw(self, count: int, rng: np.random.Generator) -> Ints:
-        valid = self._rows["valid"]
+        valid = self._rows["valid"].reshape(-1)
+        ends = np.cumsum(self._counts)
+        oldest = self._heads - self._counts
         index = np.empty(count, np.int64)
         missing = np.ones(count, np.bool_)
         while missing.any():
-            offset = rng.integers(self._num_rows * self._num_envs, size=int(missing.sum()))
-            oldest = (self._head - self._num_rows) * self._num_envs
-            index[missing] = (oldest + offset) % (self._num_places * self._num_envs)
-            missing = ~valid.reshape(-1)[index]
+            drawn = rng.integers(ends[-1], size=int(missing.sum()))
+            env = np.searchsorted(ends, drawn, side="right")
+            row = (oldest[env] + drawn - (ends - self._counts)[env]) % self._num_places
+            index[missing] = row * self._num_envs + env
+            missing = ~valid[index]
         return index
 
-    def _sum_rewards(self, row: Ints, env: Ints) -> tuple[Floats, Ints, Floats]:
-        """Sum discounted rewards from ``[row, env]`` on.
-
-        Returns:
-            The sums, the rows of the last reward in each, and ``gamma ** steps``.
-        """
+    def _sum_rewards(self, row: Ints, env: Ints) -> _Sums:
+        """Sum discounted rewards from ``[row, env]`` on."""
         rows, last = self._rows, row
         reward = rows["reward"][row, env]
         discount = np.full(len(row), self._gamma, np.float32)
         goes_on = ~self._done((row, env))
+        sums = _Sums(reward, last, discount, [], [])
         for _ in range(self._n_step - 1):
             following = (last + 1) % self._num_places
             # The row beyond the newest is never valid.
             goes_on &= rows["valid"][following, env]
             last = np.where(goes_on, following, last)
-            reward += goes_on * discount * rows["reward"][following, env]
+            counts = goes_on * discount
+            sums.rows.append(following)
+            sums.discounts.append(counts)
+            reward += counts * rows["reward"][following, env]
             discount[goes_on] *= self._gamma
             goes_on &= ~self._done((following, env))
-        return reward, last, discount
+        return sums._replace(last=last)
 
-    def _done(self, where: Any) -> npt.NDArray[np.bool_]:
+    def _done(self, where: Any) -> Flags:
         return np.asarray(self._rows["terminated"][where] | self._rows["truncated"][where])
 
     # ---------------------------------------------------------------- saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data."""
-        # Before the ring has come round, nothing lies beyond the head.
-        full = self._num_rows == self._num_places - 1
-        used = slice(0, self._num_places if full else self._head + 1)
+        """Everything needed to go on from here, as plain data.
+
+        The arrays are the replay's own, valid until the next `add`: a copy of a large replay might
+        not fit into memory beside it.
+        """
+        # Before a ring has come round, nothing lies beyond its head.
+        full = bool((self._counts == self._num_places - 1).any())
+        used = slice(0, self._num_places if full else int(self._heads.max()) + 1)
         return {
-            "rows": {name: copy(take(column, used)) for name, column in self._rows.items()},
-            "head": self._head,
-            "num_rows": self._num_rows,
-            "final_obs": [
-                [row, env, copy(obs)]
-                for row, by_env in self._final_obs.items()
-                for env, obs in by_env.items()
-            ],
+            "rows": {name: take(column, used) for name, column in self._rows.items()},
+            "heads": self._heads.copy(),
+            "counts": self._counts.copy(),
+            "awaited": self._awaited.copy(),
+            "final_obs": [[row, env, obs] for (row, env), obs in self._final_obs.items()],
             "priorities": self._priorities.state_dict() if self._priorities else None,
         }
 
@@ -230,10 +332,11 @@ class Replay:
             column = zeros_rows(self._num_places, tree_map(lambda a: a[0], _trees(saved)))
             assign(column, slice(0, len(state["rows"]["valid"])), _trees(saved))
             self._rows[name] = column
-        self._head, self._num_rows = int(state["head"]), int(state["num_rows"])
-        self._final_obs = {}
-        for row, env, obs in state["final_obs"]:
-            self._final_obs.setdefault(int(row), {})[int(env)] = _trees(obs)
+        for name in ("heads", "counts", "awaited"):
+            getattr(self, f"_{name}")[:] = state[name]
+        self._final_obs = {
+            (int(row), int(env)): copy(_trees(obs)) for row, env, obs in state["final_obs"]
+        }
         if self._priorities:
             self._priorities.load_state_dict(state["priorities"])
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rookery.rollout.tree import Tree, stack, zeros_rows
+from rookery.errors import MissingExtra
+from rookery.rollout.tree import Tree, stack, tree_map, zeros_rows
 
 
 @dataclass(slots=True)
@@ -20,7 +21,8 @@ class Rollout:
 
     Attributes:
         obs: array ``[T, B, *obs]`` in the env's own dtype, or dicts and tuples of such arrays.
-        action: ``[T, B, *action]``, as the policy drew it (before clipping to the env's bounds).
+        action: ``[T, B, *action]``, as the policy drew it (before clipping to the env's bounds); of
+            a Dict or Tuple space rows ``[T, B, K]``, its parts side by side.
         reward: float32 ``[T, B]``, as the env gave it.
         terminated: bool ``[T, B]``.
         truncated: bool ``[T, B]``.
@@ -32,12 +34,18 @@ class Rollout:
         last_value: float32 ``[B]``, the value of ``last_obs``.
         final_obs: ``[K, *obs]``, the true last observations of the K episodes that ended.
         final_index: int64 ``[K, 2]``, the ``(t, b)`` of each of them, in order of t.
+        final_info: by name, float64 ``[K]``: numbers out of the infos with which the K episodes
+            ended, NaN where an info held none; only those that the collector was asked for.
         final_value: float32 ``[T, B]``, the value of the true final observation where an
             episode was truncated; elsewhere, and where the policy is recurrent, zero.
         policy_version: int64 ``[B]``, the version of the weights that acted.
         memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
             where the policy remembers nothing.
+        action_mask: bool ``[T, B, num_choices]``, the choices that were legal, where envs told
+            them; see `rookery.policy.action_masks`.
         env_ids: int64 ``[B]``, which env each column is of.
+        after_reset: bool ``[B]``, whether the env was reset from outside before the first row, so
+            that this does not go on with the episode of the rollout before, which has no end.
     """
 
     obs: Tree
@@ -55,7 +63,10 @@ class Rollout:
     final_value: npt.NDArray[np.float32]
     policy_version: npt.NDArray[np.int64]
     env_ids: npt.NDArray[np.int64]
+    after_reset: npt.NDArray[np.bool_]
     memory: npt.NDArray[np.float32] | None = None
+    action_mask: npt.NDArray[np.bool_] | None = None
+    final_info: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
     def allocate(cls, num_steps: int, obs: Tree, action: npt.NDArray[Any]) -> Rollout:
@@ -84,6 +95,7 @@ class Rollout:
             final_value=np.zeros(shape, np.float32),
             policy_version=np.zeros(num_envs, np.int64),
             env_ids=np.arange(num_envs),
+            after_reset=np.zeros(num_envs, np.bool_),
         )
 
     @property
@@ -99,9 +111,25 @@ class Rollout:
     @property
     def num_transitions(self) -> int:
         """T * B: the env steps that the rollout cost, valid or not."""
-        return self.reward.size
+        return self.num_steps * self.num_envs
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
         """bool ``[T, B]``: the episode ended with this transition, either way."""
         return self.terminated | self.truncated
+
+    def torch(self) -> Rollout:
+        """The same rollout with tensors in place of the arrays, over the same memory.
+
+        Raises:
+            MissingExtra: torch is not installed.
+        """
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingExtra("tensors need torch: pip install 'rookery[train]'") from error
+        tensors: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            tensors[each.name] = None if value is None else tree_map(torch.from_numpy, value)
+        return Rollout(**tensors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,11 @@ import numpy.typing as npt
 from rookery.errors import MissingExtra
 
 
-def draw_curve(path: Path, steps: Sequence[int], returns: Sequence[float], title: str) -> None:
+def draw_curve(file: BinaryIO, steps: Sequence[int], returns: Sequence[float], title: str) -> None:
     """Draw episode returns over env steps, each one faintly and their running mean on top.
 
     Args:
-        path: of the PNG file.
+        file: takes the PNG picture.
         steps: env steps at which each episode ended.
         returns: the episodes' returns.
         title: above the axes.
@@ -34,7 +34,7 @@ def draw_curve(path: Path, steps: Sequence[int], returns: Sequence[float], title
     axes.grid(alpha=0.3)
     if len(returns):
         axes.legend(loc="best")
-    figure.savefig(path)
+    figure.savefig(file, format="png")
 
 
 def running_mean(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:

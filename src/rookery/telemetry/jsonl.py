@@ -17,6 +17,7 @@ class JSONLSink(Sink):
         """Open ``path`` for appending; lines after ``resume_step`` are dropped, they come again."""
         if resume_step is not None and path.exists():
             _drop_after(path, resume_step)
+        self.path = path
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -36,5 +37,9 @@ def read_jsonl(path: Path) -> list[dict[str, float]]:
 def _drop_after(path: Path, step: int) -> None:
     kept = [row for row in read_jsonl(path) if row["step"] <= step]
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        temporary.replace(path)
+    except BaseException:  # a full disk: half of it is of use to nobody
+        temporary.unlink(missing_ok=True)
+        raise

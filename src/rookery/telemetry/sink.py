@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Protocol
 
 
-class Sink(ABC):
-    """A destination of metrics."""
+class Sink(Protocol):
+    """A destination of metrics; any object with these two methods is one."""
 
-    @abstractmethod
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take the metrics of one update; ``step`` counts env steps."""
 
-    @abstractmethod
     def close(self) -> None:
         """Flush and let go; closing twice is fine."""

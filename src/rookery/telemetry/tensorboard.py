@@ -24,6 +24,7 @@ class TensorBoardSink(Sink):
 
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
         """Open a new file; TensorBoard hides what earlier ones hold after ``resume_step``."""
+        self.path = folder
         self._writer = EventFileWriter(str(folder))
         if resume_step is not None:
             start = SessionLog(status=SessionLog.START)

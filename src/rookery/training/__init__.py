@@ -1,7 +1,22 @@
-"""Collect, update, log, checkpoint: where collectors and learners meet."""
+"""Collect, update, log, checkpoint: where collectors and algorithms meet."""
 
-from rookery.training.evaluation import evaluate
-from rookery.training.settings import EvalResult, TrainResult, TrainSettings
-from rookery.training.start import resume, train
+from rookery.training.agent import Agent, load
+from rookery.training.callbacks import StopTraining
+from rookery.training.results import EvalResult, TrainResult
+from rookery.training.run import evaluate, resume, train
+from rookery.training.settings import TrainSettings
+from rookery.training.trainer import Trainer, Update
 
-__all__ = ["EvalResult", "TrainResult", "TrainSettings", "evaluate", "resume", "train"]
+__all__ = [
+    "Agent",
+    "EvalResult",
+    "StopTraining",
+    "TrainResult",
+    "TrainSettings",
+    "Trainer",
+    "Update",
+    "evaluate",
+    "load",
+    "resume",
+    "train",
+]

@@ -1,105 +1,199 @@
-"""The table of algorithms: name -> settings and learner. A new algorithm is one entry here."""
+"""From what a user calls an algorithm to the object that is trained with."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium import Space
 
-from rookery.errors import ConfigError
-from rookery.learn.base import Learner
-from rookery.learn.config import A2CConfig, Config, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.env.references import reference
+from rookery.errors import ConfigError, MissingExtra
+from rookery.learn.base import Algorithm, Learner
+from rookery.learn.config import (
+    A2CConfig,
+    Config,
+    DQNConfig,
+    ImpalaConfig,
+    PPOConfig,
+    QRDQNConfig,
+    SACConfig,
+    TD3Config,
+)
+from rookery.policy.base import Policy
+from rookery.rollout import Rollout
 from rookery.training.settings import CollectorName, TrainSettings
 
+# Settings and ``"module:Class"`` of the learner, which is imported when it is used.
+BUILT_IN: dict[str, tuple[type[Config], str]] = {
+    "ppo": (PPOConfig, "rookery.learn.ppo:PPO"),
+    "a2c": (A2CConfig, "rookery.learn.a2c:A2C"),
+    "impala": (ImpalaConfig, "rookery.learn.impala:Impala"),
+    "dqn": (DQNConfig, "rookery.learn.dqn:DQN"),
+    "qrdqn": (QRDQNConfig, "rookery.learn.qrdqn:QRDQN"),
+    "sac": (SACConfig, "rookery.learn.sac:SAC"),
+    "td3": (TD3Config, "rookery.learn.td3:TD3"),
+}
 
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """What the training loop needs to know of an algorithm.
+
+class OwnModules(NamedTuple):
+    """Parts of a network that are the user's own.
 
     Attributes:
-        name: what it is called on the command line and in config.json.
-        title: what it is called in pictures.
-        config: the class of its settings.
-        address: ``"module:Class"`` of its learner, imported when used.
-        collectors: which collectors it can learn from; "auto" is the first.
+        encoder: a callable ``(observation_space) -> nn.Module`` from observations to features
+            ``[N, F]``, or several by dotted path of the part of a Dict that each reads.
+        network: a callable ``(observation_space, action_space) -> nn.Module`` for the whole.
     """
 
-    name: str
-    title: str
-    config: type[Config]
-    address: str
-    collectors: tuple[CollectorName, ...]
+    encoder: Any = None
+    network: Any = None
 
-    @property
-    def learner(self) -> type[Learner]:
-        """The class that learns."""
-        module, _, name = self.address.partition(":")
-        learner: type[Learner] = getattr(importlib.import_module(module), name)
-        return learner
+    def given(self) -> dict[str, Any]:
+        """Those that are not None, by name."""
+        return {name: part for name, part in self._asdict().items() if part is not None}
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Where each that is given can be imported, None where it cannot."""
+        return {name: reference(part) for name, part in self.given().items()}
+
+
+class BuiltIn(Algorithm):
+    """One of this library's algorithms, as it is named on the command line and in config.json.
+
+    Args:
+        name: a key of ``BUILT_IN``.
+        config: its settings; None takes the defaults.
+        modules: parts of the network that are the user's own.
+
+    Attributes:
+        config: the settings.
+        modules: as given.
+    """
+
+    config: Config
+
+    def __init__(
+        self, name: str, config: Config | None = None, modules: OwnModules | None = None
+    ) -> None:
+        kind, address = BUILT_IN[name]
+        module, _, learner = address.partition(":")
+        try:
+            self._learner_class: type[Learner] = getattr(importlib.import_module(module), learner)
+        except ImportError as error:
+            raise MissingExtra(f"{name} needs torch: pip install 'rookery[train]'") from error
+        self.name = name
+        self.modules = modules or OwnModules()
+        self.config = kind() if config is None else config
+        self.num_steps = self.config.num_steps
+        self.collectors = self._learner_class.collectors
+        self.reads_values = self._learner_class.reads_values
+        self.keeps_replay = self._learner_class.keeps_replay
+        self.log_steps = self._learner_class.log_steps
 
     def make_policy(
-        self,
-        config: Config,
-        observation_space: Space[Any],
-        action_space: Space[Any],
-        seed: int,
-    ) -> Any:
-        """Build the policy that acts while this algorithm learns; see `Learner.make_policy`."""
-        return self.learner.make_policy(config, observation_space, action_space, seed)
+        self, observation_space: Space[Any], action_space: Space[Any], seed: int
+    ) -> Policy:
+        policy: Policy = self._learner_class.make_policy(
+            self.config, observation_space, action_space, seed, **self.modules.given()
+        )
+        return policy
 
-    def collector(self, config: Config, settings: TrainSettings) -> CollectorName:
-        """Decide who collects for a run.
+    def start(self, policy: Policy, num_envs: int, seed: int) -> None:
+        self._learner = self._learner_class(policy, self.config, num_envs, seed)
 
-        Raises:
-            ConfigError: whoever was asked for cannot.
-        """
-        if settings.collector == "auto":
-            name = self.collectors[0]
-        else:
-            name = settings.collector
-        if name not in self.collectors:
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+        return self._learner.update(rollout, progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._learner.load_state_dict(state)
+
+    def replay_state(self) -> dict[str, Any] | None:
+        return self._learner.replay_state()
+
+    def load_replay_state(self, state: dict[str, Any]) -> None:
+        self._learner.load_replay_state(state)
+
+
+def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorithm:
+    """Find the algorithm that is meant.
+
+    Args:
+        algo: a name, settings such as a `PPOConfig`, or an object of one's own that has what an
+            `Algorithm` has.
+        encoder: see `OwnModules`; likewise ``network``.
+        network: not together with ``encoder``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    modules = OwnModules(encoder, network)
+    if isinstance(algo, str) and algo in BUILT_IN:
+        return BuiltIn(algo, None, modules)
+    for name, (kind, _) in BUILT_IN.items():
+        if isinstance(algo, kind):
+            return BuiltIn(name, algo, modules)
+    missing = [name for name in _NEEDED if not hasattr(algo, name)]
+    if not missing and not isinstance(algo, type):
+        if modules.given():
             raise ConfigError(
-                f"{self.name} cannot learn from collector {name!r}, "
-                f"{_LACKS[name]}; choose from {', '.join(map(repr, self.collectors))}"
+                f"{' and '.join(modules.given())}: an algorithm of one's own makes its policy by "
+                "itself; give it the module there"
             )
-        if name != "caller":
-            _check_workers(name, config, settings)
-        return name
+        return algo  # type: ignore[no-any-return]
+    near = difflib.get_close_matches(str(algo), BUILT_IN, 1)
+    hint = f"did you mean {near[0]!r}? C" if near else "c"
+    raise ConfigError(
+        f"algo {algo!r} is not known; {hint}hoose from {', '.join(map(repr, BUILT_IN))}, or pass "
+        "settings such as rookery.PPOConfig(), or an object of your own that has "
+        f"{', '.join(_NEEDED)} (see rookery.Algorithm)"
+    )
+
+
+_NEEDED = ("num_steps", "make_policy", "start", "update", "state_dict", "load_state_dict")
+
+
+def name_of(algorithm: Algorithm) -> str:
+    """What an algorithm is called in folders and titles."""
+    return getattr(algorithm, "name", "") or type(algorithm).__name__.lower()
+
+
+def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorName:
+    """Decide who collects for a run.
+
+    Raises:
+        ConfigError: whoever was asked for cannot.
+    """
+    possible: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
+    name = possible[0] if settings.collector == "auto" else settings.collector
+    if name not in possible:
+        raise ConfigError(
+            f"{name_of(algorithm)} cannot learn from collector {name!r}, {_LACKS[name]}; choose "
+            f"from {', '.join(map(repr, possible))}"
+        )
+    if name != "caller":
+        _check_workers(name, algorithm, settings)
+    return name
 
 
 _LACKS = {
+    "caller": "since its policy does not act in this process",
     "workers": "because how it explores does not travel with the weights",
     "async": "whose rollouts are of older weights than it corrects for",
 }
 
-_ANYWHERE: tuple[CollectorName, ...] = ("caller", "workers")
-ALGORITHMS = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm("ppo", "PPO", PPOConfig, "rookery.learn.ppo:PPO", _ANYWHERE),
-        Algorithm("a2c", "A2C", A2CConfig, "rookery.learn.a2c:A2C", _ANYWHERE),
-        Algorithm(
-            "impala",
-            "IMPALA",
-            ImpalaConfig,
-            "rookery.learn.impala:Impala",
-            ("async", "workers", "caller"),
-        ),
-        Algorithm("dqn", "DQN", DQNConfig, "rookery.learn.dqn:DQN", ("caller",)),
-        Algorithm("sac", "SAC", SACConfig, "rookery.learn.sac:SAC", ("caller",)),
-    )
-}
 
-
-def _check_workers(name: CollectorName, config: Config, settings: TrainSettings) -> None:
+def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
     """Complain of what workers that collect by themselves cannot do."""
+    config = getattr(algorithm, "config", None)
     cannot = {
         "backend='serial', which starts none": settings.backend == "serial",
         "caller_steps=True: this process has no share of their envs": settings.caller_steps,
         "on_fault='restart': a failed worker is not replaced": settings.faults().restarts,
-        "recurrent policies, whose memory does not travel": config.is_recurrent,
+        "recurrent policies, whose memory does not travel": getattr(config, "is_recurrent", False),
     }
     for what, is_asked in cannot.items():
         if is_asked:
@@ -107,20 +201,3 @@ def _check_workers(name: CollectorName, config: Config, settings: TrainSettings)
                 f"workers that collect by themselves (collector {name!r}) do not go with {what}; "
                 "choose collector 'caller'"
             )
-
-
-def algorithm_of(algo: str | Config) -> tuple[Algorithm, Config]:
-    """Find the algorithm that a name or settings mean, and its settings.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if isinstance(algo, str) and algo in ALGORITHMS:
-        return ALGORITHMS[algo], ALGORITHMS[algo].config()
-    for algorithm in ALGORITHMS.values():
-        if isinstance(algo, algorithm.config):
-            return algorithm, algo
-    raise ConfigError(
-        f"algo {algo!r} is not known; choose from {', '.join(map(repr, ALGORITHMS))}, "
-        "or pass settings such as rookery.PPOConfig()"
-    )

@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from rookery.errors import ConfigError, MissingExtra
+from rookery.training.run_dir import whole_file
 
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the name ``path`` once it is complete and on the disk."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+FORMAT = 2  # of what `Trainer` writes; what an older or newer one means is not known here
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write ``state``: dicts, lists, numbers, strings and arrays, nested as you like.
 
     The file is complete before it takes its name, so that a crash leaves the one before it.
+
+    Raises:
+        StorageError: it cannot be written.
     """
     torch = _torch()
 
     def to_tensor(value: Any) -> Any:
-        return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+        if not isinstance(value, np.ndarray):
+            return value
+        # A tensor over the same memory: a replay is not copied to be written.
+        return torch.from_numpy(
+            value if value.flags.writeable and value.flags.c_contiguous else value.copy()
+        )
 
     with whole_file(path) as file:
-        torch.save(_map_leaves(to_tensor, state), file)
+        torch.save(_map_leaves(to_tensor, {"format": FORMAT, **state}), file)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote, arrays as numpy arrays. No code in it is executed."""
+    """Read what `save_checkpoint` wrote, arrays as numpy arrays. No code in it is executed.
+
+    Raises:
+        ConfigError: there is no such file, or it is none of these.
+    """
     torch = _torch()
-    if not path.exists():
+    if not path.is_file():
         raise ConfigError(f"there is no checkpoint at {path}")
 
     def to_array(value: Any) -> Any:
@@ -50,10 +51,22 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{path} is no checkpoint of plain data: {reason}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    except Exception as error:
+        # Other bytes lead torch to errors of any kind, some of which say to load them unsafely.
+        raise ConfigError(
+            f"{path} is no checkpoint of plain data: it was damaged, or something else wrote it"
+        ) from error
+    found = state.get("format") if isinstance(state, dict) else None
+    if found != FORMAT:
+        what = "is no checkpoint of this library" if found is None else f"has format {found}"
+        raise ConfigError(
+            f"{path} {what}; this version reads format {FORMAT}. Use the version that wrote it, or "
+            "train again"
+        )
     arrays: dict[str, Any] = _map_leaves(to_array, state)
+    del arrays["format"]
     return arrays
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from rookery.rollout import EpisodeTracker, Rollout
@@ -18,12 +20,14 @@ class History:
 
     Attributes:
         episodes: how many ended.
-        steps: env steps at the end of the rollout in which each kept episode ended.
+        steps: env steps, all envs together, when each kept episode ended.
         returns: the kept episodes' returns.
     """
 
     def __init__(self, num_envs: int, max_points: int = MAX_POINTS) -> None:
         self.episodes = 0
+        self._infos: dict[str, deque[float]] = {}
+        self._has_looked = False  # for keys that no info has
         self.steps: list[int] = []
         self.returns: list[float] = []
         self._tracker = EpisodeTracker(num_envs)
@@ -33,17 +37,30 @@ class History:
     def add(self, steps: int, rollout: Rollout) -> None:
         """Take in a rollout that ended at ``steps``."""
         ended = self._tracker.update(rollout)
-        returns = ended.returns.tolist()
-        self._recent.extend(zip(returns, ended.lengths.tolist(), strict=True))
+        order = np.argsort(ended.times, kind="stable")
+        returns = ended.returns[order].tolist()
+        self._recent.extend(zip(returns, ended.lengths[order].tolist(), strict=True))
         self.episodes += len(ended)
         self.returns += returns
-        self.steps += [steps] * len(ended)
+        left = (rollout.num_steps - 1 - ended.times[order]) * rollout.num_envs
+        self.steps += (steps - left).tolist()
+        for key, values in rollout.final_info.items():
+            kept = self._infos.setdefault(key, deque(maxlen=RECENT_EPISODES))
+            kept.extend(values[np.isfinite(values)].tolist())
         while len(self.returns) > self._max_points:  # long runs keep every second, fourth, ...
             del self.returns[::2], self.steps[::2]
 
-    def abandon_episodes(self) -> None:
-        """Forget the episodes under way: the envs were reset from outside."""
-        self._tracker.abandon()
+    def warn_of_missing(self, keys: Sequence[str]) -> None:
+        """Say once, when many episodes have ended, which keys of infos none of them had."""
+        if self._has_looked or self.episodes < RECENT_EPISODES:
+            return
+        self._has_looked = True
+        missing = [repr(key) for key in keys if not self._infos.get(key)]
+        if missing:
+            gym.logger.warn(
+                f"info_keys: {self.episodes} episodes have ended, and the info of none of their "
+                f"last steps held a number under {', '.join(missing)}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on from here, as plain data."""
@@ -52,6 +69,7 @@ class History:
             "steps": list(self.steps),
             "returns": list(self.returns),
             "recent": [list(pair) for pair in self._recent],
+            "infos": {key: list(values) for key, values in self._infos.items()},
             "tracker": self._tracker.state_dict(),
         }
 
@@ -61,6 +79,9 @@ class History:
         self.steps, self.returns = list(state["steps"]), list(state["returns"])
         self._recent.clear()
         self._recent.extend((float(total), int(length)) for total, length in state["recent"])
+        self._infos = {
+            key: deque(values, maxlen=RECENT_EPISODES) for key, values in state["infos"].items()
+        }
         self._tracker.load_state_dict(state["tracker"])
 
     def metrics(self) -> dict[str, float]:
@@ -72,4 +93,5 @@ class History:
             "episodes": float(self.episodes),
             "episode_return_mean": float(returns.mean()),
             "episode_length_mean": float(lengths.mean()),
+            **{f"episode_{key}_mean": float(np.mean(v)) for key, v in self._infos.items() if v},
         }

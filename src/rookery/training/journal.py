@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from rookery.env.arguments import unfit
+from rookery.errors import ConfigError, StorageError
 from rookery.telemetry.sink import Sink
+from rookery.training.run_dir import RunDirectory, cannot_write
+from rookery.training.settings import TrainSettings
 
 
 class Journal:
@@ -39,11 +46,12 @@ class Journal:
 
         Args:
             steps: env steps so far.
-            now: metrics of which the latest values count.
+            now: metrics of which the latest values count, also where a later update has none.
             metrics: metrics of which the mean counts.
             times: seconds, of which the sum counts.
             peaks: metrics of which the largest value counts.
         """
+        now, metrics = numbers(now), numbers(metrics)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
@@ -51,7 +59,8 @@ class Journal:
             self._times[name] = self._times.get(name, 0.0) + value
         for name, value in peaks.items():
             self._peaks[name] = max(self._peaks.get(name, value), value)
-        self._now, self._steps = now, steps
+        self._now.update(now)
+        self._steps = steps
         if steps >= self._written + self._log_steps:
             self.flush()
 
@@ -60,13 +69,107 @@ class Journal:
         if self._steps == self._written:
             return
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        for sink in self._sinks:
-            sink.write(self._steps, {**self._now, **means, **self._peaks, **self._times})
+        row = {**self._now, **means, **self._peaks, **self._times}
         self._written = self._steps
         self._sums, self._counts, self._times, self._peaks = {}, {}, {}, {}
+        self._now = {}
+        for sink in self._sinks:
+            with _told_as_storage_error(sink):
+                sink.write(self._steps, row)
 
     def close(self) -> None:
-        """Write the rest and close the sinks."""
-        self.flush()
-        for sink in self._sinks:
-            sink.close()
+        """Write the rest and close the sinks, all of them.
+
+        Raises:
+            StorageError: the first that one of them has met.
+        """
+        with contextlib.ExitStack() as stack:
+            for sink in reversed(self._sinks):
+                stack.enter_context(_told_as_storage_error(sink))
+                stack.callback(sink.close)
+            self.flush()
+
+
+@contextlib.contextmanager
+def _told_as_storage_error(sink: Sink) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        where = getattr(sink, "path", None) or Path(f"the metrics of {type(sink).__name__}")
+        raise cannot_write(where, error) from None
+
+
+def sinks_of(
+    folder: RunDirectory,
+    settings: TrainSettings,
+    progress: bool,
+    resume_step: int | None,
+    more: Sequence[Sink] = (),
+) -> list[Sink]:
+    """Open the destinations of a run's metrics; their libraries are loaded here, not before.
+
+    Args:
+        folder: of the run.
+        settings: of the run.
+        progress: whether somebody looks on.
+        resume_step: env steps at which a run is gone on with; None begins one.
+        more: the user's own.
+
+    Raises:
+        StorageError: a file cannot be opened; those that were are closed.
+    """
+    from rookery.telemetry.jsonl import JSONLSink
+    from rookery.telemetry.tensorboard import TensorBoardSink
+    from rookery.telemetry.terminal import terminal_sink
+
+    openers: list[tuple[Path, Callable[[], Sink]]] = [
+        (folder.metrics, lambda: JSONLSink(folder.metrics, resume_step)),
+        (folder.path, lambda: TensorBoardSink(folder.path, resume_step)),
+    ]
+    if progress:
+        openers.append((folder.path, lambda: terminal_sink(settings.total_steps)))
+    sinks: list[Sink] = []
+    with contextlib.ExitStack() as opened:
+        for path, open_sink in openers:
+            try:
+                sinks.append(open_sink())
+            except OSError as error:
+                raise cannot_write(path, error) from None
+            opened.callback(sinks[-1].close)
+        opened.pop_all()
+    return [*sinks, *more]
+
+
+def checked_sinks(sinks: Any) -> list[Sink]:
+    """``sinks`` as a list.
+
+    Raises:
+        ConfigError: they are not a sequence of objects that have what a `Sink` has.
+    """
+    what = "with the methods write(step, metrics) and close()"
+    if isinstance(sinks, str) or not isinstance(sinks, Iterable):
+        raise unfit("sinks", f"a sequence of objects {what}", sinks)
+    listed = list(sinks)
+    for i, sink in enumerate(listed):
+        methods = [getattr(sink, name, None) for name in ("write", "close")]
+        if isinstance(sink, type) or not all(map(callable, methods)):
+            raise unfit(f"sinks[{i}]", f"an object {what}", sink)
+    return listed
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics as floats; what `float` takes, such as a tensor of one element, will do.
+
+    Raises:
+        ConfigError: one of them is no number.
+    """
+    floats = {}
+    for name, value in metrics.items():
+        try:
+            floats[str(name)] = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            kind = type(value).__name__
+            raise ConfigError(f"metric {name!r} must be a number, got a {kind}: {error}") from error
+    return floats

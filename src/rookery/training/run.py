@@ -1,160 +1,247 @@
-"""One training run: its parts, and the loop that joins them."""
+"""The calls that most users make: train, go on, evaluate."""
 
 from __future__ import annotations
 
-import time
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from rookery.errors import WorkerError
-from rookery.learn.config import Config
-from rookery.rollout import Rollout
+from rookery.env.arguments import whole_number
 from rookery.telemetry.sink import Sink
-from rookery.training import state
-from rookery.training.algorithms import Algorithm
-from rookery.training.clock import Clock
-from rookery.training.evaluation import run_episodes
-from rookery.training.history import History
+from rookery.training.agent import Agent, agent_of
+from rookery.training.callbacks import Callback
+from rookery.training.checkpoint import load_checkpoint
+from rookery.training.evaluation import MOST_EPISODE_STEPS, run_episodes
 from rookery.training.interrupt import Terminated
-from rookery.training.journal import Journal
+from rookery.training.plan import RunPlan
+from rookery.training.results import EvalResult, TrainResult
 from rookery.training.run_dir import RunDirectory
-from rookery.training.settings import TrainResult, TrainSettings
-from rookery.training.source import EnvSource
-from rookery.training.stage import Stage
-from rookery.training.video import VideoRecorder
+from rookery.training.settings import TrainSettings
+from rookery.training.trainer import Trainer, result_of
 
 
-class Run:
-    """One training run.
+def train(
+    env: Any,
+    algo: Any = "ppo",
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
+    callbacks: Sequence[Callback] = (),
+    sinks: Sequence[Sink] = (),
+    encoder: Any = None,
+    network: Any = None,
+    initial: Agent | None = None,
+    eval_env: Any = None,
+    eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    progress: bool = False,
+    **settings: Any,
+) -> TrainResult:
+    """Train a policy on parallel envs, evaluate it, and leave the run in a folder.
 
-    Attributes:
-        stage: where policy and envs meet.
-        policy: who acts; carries the weights.
-        learner: changes the weights.
-        collector: hands out rollouts.
-        history: what became of the episodes.
-        run_dir: where everything is written.
-        steps: env steps so far, all envs together.
-        seconds: of training so far.
-        saves: how many checkpoints were written.
+    It is a loop over a `Trainer`, which takes the same arguments.
+
+    Returns:
+        Where the run is, how fast it was, and the final evaluation.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C, after a checkpoint was written and the envs were closed.
+        SystemExit: on SIGTERM, likewise; its code is 143.
     """
-
-    def __init__(
-        self,
-        stage: Stage,
-        source: EnvSource,
-        algorithm: Algorithm,
-        config: Config,
-        settings: TrainSettings,
-        run_dir: RunDirectory,
-    ) -> None:
-        """Build the parts. Settings that cannot be are refused here; nothing is written yet."""
-        self.stage, self.settings, self.run_dir = stage, settings, run_dir
-        self.title = f"{algorithm.title} on {source.name}, seed {settings.seed}"
-        self.policy, self.collector, self._shield = stage.policy, stage.collector, stage.shield
-        self.learner = algorithm.learner(self.policy, config, settings.num_envs, settings.seed)
-        self.history = History(settings.num_envs)
-        self.steps = self.saves = 0
-        self.seconds = 0.0
-        self._video: VideoRecorder | None = None
-        if settings.video_every:
-            self._video = VideoRecorder(source, settings.video_every, run_dir.videos, settings.seed)
-
-    def train(self, progress: bool, resumed: bool = False) -> TrainResult:
-        """Run the loop, the final evaluation, and leave everything written and closed."""
-        sinks = _sinks(self.run_dir, self.settings.total_steps, progress, self.steps, resumed)
-        journal = Journal(sinks, self.learner.log_steps, self.steps)
-        try:
-            with self._shield:
-                try:
-                    self._loop_until_signal(journal)
-                except (KeyboardInterrupt, Terminated) as interrupt:
-                    message = f"after {self.steps} steps; see {self.run_dir.checkpoint}"
-                    raise type(interrupt)(message) from None
-                finally:
-                    with self._shield.hold():
-                        state.save(self)
-        finally:
-            journal.close()
-            self._draw()
-        return self._result()
-
-    def _loop_until_signal(self, journal: Journal) -> None:
-        try:
-            self._loop(journal)
-        except WorkerError:
-            # A signal to the whole process group ends the workers too; it is what happened.
-            self._shield.check()
-            raise
-
-    def _loop(self, journal: Journal) -> None:
-        """Collect, learn, log, until the steps are done."""
-        settings = self.settings
-        clock = Clock(self.stage.meter, self.seconds)
-        if self._video:
-            self._video.begin(self.steps)
-        saved = time.perf_counter()
-        while self.steps < settings.total_steps:
-            began = time.perf_counter()
-            rollout = self.collector.collect()
-            with self._shield.hold():
-                self._learn(rollout, began, clock, journal)
-                if time.perf_counter() - saved > settings.checkpoint_interval_s:
-                    state.save(self)
-                    saved = time.perf_counter()
-            if self._video:
-                self._video.maybe_record(self.steps, self.policy)
-
-    def _learn(self, rollout: Rollout, began: float, clock: Clock, journal: Journal) -> None:
-        """Hand a rollout, whose collecting began at ``began``, to the learner and to the logs."""
-        collected = time.perf_counter()
-        metrics = self.learner.update(rollout, self.steps / self.settings.total_steps)
-        times = clock.lap(began, collected)
-        lag = self.policy.version - rollout.policy_version
-        peaks: dict[str, float] = {}
-        if self.stage.runs_ahead:
-            metrics = {**metrics, "policy_lag_mean": float(lag.mean())}
-            peaks = {"policy_lag_max": float(lag.max())}
-        self.policy.version += 1
-        self.steps += rollout.num_transitions
-        self.history.add(self.steps, rollout)
-        self.seconds = clock.seconds
-        speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
-        journal.add(self.steps, {**speed, **self.history.metrics()}, metrics, times, peaks)
-
-    def _draw(self) -> None:
-        from rookery.telemetry.curve import draw_curve
-
-        draw_curve(self.run_dir.curve, self.history.steps, self.history.returns, self.title)
-
-    def _result(self) -> TrainResult:
-        score = None
-        if self.settings.eval_episodes:
-            episodes, seed = self.settings.eval_episodes, self.settings.seed
-            with self.stage.evaluation_envs(episodes) as venv:
-                score = run_episodes(venv, self.policy, episodes, seed)
-        returns = [] if score is None else score.returns.tolist()  # faults may leave none
-        return TrainResult(
-            run_dir=str(self.run_dir.path),
-            steps=self.steps,
-            seconds=self.seconds,
-            steps_per_second=self.steps / self.seconds,
-            eval_return_mean=float(np.mean(returns)) if returns else None,
-            eval_return_std=float(np.std(returns)) if returns else None,
+    return _to_the_end(
+        Trainer(
+            env,
+            algo,
+            env_kwargs=env_kwargs,
+            wrappers=wrappers,
+            callbacks=callbacks,
+            sinks=sinks,
+            encoder=encoder,
+            network=network,
+            initial=initial,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
+            progress=progress,
+            **settings,
         )
+    )
 
 
-def _sinks(
-    run_dir: RunDirectory, total_steps: int, progress: bool, steps: int, resumed: bool
-) -> list[Sink]:
-    """Open the destinations of metrics; their libraries are loaded here, not before."""
-    from rookery.telemetry.jsonl import JSONLSink
-    from rookery.telemetry.tensorboard import TensorBoardSink
-    from rookery.telemetry.terminal import terminal_sink
+def resume(
+    run_dir: str | Path,
+    *,
+    algo: Any = None,
+    encoder: Any = None,
+    network: Any = None,
+    env: Any = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    callbacks: Sequence[Callback] = (),
+    sinks: Sequence[Sink] = (),
+    eval_env: Any = None,
+    eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    progress: bool = False,
+    **changes: Any,
+) -> TrainResult:
+    """Go on with a run from its last checkpoint, as if it had never stopped.
 
-    resume_step = steps if resumed else None
-    sinks: list[Sink] = [
-        JSONLSink(run_dir.metrics, resume_step),
-        TensorBoardSink(run_dir.path, resume_step),
+    Weights, optimiser, schedules, statistics, generators, counters and replay are taken over, and
+    so are the envs amid their episodes, where their states can be saved. Where they cannot, they
+    start new episodes, and a line on standard error says why. Metrics after the checkpoint are
+    dropped, because they come again.
+
+    Resume runs that you trust: the envs' states are pickles, and loading them executes code.
+
+    Args:
+        run_dir: folder that `train` wrote.
+        algo: needed where the run was trained with an algorithm object of one's own.
+        encoder: needed where it was one's own and cannot be imported by its name.
+        network: likewise.
+        env: what to train on; None takes the run's env. Needed where that was a lambda.
+        env_kwargs: likewise.
+        wrappers: likewise.
+        callbacks: as for `train`; they are not written down.
+        sinks: likewise.
+        eval_env: as for `train`; None takes the run's. Needed where that was a lambda.
+        eval_wrappers: likewise.
+        progress: show progress on standard error.
+        **changes: settings to change, of the run or of its algorithm, by name, such as
+            ``total_steps`` or ``learning_rate``. Schedules of a run with a new end go on from where
+            they were.
+
+    Returns:
+        What `train` returns, for the whole run.
+
+    Raises:
+        ConfigError: there is no run in the folder, or no checkpoint of it, or a change cannot be.
+    """
+    return _to_the_end(
+        Trainer.resume(
+            run_dir,
+            algo=algo,
+            encoder=encoder,
+            network=network,
+            env=env,
+            env_kwargs=env_kwargs,
+            wrappers=wrappers,
+            callbacks=callbacks,
+            sinks=sinks,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
+            progress=progress,
+            **changes,
+        )
+    )
+
+
+def _to_the_end(trainer: Trainer) -> TrainResult:
+    """Train until the run is over, evaluate, and close."""
+    try:
+        with trainer:
+            for _ in trainer:
+                pass
+            trainer.save()
+            score = trainer.final_evaluation()
+    except (KeyboardInterrupt, Terminated) as interrupt:
+        message = f"after {trainer.steps} steps; see {trainer.run_dir.checkpoint}"
+        raise type(interrupt)(message) from None
+    return TrainResult(
+        run_dir=str(trainer.run_dir.path),
+        steps=trainer.steps,
+        seconds=trainer.seconds,
+        steps_per_second=trainer.steps / trainer.seconds,
+        eval_return_mean=None if score is None else score.eval_return_mean,
+        eval_return_std=None if score is None else score.eval_return_std,
+    )
+
+
+def evaluate(
+    run_dir: str | Path,
+    episodes: int = 20,
+    *,
+    seed: int | None = None,
+    num_envs: int | None = None,
+    deterministic: bool = True,
+    algo: Any = None,
+    encoder: Any = None,
+    network: Any = None,
+    env: Any = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    max_episode_steps: int = MOST_EPISODE_STEPS,
+) -> EvalResult:
+    """Evaluate what a run has learned.
+
+    Args:
+        run_dir: folder that `train` wrote, or a checkpoint in it, such as its ``best.pt``.
+        episodes: how many whole episodes.
+        seed: of envs and drawn actions; None takes the run's, which gives the episodes of its
+            own evaluations where ``num_envs`` and ``episodes`` are the same.
+        num_envs: how many envs run in parallel; None takes the run's number, but no more than
+            there are episodes.
+        deterministic: take the most probable actions instead of drawing them.
+        algo: needed where the run was trained with an algorithm object of one's own.
+        encoder: needed where it was one's own and cannot be imported by its name.
+        network: likewise.
+        env: what to evaluate on; None takes the run's env. Needed where that was a lambda.
+        env_kwargs: likewise.
+        wrappers: likewise.
+        max_episode_steps: an episode that has not ended after so many steps is cut there; it counts
+            with its return so far, and a warning says so.
+
+    Returns:
+        Mean and deviation of the returns, and how long it took.
+
+    Raises:
+        ConfigError: there is no run, or no checkpoint of it.
+        WorkerError: when faults cut off one episode after the other, so that none could be counted.
+    """
+    whole_number("max_episode_steps", max_episode_steps, 1)
+    whole_number("episodes", episodes, 1)
+    if seed is not None:
+        whole_number("seed", seed, 0)
+    path = Path(run_dir)
+    folder = RunDirectory.existing(_folder_of(path) if path.is_file() else path)
+    plan = RunPlan.of_run(
+        folder,
+        algo=algo,
+        encoder=encoder,
+        network=network,
+        env=env,
+        env_kwargs=env_kwargs,
+        wrappers=wrappers,
+        to_evaluate=True,
+    )
+    settings = plan.settings
+    file = path if path.is_file() else folder.checkpoint
+    if num_envs is None:
+        num_envs = min(settings.num_envs, episodes)
+    with plan.eval_source.make(num_envs, **settings.vector_options()) as venv:
+        spaces = venv.single_observation_space, venv.single_action_space
+        agent = agent_of(load_checkpoint(file), plan.algorithm, spaces, file)
+        seed = settings.seed if seed is None else seed
+        score = run_episodes(venv, agent.policy, episodes, seed, deterministic, max_episode_steps)
+    return result_of(score, folder)
+
+
+def _folder_of(checkpoint: Path) -> Path:
+    """The folder of the run that a checkpoint lies in."""
+    parent = checkpoint.parent
+    return parent.parent if parent.name == "checkpoints" else parent
+
+
+def _tell_settings(function: Any) -> None:
+    """Have ``help(function)`` and editors name the settings, which are written down once."""
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    settings = [
+        inspect.Parameter(
+            f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type
+        )
+        for f in fields(TrainSettings)
     ]
-    return [*sinks, terminal_sink(total_steps)] if progress else sinks
+    function.__signature__ = signature.replace(parameters=[*own, *settings])
+
+
+_tell_settings(train)

@@ -1,13 +1,18 @@
-"""The folder of a run: its files, and which folder to take."""
+"""The folder of a run: its files, which folder to take, and that one process at a time has it."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from rookery.errors import ConfigError
+from rookery.errors import ConfigError, MissingExtra, StorageError
 
 EVENTS = "events.out.tfevents.*"
 
@@ -16,6 +21,8 @@ class RunDirectory:
     """Paths of one run's files.
 
     Attributes:
+        best: the policy of the best evaluation.
+        checkpoints: folder of checkpoints that are kept by themselves.
         companions: folder of what only resuming reads: replay and envs' states. checkpoint.pt
             names the files that belong to it.
     """
@@ -25,9 +32,12 @@ class RunDirectory:
         self.config = path / "config.json"
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.pt"
+        self.best = path / "best.pt"
         self.curve = path / "curve.png"
         self.videos = path / "videos"
+        self.checkpoints = path / "checkpoints"
         self.companions = path / "resume"
+        self._lock = path / ".lock"
 
     @classmethod
     def plan(cls, path: str | Path | None, name: str, overwrite: bool) -> RunDirectory:
@@ -36,12 +46,9 @@ class RunDirectory:
         Raises:
             ConfigError: ``path`` holds a run already, and ``overwrite`` is false.
         """
-        run = cls(Path(path)) if path is not None else _fresh(name)
-        if not overwrite and (run.config.exists() or run.checkpoint.exists()):
-            raise ConfigError(
-                f"{run.path} already holds a run; choose another run_dir, "
-                "or overwrite=True (--overwrite) to replace it"
-            )
+        run = cls(_usable(path)) if path is not None else _fresh(name)
+        if not overwrite:
+            run._require_empty()
         return run
 
     @classmethod
@@ -51,35 +58,192 @@ class RunDirectory:
         Raises:
             ConfigError: there is no run in it.
         """
-        run = cls(Path(path))
+        run = cls(_usable(path))
+        if run.path.is_file():
+            raise ConfigError(f"{run.path} is a file; give the folder of the run")
         if not run.config.is_file():
             raise ConfigError(f"{run.path} holds no run: there is no {run.config.name} in it")
         return run
 
-    def make(self) -> None:
-        """Make the folder, without files of an earlier run."""
-        files = [self.config, self.metrics, self.checkpoint, self.curve]
-        companions, videos = self.companions.glob("*"), self.videos.glob("*.mp4")
-        for file in [*files, *companions, *videos, *self.path.glob(EVENTS)]:
-            file.unlink(missing_ok=True)
-        try:
-            self.companions.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot make the run directory {self.path}: {error}") from error
+    def _require_empty(self) -> None:
+        if self.config.exists() or self.checkpoint.exists():
+            raise ConfigError(
+                f"{self.path} already holds a run; choose another run_dir, "
+                "or overwrite=True (--overwrite) to replace it"
+            )
+
+    @contextmanager
+    def held(self, may_hold_run: bool = True) -> Iterator[None]:
+        """Have the folder for this process alone; it is made if there is none.
+
+        A folder that was made for it, and into which nothing was written, is taken away again.
+
+        Args:
+            may_hold_run: whether a run may lie in it; another process may have made one since
+                `plan` looked.
+
+        Raises:
+            ConfigError: another process has it, or it cannot be made.
+        """
+        from_here = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        owner = os.getpid()
+        with ExitStack() as stack:
+            stack.callback(self._take_away_if_empty, from_here, owner)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(_locked(self._lock, owner))
+            except (OSError, NotImplementedError) as error:  # some file systems have no locks
+                if isinstance(error, MissingExtra):
+                    raise
+                reason = getattr(error, "strerror", None) or error
+                raise ConfigError(
+                    f"cannot make the run directory {self.path}: {reason}; choose another run_dir"
+                ) from error
+            if not may_hold_run:
+                self._require_empty()
+            yield
+
+    def _take_away_if_empty(self, made: list[Path], owner: int) -> None:
+        """Take away the folders that were made for a run of which nothing was written."""
+        if not made or os.getpid() != owner:
+            return
+        if {file.name for file in self.path.glob("*")} <= {self._lock.name}:
+            with contextlib.suppress(OSError):  # somebody else has taken it away, or uses it
+                self._lock.unlink(missing_ok=True)
+                for path in made:
+                    path.rmdir()
+
+    def clear(self) -> None:
+        """Take away the files of an earlier run.
+
+        Raises:
+            StorageError: one of them cannot be taken away.
+        """
+        files = [self.config, self.metrics, self.checkpoint, self.best, self.curve]
+        folders = {self.companions: "*", self.videos: "*.mp4", self.checkpoints: "*.pt"}
+        kept = [file for folder, names in folders.items() for file in folder.glob(names)]
+        for file in [*files, *kept, *self.path.glob(EVENTS)]:
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                raise cannot_write(file, error) from None
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.json."""
-        temporary = self.config.with_name("config.json.tmp")
-        temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.config)
+        with whole_file(self.config) as file:
+            file.write((json.dumps(config, indent=2) + "\n").encode())
 
     def read_config(self) -> dict[str, Any]:
-        """Read config.json."""
+        """Read config.json.
+
+        Raises:
+            ConfigError: it holds no configuration.
+        """
         try:
-            config: dict[str, Any] = json.loads(self.config.read_text(encoding="utf-8"))
-        except ValueError as error:
+            config = json.loads(self.config.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
             raise ConfigError(f"{self.config} is not readable: {error}") from error
+        if not isinstance(config, dict):
+            raise ConfigError(f"{self.config} is not the configuration of a run: it is {config!r}")
         return config
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the name ``path`` once it is complete and on the disk.
+
+    Raises:
+        StorageError: it cannot be written; the file of this name before is as it was.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # it is the first error that counts
+            temporary.unlink(missing_ok=True)
+        # torch tells of a full disk as a RuntimeError of its own.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(cause, OSError) or isinstance(error, RuntimeError):
+            raise cannot_write(path, cause or error) from None
+        raise
+
+
+def cannot_write(path: Path, error: BaseException) -> StorageError:
+    """What to raise for a file that cannot be written."""
+    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    match getattr(error, "errno", None):
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            way_out = "make it writable"
+        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR:
+            return StorageError(
+                f"cannot write {path}: {reason}. The folder {path.parent} must be there, and the "
+                "name must be free for a file; was it moved or deleted?"
+            )
+        case _:
+            way_out = "make room"
+    return StorageError(
+        f"cannot write {path}: {reason}. What was written before is as it was; {way_out} and go on "
+        f"with rookery train --resume"
+    )
+
+
+def _usable(path: Any) -> Path:
+    """``path``, once it is known that a folder could have this name.
+
+    Raises:
+        ConfigError: none could, or nobody may look.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise ConfigError(f"run_dir must be the path of a folder, got {path!r}")
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made, or missed, later
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"run_dir {str(path)[:100]!r} cannot be used: {reason}") from error
+    return Path(path)
+
+
+@contextmanager
+def _locked(path: Path, owner: int) -> Iterator[None]:
+    """Hold a lock that goes with the process ``owner``, however it ends.
+
+    A forked copy of the process leaves it alone.
+    """
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError as error:
+        raise MissingExtra("training needs filelock: pip install 'rookery[train]'") from error
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(
+            f"{path.parent} is in use by {_owner(path)}; a run has one writer at a time. Wait for "
+            "it, or choose another run_dir"
+        ) from None
+    try:
+        path.with_suffix(".pid").write_text(str(owner))
+        yield
+    finally:
+        if os.getpid() == owner:
+            # The locked file stays: without it two others could lock two files of one name.
+            with contextlib.suppress(OSError):  # the lock counts; the number is for messages
+                path.with_suffix(".pid").unlink(missing_ok=True)
+            lock.release()
+
+
+def _owner(path: Path) -> str:
+    try:
+        return f"process {path.with_suffix('.pid').read_text()}"
+    except OSError:
+        return "another process"
 
 
 def _fresh(name: str) -> RunDirectory:

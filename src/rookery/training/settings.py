@@ -1,19 +1,40 @@
-"""What a run is told, and what it answers."""
+"""The settings of a run that are not its algorithm's. They are written down here, and only here."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from os import PathLike
 from typing import Any, Literal, get_args
 
+import numpy as np
+
+from rookery.env.arguments import check_flag, known_names, unfit, whole_number
 from rookery.errors import ConfigError
 from rookery.worker.faults import FaultPolicy
 
 CollectorName = Literal["caller", "workers", "async"]
 
+_LOWEST = {
+    "total_steps": 1,
+    "num_envs": 1,
+    "max_policy_lag": 1,
+    "seed": 0,
+    "eval_episodes": 0,
+    "eval_every": 0,
+    "checkpoint_every": 0,
+    "keep_checkpoints": 1,
+    "video_every": 0,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """Settings of a run that are not the learner's.
+    """Settings of a run that are not its algorithm's.
+
+    They are the keyword arguments of `rookery.Trainer` and `rookery.train`, flags of
+    ``rookery train``, and ``"train"`` in config.json.
 
     Attributes:
         total_steps: Env steps to train for, all envs together; rounded up to whole rollouts.
@@ -37,10 +58,21 @@ class TrainSettings:
         step_timeout_s: The longest that one env's step may take; unset, for ever.
         reset_timeout_s: The longest that one env's reset may take; unset, for ever.
         max_worker_rss_mb: Replace a worker that grows beyond this; needs on_fault restart.
-        eval_episodes: Episodes of the final evaluation; 0 leaves it out.
-        checkpoint_interval_s: Seconds between checkpoints; one is always written at the end.
-        save_env_states: Keep the envs' states beside checkpoints, to resume amid episodes.
+        eval_episodes: Episodes of each evaluation; 0 leaves out the one at the end.
+        eval_every: Env steps between evaluations, the best of which keeps best.pt; 0 makes none
+            before the end.
+        stop_at: End the run once an evaluation's mean return reaches this; needs eval_every.
+        checkpoint_interval_s: Seconds between writings of checkpoint.pt, which is also written at
+            the end. Writing takes at most a twentieth of the time, or it is done less often.
+        checkpoint_every: Env steps between checkpoints that are kept by themselves, in
+            checkpoints/; 0 keeps none.
+        keep_checkpoints: How many of those are kept, the latest.
+        save_env_states: Keep the envs' states beside checkpoint.pt, to resume amid episodes.
         video_every: Env steps between two videos of an episode; 0 records none.
+        masks_from_info: Whether infos tell, as action_mask, which actions are legal; the others are
+            never taken. A part action_mask of a Dict observation is read without being asked for.
+        info_keys: Numbers that envs' infos hold when an episode ends, such as is_success; their
+            means over the recent episodes are among the metrics.
     """
 
     total_steps: int = 100_000
@@ -63,16 +95,33 @@ class TrainSettings:
     reset_timeout_s: float | None = None
     max_worker_rss_mb: float | None = None
     eval_episodes: int = 20
+    eval_every: int = 0
+    stop_at: float | None = None
     checkpoint_interval_s: float = 60.0
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 5
     save_env_states: bool = True
     video_every: int = 0
+    masks_from_info: bool = False
+    info_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        lowest = {"total_steps": 1, "num_envs": 1, "max_policy_lag": 1}
-        lowest |= {"seed": 0, "eval_episodes": 0, "video_every": 0}
-        for name, low in lowest.items():
-            if getattr(self, name) < low:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {low}")
+        for name, low in _LOWEST.items():
+            whole_number(name, getattr(self, name), low)
+        for name in ("overwrite", "isolate", "save_env_states"):
+            check_flag(name, getattr(self, name))
+        if not is_number(self.checkpoint_interval_s) or self.checkpoint_interval_s < 0:
+            raise unfit("checkpoint_interval_s", "a number of seconds", self.checkpoint_interval_s)
+        if self.stop_at is not None and not is_number(self.stop_at):
+            raise unfit("stop_at", "a number, or None", self.stop_at)
+        if self.stop_at is not None and not (self.eval_every and self.eval_episodes):
+            raise ConfigError(
+                f"stop_at is {self.stop_at}, but no evaluation is made before the end that could "
+                "reach it; set eval_every (and eval_episodes) too"
+            )
+        keys: Any = self.info_keys
+        if isinstance(keys, str):
+            raise ConfigError(f"info_keys is {keys!r}; it must be a tuple, ({keys!r},)")
         if self.collector not in ("auto", *get_args(CollectorName)):
             known = "'auto', 'caller', 'workers' or 'async'"
             raise ConfigError(f"collector is {self.collector!r}; it must be {known}")
@@ -94,9 +143,24 @@ class TrainSettings:
             "faults": self.faults(),
         }
 
-    def num_evaluation_envs(self, collector: CollectorName, episodes: int) -> int:
-        """How many envs play a run's evaluation: those of its training, if they are at hand."""
-        return self.num_envs if collector == "caller" else min(self.num_envs, episodes)
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], owner: str) -> TrainSettings:
+        """Make settings of names and values, also after a trip through JSON.
+
+        Args:
+            values: by name.
+            owner: whose settings they are, for messages.
+
+        Raises:
+            ConfigError: there is no such setting, or one has a value that cannot be.
+        """
+        known_names([field.name for field in fields(cls)], values, owner)
+        values = dict(values)
+        if isinstance(values.get("info_keys"), list):
+            values["info_keys"] = tuple(values["info_keys"])
+        if isinstance(values.get("run_dir"), PathLike):
+            values["run_dir"] = str(values["run_dir"])
+        return cls(**values)
 
     def faults(self) -> FaultPolicy:
         """The settings that are about faults, as `make_vec` takes them."""
@@ -105,53 +169,7 @@ class TrainSettings:
         return FaultPolicy(**settings, max_worker_rss_mb=self.max_worker_rss_mb)
 
 
-@dataclass(frozen=True, slots=True)
-class TrainResult:
-    """What a training run came to.
-
-    Attributes:
-        run_dir: the run's folder.
-        steps: env steps trained for.
-        seconds: time to start the envs and train, without evaluation.
-        steps_per_second: their quotient.
-        eval_return_mean: mean return of the final evaluation; None without one.
-        eval_return_std: standard deviation of the same.
-    """
-
-    run_dir: str
-    steps: int
-    seconds: float
-    steps_per_second: float
-    eval_return_mean: float | None
-    eval_return_std: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class EvalResult:
-    """What an evaluation came to.
-
-    Attributes:
-        run_dir: the run's folder.
-        steps: env steps of the counted episodes.
-        seconds: time of the evaluation, without start-up.
-        steps_per_second: their quotient.
-        eval_return_mean: mean return.
-        eval_return_std: standard deviation of the returns.
-        episodes: number of episodes.
-    """
-
-    run_dir: str
-    steps: int
-    seconds: float
-    steps_per_second: float
-    eval_return_mean: float
-    eval_return_std: float
-    episodes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data."""
-        return asdict(self)
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a number that can be compared with others."""
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and not math.isnan(value)

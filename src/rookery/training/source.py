@@ -10,7 +10,9 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.errors import ConfigError
+from rookery.env.recipe import make_recipes
+from rookery.env.references import imported, reference
+from rookery.errors import ConfigError, UnknownEnvError
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
 
@@ -36,7 +38,22 @@ class EnvSource:
         """A short name for titles and folders."""
         if isinstance(self.env, str):
             return self.env
-        return self.env.id if isinstance(self.env, EnvSpec) else _reference(self.env) or "env"
+        return self.env.id if isinstance(self.env, EnvSpec) else reference(self.env) or "env"
+
+    def changed(
+        self,
+        env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> EnvSource:
+        """The same source but for what is given. Another env begins without ``env_kwargs``."""
+        kwargs = self.env_kwargs if env is None else {}
+        return EnvSource(
+            self.env if env is None else env,
+            kwargs if env_kwargs is None else env_kwargs,
+            self.wrappers if wrappers is None else tuple(wrappers),
+            self.env_module,
+        )
 
     def make(self, num_envs: int, **options: Any) -> VectorEnv:
         """Build the vector env that training and evaluation use."""
@@ -49,14 +66,39 @@ class EnvSource:
         )
 
     def arguments(self) -> dict[str, Any]:
-        """What `make_vec` and `WorkerCollector` take under the same names; registers the env."""
+        """What `make_vec` and `WorkerCollector` take under the same names; registers the env.
+
+        Raises:
+            UnknownEnvError: no such env is registered.
+        """
         if self.env_module:
             import_module(self.env_module)
+        try:
+            make_recipes(self.env, None, None, ())
+        except UnknownEnvError as error:
+            if isinstance(error.__cause__, ImportError):
+                raise
+            raise UnknownEnvError(f"{error} {self._how_to_register()}") from error
         return {
             "env": self.env,
             "env_kwargs": dict(self.env_kwargs),
             "wrappers": tuple(self.wrappers),
         }
+
+    def _how_to_register(self) -> str:
+        """How to have an env registered whose id is not known."""
+        module, _, name = str(self.env).rpartition(":")
+        if module:
+            return f"Module {module!r} was imported, and has no function {name!r} either."
+        if self.env_module:
+            return f"{self.env_module!r} was imported and does not register it."
+        for begins, ends, module, package in _PACKAGES:
+            if name.startswith(begins) and name.endswith(ends):
+                return (
+                    f"The package {module} registers such envs: pip install {package}, and then "
+                    f"--env-module {module}, or env_module={module!r} in Python."
+                )
+        return "On the command line, --env-module PACKAGE imports one."
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the source as JSON data; what has no name becomes null."""
@@ -65,11 +107,11 @@ class EnvSource:
         elif isinstance(self.env, EnvSpec):
             env = {"spec": self.env.to_json()}
         else:
-            env = {"callable": _reference(self.env)}
+            env = {"callable": reference(self.env)}
         return {
             "env": env,
             "env_kwargs": _as_json(dict(self.env_kwargs)),
-            "wrappers": [_reference(wrapper) for wrapper in self.wrappers],
+            "wrappers": [reference(wrapper) for wrapper in self.wrappers],
             "env_module": self.env_module,
         }
 
@@ -96,14 +138,23 @@ class EnvSource:
                 "them again: rookery.evaluate(run_dir, env_kwargs=...), or rookery.resume likewise"
             )
         if wrappers is None:
-            wrappers = [_resolve(reference) for reference in config["wrappers"]]
+            wrappers = [resolve(address) for address in config["wrappers"]]
         return cls(env, env_kwargs, wrappers, config["env_module"])
+
+
+# How ids begin or end, the module that registers them, and what pip calls it.
+_PACKAGES = [
+    ("ALE/", "", "ale_py", "ale-py"),
+    ("", "NoFrameskip-v4", "ale_py", "ale-py"),
+    ("MiniGrid-", "", "minigrid", "minigrid"),
+    ("BabyAI-", "", "minigrid", "minigrid"),
+]
 
 
 def _read_env(env: Any) -> Any:
     if not isinstance(env, dict):
         return env
-    return EnvSpec.from_json(env["spec"]) if "spec" in env else _resolve(env["callable"])
+    return EnvSpec.from_json(env["spec"]) if "spec" in env else resolve(env["callable"])
 
 
 def import_module(name: str) -> Any:
@@ -126,21 +177,23 @@ def _as_json(value: Any) -> Any:
         return None
 
 
-def _reference(function: Any) -> str | None:
-    """``module:qualname`` of something importable, else None."""
-    name = getattr(function, "__qualname__", "<none>")
-    return None if "<" in name else f"{function.__module__}:{name}"
+def resolve(address: str | None) -> Any:
+    """Import what `reference` named.
 
-
-def _resolve(reference: str | None) -> Any:
-    if reference is None:
+    Raises:
+        ConfigError: it had no name, or is not there any more.
+    """
+    if address is None:
         raise ConfigError(
             "the run's env or a wrapper was a lambda, a local function or a partial, which "
             "config.json cannot hold; pass them again: rookery.evaluate(run_dir, env=..., "
             "wrappers=...), or rookery.resume likewise"
         )
-    module, _, path = reference.partition(":")
-    value = import_module(module)
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+    try:
+        return imported(address)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"the run's env or a wrapper was {address}, which is not to be found now ({error}); "
+            "pass it again: rookery.evaluate(run_dir, env=..., wrappers=...), or rookery.resume "
+            "likewise"
+        ) from error

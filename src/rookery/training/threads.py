@@ -10,21 +10,38 @@ from rookery.vector.cpus import usable_cpus
 
 
 @contextmanager
-def torch_threads_for(is_recurrent: bool) -> Iterator[None]:
-    """Keep torch to the CPUs that this process may use, and recurrent networks to one thread.
+def threads_for(
+    num_rows: int, widths: tuple[int, ...], is_recurrent: bool, num_parameters: int = 0
+) -> Iterator[None]:
+    """Keep BLAS and torch to as many threads as a run can use; see below.
 
-    Those take many small steps. A step of PPO on 256 images took 98 ms on two threads and 160 on
-    one, with both cores free, which they are while the learner learns and the envs wait. Torch
-    knows nothing of a container's quota, and threads beyond it stand in each other's way: with
-    both cores busy, two threads took 520 ms where one took 176.
+    Args:
+        num_rows: rows of the largest product, the minibatch size.
+        widths: widths of the hidden layers.
+        is_recurrent: whether the policy remembers.
+        num_parameters: of the policy; 0 if that is not known.
     """
-    if not is_recurrent and "torch" not in sys.modules:
+    is_small = 0 < num_rows * num_parameters < WORTH_SPLITTING
+    with blas_threads_for(num_rows, widths), torch_threads_for(is_recurrent or is_small):
+        yield
+
+
+@contextmanager
+def torch_threads_for(takes_small_steps: bool) -> Iterator[None]:
+    """Keep torch to the CPUs that this process may use, and small steps to one thread.
+
+    Small networks and recurrent ones take many of those. A step of PPO on 256 images took 98 ms on
+    two threads and 160 on one, with both cores free, which they are while the learner learns and
+    the envs wait. Torch knows nothing of a container's quota, and threads beyond it stand in each
+    other's way: with both cores busy, two threads took 520 ms where one took 176.
+    """
+    if not takes_small_steps and "torch" not in sys.modules:
         yield
         return
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if is_recurrent else min(before, usable_cpus()))
+    torch.set_num_threads(1 if takes_small_steps else min(before, usable_cpus()))
     try:
         yield
     finally:

@@ -13,59 +13,44 @@ from rookery.env.deferred import Workshop
 from rookery.env.recipe import make_recipes
 from rookery.errors import ConfigError, MissingExtra
 from rookery.rollout.tree import Tree, tree_map
+from rookery.training.evaluation import as_it_was
 from rookery.training.source import EnvSource
 
 _MOST_STEPS = 10_000  # of an episode that is recorded: minutes of video
 
 
-class VideoRecorder:
-    """Plays one episode every ``every`` env steps and keeps it as an mp4 file.
+def require_moviepy() -> None:
+    """Complain if videos cannot be written.
+
+    Raises:
+        MissingExtra: moviepy is not installed.
+    """
+    try:
+        import moviepy  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("videos need moviepy: pip install moviepy") from error
+
+
+def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -> None:
+    """Play one episode with the most probable actions, and keep it as an mp4 file.
 
     An episode that does not end is recorded for its first 10 000 steps, and a warning says so.
 
-    The episode is played in an env built for it, with the most probable actions, so that training
-    is the same with videos and without them.
-
     Args:
         source: which env.
-        every: env steps of training between two videos.
-        folder: where the files go.
-        seed: of the env's episodes.
+        policy: who acts; it remembers afterwards what it did before.
+        folder: where the file goes.
+        name: the file's, to which the number of the episode is added.
+        seed: of the episode.
+
+    Raises:
+        ConfigError: the env renders no pictures.
     """
-
-    def __init__(self, source: EnvSource, every: int, folder: Path, seed: int) -> None:
-        try:
-            import moviepy  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-        except ImportError as error:
-            raise MissingExtra("videos need moviepy: pip install moviepy") from error
-        self._source = source
-        self._every = every
-        self._folder = folder
-        self._seed = seed
-        self._next = every
-
-    def begin(self, steps: int) -> None:
-        """Count from ``steps`` env steps on, those of a run that is resumed."""
-        self._next = (steps // self._every + 1) * self._every
-
-    def maybe_record(self, steps: int, policy: Any) -> None:
-        """Record an episode if it is time, at ``steps`` env steps of training."""
-        if steps < self._next:
-            return
-        self.begin(steps)
-        workshop = Workshop()
-        env = self._build(workshop, steps)
-        try:
-            _play(env, policy, self._seed)
-        finally:
-            env.close()
-            workshop.close()
-
-    def _build(self, workshop: Workshop, steps: int) -> gym.Env[Any, Any]:
-        source = self._source
-        kwargs = {**source.env_kwargs, "render_mode": "rgb_array"}
-        (recipe,) = make_recipes(source.env, 1, kwargs, tuple(source.wrappers))
-        env = recipe.build(workshop)
+    workshop = Workshop()
+    kwargs = {**source.env_kwargs, "render_mode": "rgb_array"}
+    (recipe,) = make_recipes(source.env, 1, kwargs, tuple(source.wrappers))
+    env = recipe.build(workshop)
+    try:
         if env.render_mode != "rgb_array":
             raise ConfigError(
                 f"video_every: {source.name} has no render_mode 'rgb_array' to record videos with"
@@ -73,18 +58,23 @@ class VideoRecorder:
         with warnings.catch_warnings():
             # The folder holds earlier videos; this one has a name of its own.
             warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
-            return gym.wrappers.RecordVideo(
+            env = gym.wrappers.RecordVideo(
                 env,
-                str(self._folder),
+                str(folder),
                 episode_trigger=lambda episode: True,
-                name_prefix=f"step-{steps}",
+                name_prefix=name,
                 disable_logger=True,
             )
+        with as_it_was(policy):
+            _play(env, policy, seed)
+    finally:
+        env.close()  # type: ignore[no-untyped-call]
+        workshop.close()
 
 
 def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
     obs, _ = env.reset(seed=seed)
-    ended, memory = False, policy.memory
+    ended = False
     policy.begin_episodes(np.ones(1, np.bool_))
     for _ in range(_MOST_STEPS):
         action = policy.to_env(policy.act(_batch_of_one(obs), deterministic=True).action)
@@ -96,7 +86,6 @@ def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
         gym.logger.warn(
             f"The episode of a video had not ended after {_MOST_STEPS} steps and was cut there."
         )
-    policy.memory = memory
 
 
 def _batch_of_one(obs: Tree) -> Tree:

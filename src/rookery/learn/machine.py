@@ -1,0 +1,69 @@
+"""Whether this machine can do what settings ask for: devices, and compiling."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from rookery.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    import torch
+
+_COMPILERS = ("g++", "clang++", "c++", "cl")
+
+
+def require_machine(device: str, compiled: bool) -> None:
+    """Refuse a device or a compilation that this machine cannot do; asks torch only if it must.
+
+    Raises:
+        ConfigError: there is no such device, or no compiler.
+        MissingExtra: torch is needed, and not installed.
+    """
+    if device != "cpu":
+        torch_device(device)
+    if compiled:
+        require_compiler()
+
+
+def torch_device(name: str) -> torch.device:
+    """Find the device that ``name`` means.
+
+    Raises:
+        ConfigError: torch knows no such device, or this machine has none.
+        MissingExtra: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("devices need torch: pip install 'rookery[train]'") from error
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device is {name!r}; it must be 'cpu', 'cuda', 'cuda:N' or 'mps'"
+        ) from error
+    mps = int(torch.backends.mps.is_available())
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": mps}
+    available = counts.get(device.type, 0)
+    if (device.index or 0) >= available:
+        raise ConfigError(
+            f"device is {name!r}, but torch {torch.__version__} sees {available} devices of type "
+            f"{device.type!r} here; leave device at 'cpu', or install a torch built for yours"
+        )
+    return device
+
+
+def require_compiler() -> None:
+    """Refuse to go on without a C++ compiler.
+
+    Raises:
+        ConfigError: none is found in CXX or on the PATH.
+    """
+    candidates = (os.environ["CXX"],) if os.environ.get("CXX") else _COMPILERS
+    if not any(map(shutil.which, candidates)):
+        raise ConfigError(
+            f"compile needs a C++ compiler, and none of {', '.join(candidates)} is on the PATH; "
+            "install one, name it in the environment variable CXX, or leave compile out"
+        )

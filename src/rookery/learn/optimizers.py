@@ -1,0 +1,134 @@
+"""Optimisers on one flat tensor, and the gradient step that learners take.
+
+All parameters are one tensor, so a step is a few operations, done in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+class Adam:
+    """Kingma and Ba (2015), algorithm 1, in the reordered form of their section 2.
+
+    Args:
+        parameters: float32 ``[size]``, changed in place.
+        beta1: decay of the mean of gradients.
+        beta2: decay of the mean of squared gradients.
+        epsilon: added to the root of the latter.
+    """
+
+    def __init__(
+        self, parameters: Tensor, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-5
+    ) -> None:
+        self._parameters = parameters
+        self._betas, self._epsilon = (beta1, beta2), epsilon
+        self._mean, self._square, self._scratch = (torch.zeros_like(parameters) for _ in range(3))
+        self._steps = 0
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, learning_rate: float) -> None:
+        """Move the parameters, in place; ``gradient`` is float32 ``[size]``."""
+        beta1, beta2 = self._betas
+        self._steps += 1
+        self._mean.lerp_(gradient, 1.0 - beta1)
+        self._square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        # step = rate * (mean / c1) / (sqrt(square / c2) + epsilon), with c = 1 - beta ** steps
+        root = (1.0 - beta2**self._steps) ** 0.5
+        torch.sqrt(self._square, out=self._scratch).add_(self._epsilon * root)
+        rate = learning_rate * root / (1.0 - beta1**self._steps)
+        self._parameters.addcdiv_(self._mean, self._scratch, value=-rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Moments and step count, as plain data."""
+        return {"mean": _array(self._mean), "square": _array(self._square), "steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        _fill(self._mean, state["mean"])
+        _fill(self._square, state["square"])
+        self._steps = int(state["steps"])
+
+
+class RMSProp:
+    """Tieleman and Hinton (2012), lecture 6.5; the statistics are shared, as in Mnih et al. (2016).
+
+    ``square = decay * square + (1 - decay) * g^2``, then a step of
+    ``rate * g / sqrt(square + epsilon)``. The mean starts at one instead of zero, so that the first
+    steps are no longer than the later ones.
+    """
+
+    def __init__(self, parameters: Tensor, decay: float = 0.99, epsilon: float = 1e-8) -> None:
+        self._parameters = parameters
+        self._decay, self._epsilon = decay, epsilon
+        self._square, self._scratch = torch.ones_like(parameters), torch.zeros_like(parameters)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, learning_rate: float) -> None:
+        """Move the parameters, in place; ``gradient`` is float32 ``[size]``."""
+        self._square.mul_(self._decay).addcmul_(gradient, gradient, value=1.0 - self._decay)
+        torch.add(self._square, self._epsilon, out=self._scratch).sqrt_()
+        self._parameters.addcdiv_(gradient, self._scratch, value=-learning_rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The mean of squares, as plain data."""
+        return {"square": _array(self._square)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        _fill(self._square, state["square"])
+
+
+def gradient_step(
+    optimizer: Adam | RMSProp,
+    loss: Tensor | float,
+    gradient: Tensor,
+    learning_rate: float,
+    max_norm: float,
+    scalars: Mapping[str, Tensor | float] = MappingProxyType({}),
+) -> dict[str, float]:
+    """Move the parameters by a gradient, scaled down to ``max_norm``, if all is finite.
+
+    A loss or a gradient that is not finite would turn every parameter into NaN, for good. The step
+    is left out instead, and counted.
+
+    Args:
+        optimizer: moves the parameters.
+        loss: the scalar that was differentiated.
+        gradient: float32 ``[size]``; scaled in place.
+        learning_rate: see `rookery.learn.schedule.scheduled`.
+        max_norm: the greatest length.
+        scalars: what else is to be reported.
+
+    Returns:
+        The scalars, ``loss``, ``gradient_norm``, before it was scaled, and
+        ``skipped_gradient_steps``, 0 or 1.
+    """
+    norm = torch.linalg.vector_norm(gradient)
+    named = {**scalars, "loss": loss}
+    tensors = {name: x.detach() for name, x in named.items() if isinstance(x, Tensor)}
+    # All at once: on a device, every number that is asked for waits for all that was computed.
+    numbers = torch.stack([*tensors.values(), norm]).tolist()
+    metrics = {**named, **dict(zip([*tensors, "gradient_norm"], numbers, strict=True))}
+    is_finite = math.isfinite(metrics["gradient_norm"]) and math.isfinite(metrics["loss"])
+    if is_finite:
+        if metrics["gradient_norm"] > max_norm:
+            gradient *= max_norm / metrics["gradient_norm"]
+        optimizer.step(gradient, learning_rate)
+    return {**metrics, "skipped_gradient_steps": float(not is_finite)}
+
+
+def _array(tensor: Tensor) -> npt.NDArray[np.float32]:
+    return np.array(tensor.cpu().numpy())
+
+
+def _fill(tensor: Tensor, values: npt.NDArray[np.float32]) -> None:
+    tensor.copy_(torch.from_numpy(np.array(values, np.float32)))

@@ -1,0 +1,102 @@
+"""Where a model is learned: in place on the cpu, or as a copy on another device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+from torch import nn
+
+from rookery.errors import ConfigError
+from rookery.learn.machine import require_compiler, torch_device
+from rookery.policy.encoders import to_tensors
+from rookery.policy.flat import FlatParameters
+from rookery.policy.model import Model
+from rookery.rollout.tree import Tree
+
+M = TypeVar("M", bound=nn.Module)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Placement(Generic[M]):
+    """The module of a model where a learner computes with it.
+
+    On the cpu it is the model's own. On another device it is a copy, which is the true one within
+    `learning`, and the model's is the true one outside.
+
+    Args:
+        model: what is learned.
+        device: "cpu", "cuda", "cuda:N" or "mps".
+        compiles: whether torch.compile translates the module's ``run``.
+
+    Attributes:
+        module: to compute with.
+        run: the module's ``run``, maybe compiled.
+        flat: its parameters: ``flat.gradient(loss)``, and ``flat.tensor`` for an optimiser.
+        device: where they are.
+    """
+
+    def __init__(self, model: Model, device: str = "cpu", compiles: bool = False) -> None:
+        self._model = model
+        self.device = torch_device(device)
+        self._is_shared = is_there(model, self.device)
+        module = model.module if self._is_shared else copy.deepcopy(model.module).to(self.device)
+        self.module = cast(M, module)
+        self.flat = model.flat if self._is_shared else FlatParameters(module)
+        run: Any = getattr(module, "run", module)
+        self.run = compiled(run) if compiles else run
+
+    @contextmanager
+    def learning(self) -> Iterator[M]:
+        """Bring the weights to the device, and back afterwards; modules are in training mode."""
+        if not self._is_shared:
+            self.flat.tensor.copy_(torch.from_numpy(self._model.parameters))
+            self.flat.load_buffers(self._model.flat.buffers())
+        self.module.train()
+        try:
+            yield self.module
+        finally:
+            self.module.eval()
+            if not self._is_shared:
+                self._model.flat.tensor.copy_(self.flat.tensor)
+                self._model.flat.load_buffers(self.flat.buffers())
+            self._model.gather()
+
+    def tensors(self, tree: Tree) -> Tree:
+        """Bring arrays to the device; on the cpu without a copy."""
+        return to_tensors(tree, self.device)
+
+
+def is_there(model: Model, device: torch.device) -> bool:
+    """Whether the module of ``model`` is on ``device`` already."""
+    return model.flat.tensor.device == device
+
+
+def fused_gradient(policy: Any, config: Any, place: Placement[Any]) -> Any:
+    """What computes the gradients of a policy on the cpu faster than torch does.
+
+    None where there is no such thing: for other networks, on other devices, and where the folder
+    ``rookery/learn/fused`` was left out.
+    """
+    if find_spec("rookery.learn.fused") is None or place.flat is not policy.model.flat:
+        return None
+    from rookery.learn.fused import FusedGradient
+
+    return FusedGradient.of(policy, config)
+
+
+def compiled(function: F) -> F:
+    """Translate a function of tensors at its first call, which takes a minute or so.
+
+    Raises:
+        ConfigError: there is no compiler, or torch cannot compile under this Python.
+    """
+    require_compiler()
+    try:
+        return cast(F, torch.compile(function))
+    except RuntimeError as error:
+        raise ConfigError(f"compile is not possible here: {error}; leave it out") from error

@@ -1,0 +1,171 @@
+"""Q-learning of whole return distributions, to be read from top to bottom.
+
+Dabney et al. (2018), "Distributional Reinforcement Learning with Quantile Regression": K quantiles
+of every action's return are learned by quantile regression; actions are chosen by their means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor
+
+from rookery.learn.config import QRDQNConfig
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.placement import compiled
+from rookery.learn.replay_learner import Batch, ReplayLearner
+from rookery.learn.schedule import scheduled
+from rookery.learn.target import Target, to_host
+from rookery.learn.values import best_action, count_actions, epsilon_at, width_of
+from rookery.policy import make_policy
+from rookery.policy.encoders import require_module
+from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
+from rookery.policy.flat import FlatParameters
+from rookery.policy.quantiles import OwnQuantiles, QuantileNetwork
+
+
+class QRDQN(ReplayLearner):
+    """The learner. It writes the weights of ``policy.model``, and the policy's epsilon."""
+
+    policy: EpsilonGreedyPolicy
+    config: QRDQNConfig
+
+    @staticmethod
+    def make_policy(
+        config: QRDQNConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+        encoder: Any = None,
+        network: Any = None,
+    ) -> EpsilonGreedyPolicy:
+        num_actions = count_actions(action_space)
+
+        def build(num_features: int, _: Any, generator: torch.Generator) -> QuantileNetwork:
+            return QuantileNetwork(
+                num_features,
+                num_actions,
+                config.num_quantiles,
+                width_of(config, observation_space, encoder),
+                config.activation,
+                generator=generator,
+            )
+
+        def own(*both_spaces: spaces.Space[Any]) -> OwnQuantiles:
+            made = require_module("network", network(*both_spaces))
+            return OwnQuantiles(made, config.num_quantiles)
+
+        greedy = make_policy(
+            observation_space,
+            action_space,
+            seed=seed,
+            num_exploration=1,
+            encoder=encoder,
+            network=None if network is None else own,
+            build=build if network is None else None,
+            normalize_obs=config.normalize_obs,
+        )
+        policy = EpsilonGreedyPolicy(greedy)
+        policy.epsilon = config.initial_epsilon
+        return policy
+
+    def __init__(
+        self, policy: EpsilonGreedyPolicy, config: QRDQNConfig, num_envs: int, seed: int = 0
+    ) -> None:
+        exponent = config.priority_exponent if config.prioritized else None
+        super().__init__(policy, config, num_envs, seed, priority_exponent=exponent)
+        flat = self.placement.flat
+        self._target = Target(self.actor, flat)
+        self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
+        self._losses = compiled(self._row_losses) if config.compile else self._row_losses
+
+    def _begin(self) -> None:
+        self._target.follow(1.0)
+
+    def _step(self, progress: float) -> dict[str, float]:
+        """Take one gradient step on the quantiles of the actions taken."""
+        config = self.config
+        batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
+        rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
+        losses, quantiles = self._losses(batch)
+        loss = (batch.weight * losses).mean()
+        gradient = self.placement.flat.gradient(loss)
+        told = {
+            "value_loss": loss,
+            "action_value": quantiles.mean(),
+            "quantile_spread": quantiles.std(1).mean() if config.num_quantiles > 1 else 0.0,
+        }
+        metrics = gradient_step(self._optimizer, loss, gradient, rate, config.max_grad_norm, told)
+        del metrics["loss"]
+        if not metrics["skipped_gradient_steps"]:
+            self._replay.set_errors(batch.place, to_host(losses))
+            self._gradient_steps += 1
+            if self._gradient_steps % config.target_interval == 0:
+                self._target.follow(config.target_rate)
+        return metrics
+
+    def _row_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of each transition, float32 ``[N]``; and its action's quantiles, ``[N, K]``."""
+        quantiles = _of_action(_quantiles(self.actor, batch.obs), batch.action)
+        return quantile_huber(quantiles, self._targets(batch), self.config.huber_limit), quantiles
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch) -> Tensor:
+        """Samples of the return, float32 ``[N, K]``: Dabney et al. (2018), algorithm 1.
+
+        ``r + discount * theta'_j(s', a*)`` where ``a*`` has the greatest mean; ``double`` takes the
+        online network's mean. Only legal actions are looked at.
+        """
+        quantiles = _quantiles(self._target.module, batch.next_obs)
+        chooser = _quantiles(self.actor, batch.next_obs) if self.config.double else quantiles
+        best = best_action(chooser.mean(2), batch.next_mask)
+        return batch.reward[:, None] + batch.discount[:, None] * _of_action(quantiles, best)
+
+    def _explore(self, progress: float) -> None:
+        self.policy.epsilon = epsilon_at(self.config, progress)
+
+    def _settings(self, progress: float) -> dict[str, float]:
+        rate = scheduled(self.config.learning_rate, self.config.final_learning_rate, progress)
+        return {"epsilon": self.policy.epsilon, "learning_rate": rate}
+
+    def _optimizers(self) -> Mapping[str, Adam]:
+        return {"optimizer": self._optimizer}
+
+    def _apart(self) -> Mapping[str, FlatParameters]:
+        return {"target": self._target.flat}
+
+
+def quantile_huber(quantiles: Tensor, samples: Tensor, limit: float) -> Tensor:
+    """The quantile regression loss of each row, float32 ``[N]``.
+
+    Dabney et al. (2018), equations 9 and 10: ``sum_i mean_j |tau_i - 1{u_ij < 0}| L(u_ij) / limit``
+    with ``u_ij = samples_j - quantiles_i``, L the Huber loss, and ``tau_i`` the midpoints of
+    section 4.1; without a limit L is the absolute error, equation 8.
+
+    Args:
+        quantiles: float32 ``[N, K]``.
+        samples: float32 ``[N, J]``, of the return.
+        limit: kappa; 0 is none.
+    """
+    num_quantiles = quantiles.shape[1]
+    tau = (torch.arange(num_quantiles, device=quantiles.device) + 0.5) / num_quantiles
+    u = samples[:, None, :] - quantiles[:, :, None]
+    size = u.abs()
+    if limit:
+        size = torch.where(size <= limit, 0.5 * u.square() / limit, size - 0.5 * limit)
+    weight = (tau[:, None] - (u.detach() < 0.0).to(u.dtype)).abs()
+    return (weight * size).mean(2).sum(1)
+
+
+def _quantiles(module: Any, obs: Any) -> Tensor:
+    quantiles: Tensor = module.network.quantiles(module.encoder(obs))
+    return quantiles
+
+
+def _of_action(quantiles: Tensor, action: Tensor) -> Tensor:
+    """Pick the quantiles ``[N, K]`` of one action, int64 ``[N, 1]``, out of ``[N, A, K]``."""
+    index = action[:, :, None].expand(-1, -1, quantiles.shape[2])
+    return quantiles.gather(1, index).squeeze(1)

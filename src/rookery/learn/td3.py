@@ -1,0 +1,145 @@
+"""Twin delayed deep deterministic policy gradients, to be read from top to bottom.
+
+Fujimoto et al. (2018), "Addressing Function Approximation Error in Actor-Critic Methods": two
+critics, of which the lesser is believed, noise on the actions of the targets, and an actor that is
+learned less often than the critics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor
+
+from rookery.learn.config import TD3Config
+from rookery.learn.continuous import actor_policy, critics_for
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.replay_learner import Batch, ReplayLearner
+from rookery.learn.schedule import scheduled
+from rookery.learn.target import Target
+from rookery.policy.flat import FlatParameters
+from rookery.policy.squashed import NoisyPolicy
+from rookery.rollout.tree import Tree
+
+_NO_LIMIT = float("inf")
+
+
+class TD3(ReplayLearner):
+    """The learner. It writes the weights of ``policy.model``.
+
+    The actor's outputs are those of SAC's; the first half, squashed, is the action, and the second
+    half is left alone.
+    """
+
+    policy: NoisyPolicy
+    config: TD3Config
+
+    @staticmethod
+    def make_policy(
+        config: TD3Config,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+        encoder: Any = None,
+        network: Any = None,
+    ) -> NoisyPolicy:
+        inner = actor_policy(config, observation_space, action_space, seed, encoder, network)
+        policy = NoisyPolicy(inner)
+        policy.is_uniform = config.warmup_steps > 0
+        policy.noise = config.exploration_noise
+        return policy
+
+    def __init__(
+        self, policy: NoisyPolicy, config: TD3Config, num_envs: int, seed: int = 0
+    ) -> None:
+        super().__init__(policy, config, num_envs, seed)
+        self._critics = critics_for(policy, self.actor, config, seed).to(self.placement.device)
+        self._critic_flat = FlatParameters(self._critics)
+        self._target_critics = Target(self._critics, self._critic_flat)
+        self._target_actor = Target(self.actor, self.placement.flat)
+        self._actor_optimizer = Adam(self.placement.flat.tensor, epsilon=config.adam_epsilon)
+        self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=config.adam_epsilon)
+        self._policy_loss = 0.0  # the latest
+
+    def _begin(self) -> None:
+        self._target_actor.follow(1.0)
+
+    def _step(self, progress: float) -> dict[str, float]:
+        """Take one gradient step on the critics, and now and then one on the actor."""
+        rate = scheduled(self.config.learning_rate, None, progress)
+        batch = self._sample()
+
+        values = self._critics(batch.obs, batch.action)
+        value_loss = (values - self._targets(batch)).square().mean(1).sum()
+        gradient = self._critic_flat.gradient(value_loss)
+        told = {"value_loss": value_loss, "action_value": values.mean()}
+        metrics = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT, told)
+        del metrics["loss"]
+
+        if not metrics["skipped_gradient_steps"]:
+            self._gradient_steps += 1
+            if self._gradient_steps % self.config.policy_delay == 0:
+                actor = self._improve_actor(batch, rate)
+                self._policy_loss = actor["loss"]
+                metrics["skipped_gradient_steps"] += actor["skipped_gradient_steps"]
+        return {**metrics, "policy_loss": self._policy_loss}
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch) -> Tensor:
+        """``r + discount * min_k Q'_k(s', a')``: equation 10, and for a' equation 14.
+
+        ``a' = clip(mu'(s') + clip(noise, -c, c), -1, 1)``.
+        """
+        action = _action(self._target_actor.module, batch.next_obs)
+        noise = torch.randn(action.shape, generator=self._noise, device=action.device)
+        limit = self.config.target_noise_clip
+        noise = (noise * self.config.target_noise).clamp(-limit, limit)
+        action = (action + noise).clamp(-1.0, 1.0)
+        values = self._target_critics.module(batch.next_obs, action)
+        target: Tensor = batch.reward + batch.discount * values.amin(0)
+        return target
+
+    def _improve_actor(self, batch: Batch, rate: float) -> dict[str, float]:
+        """Follow the first critic's gradient, ``-mean(Q_1(s, mu(s)))``; then the targets follow."""
+        loss = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
+        gradient = self.placement.flat.gradient(loss)
+        metrics = gradient_step(self._actor_optimizer, loss, gradient, rate, _NO_LIMIT)
+        for target in (self._target_critics, self._target_actor):
+            target.follow(self.config.target_rate)
+        return metrics
+
+    def _explore(self, progress: float) -> None:
+        self.policy.is_uniform = not self._gradient_steps and self._budget.is_warming_up
+        self.policy.noise = self.config.exploration_noise
+
+    def _settings(self, progress: float) -> dict[str, float]:
+        return {"learning_rate": scheduled(self.config.learning_rate, None, progress)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "policy_loss": self._policy_loss}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._policy_loss = float(state["policy_loss"])
+
+    def _optimizers(self) -> Mapping[str, Adam]:
+        return {
+            "actor_optimizer": self._actor_optimizer,
+            "critic_optimizer": self._critic_optimizer,
+        }
+
+    def _apart(self) -> Mapping[str, FlatParameters]:
+        return {
+            "critics": self._critic_flat,
+            "target_critics": self._target_critics.flat,
+            "target_actor": self._target_actor.flat,
+        }
+
+
+def _action(module: Any, obs: Tree) -> Tensor:
+    """``mu(s)``, float32 ``[N, A]``, between -1 and 1."""
+    outputs: Tensor = module.run(obs).outputs
+    return torch.tanh(outputs[:, : outputs.shape[1] // 2])

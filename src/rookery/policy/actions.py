@@ -1,0 +1,257 @@
+"""Actions of any supported space as one row of numbers: what distributions and rollouts hold.
+
+Discrete, MultiDiscrete, MultiBinary and Box leaves of a (nested) Dict or Tuple lie side by side.
+Free of torch, so that workers can use it: `rookery.policy.distributions` draws these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import gymnasium.spaces as spaces
+import numpy as np
+import numpy.typing as npt
+
+from rookery.errors import SpaceError
+from rookery.rollout.tree import Tree
+
+Kind: TypeAlias = Literal["categorical", "bernoulli", "gaussian", "squashed"]
+Path: TypeAlias = "tuple[str | int, ...]"
+Rows: TypeAlias = npt.NDArray[Any]
+
+# Of squashed normals: the logarithm of the deviation stays within.
+LOG_STD_RANGE = (-20.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPart:
+    """One leaf of an action space.
+
+    Attributes:
+        path: keys that lead to it from the whole action.
+        space: the leaf.
+        kind: the family of its distribution.
+        sizes: number of choices of each component; empty where there are none to choose from.
+        outputs: its columns of the network's outputs, ``[N, num_outputs]``.
+        columns: its columns of encoded actions, ``[N, num_columns]``.
+        choices: its columns of a mask, ``[N, num_choices]``; empty where it cannot be masked.
+        deviations: its places in the state-independent ``log_std``; empty where it has none.
+    """
+
+    path: Path
+    space: Any
+    kind: Kind
+    sizes: tuple[int, ...]
+    outputs: slice
+    columns: slice
+    choices: slice
+    deviations: slice
+
+    def encode(self, action: Rows) -> Rows:
+        """Turn ``[N, *shape]`` in the space's own terms into rows ``[N, K]``."""
+        rows = np.asarray(action).reshape(len(action), -1)
+        if self.kind == "categorical":
+            return (rows - np.ravel(self.space.start)).astype(np.int64, copy=False)
+        return rows.astype(np.float32, copy=False)
+
+    def decode(self, rows: Rows) -> Rows:
+        """Undo `encode`; what a normal distribution drew stays as it was drawn."""
+        if isinstance(self.space, spaces.Discrete):
+            return np.asarray(rows[:, 0].astype(np.int64, copy=False) + self.space.start)
+        if self.kind == "categorical":
+            rows = rows + np.ravel(self.space.start)
+        shaped = rows.reshape(-1, *self.space.shape)
+        return shaped.astype(self.space.dtype, copy=False) if self.sizes else shaped
+
+    def to_env(self, action: Rows) -> Rows:
+        """Clip a Box action to its bounds, or stretch it there from [-1, 1]."""
+        if self.kind == "gaussian":
+            action = np.clip(action, self.space.low, self.space.high)
+        elif self.kind == "squashed":
+            low, high = (np.asarray(b, np.float64) for b in (self.space.low, self.space.high))
+            # The rounding of the stretching must not leave the bounds.
+            action = np.clip(low + (action + 1.0) * ((high - low) / 2), low, high)
+        return np.asarray(action).astype(self.space.dtype, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionLayout:
+    """Where everything of an action space lies.
+
+    Attributes:
+        space: the action space of one env.
+        parts: its leaves.
+        num_outputs: how many numbers a network gives per observation.
+        num_columns: K, the width of encoded actions.
+        num_choices: width of a mask; 0 where nothing can be masked. A Discrete has one column per
+            action, a MultiDiscrete those of its components side by side, a MultiBinary two for
+            each component: whether zero is legal, and whether one is.
+        num_deviations: length of the learned, state-independent ``log_std``; 0 where there is none.
+    """
+
+    space: spaces.Space[Any]
+    parts: tuple[ActionPart, ...]
+    num_outputs: int
+    num_columns: int
+    num_choices: int
+    num_deviations: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of encoded actions: int64 where all are choices, else float32."""
+        is_choice = all(part.kind == "categorical" for part in self.parts)
+        return np.dtype(np.int64 if is_choice else np.float32)
+
+    def encode(self, action: Tree) -> Rows:
+        """Turn a batch of actions ``[N, *action]`` into rows ``[N, K]``."""
+        rows = [part.encode(branch(action, part.path)) for part in self.parts]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1, dtype=self.dtype)
+
+    def decode(self, rows: Rows) -> Tree:
+        """Turn rows ``[N, K]`` into a batch of actions in the space's own terms, ``[N, *action]``.
+
+        Numbers that were drawn from a normal distribution may lie outside of their bounds.
+        """
+        parts = iter(self.parts)
+        return _build(self.space, lambda: (part := next(parts)).decode(rows[:, part.columns]))
+
+    def to_env(self, action: Tree) -> Tree:
+        """Make a batch of decoded actions fit the action space."""
+        parts = iter(self.parts)
+
+        def fit() -> Rows:
+            part = next(parts)
+            return part.to_env(branch(action, part.path))
+
+        return _build(self.space, fit)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the space is a Dict or Tuple, whose actions rollouts hold as rows."""
+        return isinstance(self.space, (spaces.Dict, spaces.Tuple))
+
+    def pack(self, rows: Rows) -> Rows:
+        """Turn rows ``[N, K]`` into what a rollout holds of them: one array ``[N, ...]``."""
+        packed: Rows = rows if self.is_joint else self.decode(rows)
+        return packed
+
+    def unpack(self, action: Rows) -> Rows:
+        """Turn what a rollout holds, ``[N, ...]``, back into rows ``[N, K]``."""
+        return action if self.is_joint else self.encode(action)
+
+    def fit(self, action: Rows) -> Tree:
+        """Turn what a rollout holds, ``[N, ...]``, into actions that the env takes."""
+        return self.to_env(self.decode(action) if self.is_joint else action)
+
+
+def packed_form(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of one env's action in a rollout: the space's own, or rows; see `pack`.
+
+    Raises:
+        SpaceError: a part of a Dict or Tuple has no such form, or the space has none.
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        layout = action_layout(space)
+        return (layout.num_columns,), layout.dtype
+    if space.shape is None or space.dtype is None:
+        raise SpaceError(f"rollouts hold actions as one array; {space} has no array form")
+    return space.shape, np.dtype(space.dtype)
+
+
+def action_layout(space: spaces.Space[Any], *, squashed: bool = False) -> ActionLayout:
+    """Lay out an action space.
+
+    Args:
+        space: of one env.
+        squashed: whether Box actions are drawn within [-1, 1] and stretched to their bounds, by
+            normals whose deviation is an output of the network (SAC), not a parameter of its own.
+
+    Raises:
+        SpaceError: a leaf has no distribution, or has no finite bounds to stretch to.
+    """
+    parts: list[ActionPart] = []
+    ends = dict.fromkeys(("outputs", "columns", "choices", "deviations"), 0)
+    for path, leaf in _leaves(space, ()):
+        kind, sizes = _kind(leaf, path, squashed), _sizes(leaf)
+        width = int(np.prod(leaf.shape or (), dtype=np.int64))
+        widths = {
+            "outputs": sum(sizes) if kind == "categorical" else width * (1 + (kind == "squashed")),
+            "columns": width,
+            "choices": sum(sizes),
+            "deviations": width if kind == "gaussian" else 0,
+        }
+        places = {name: slice(ends[name], ends[name] + size) for name, size in widths.items()}
+        ends = {name: place.stop for name, place in places.items()}
+        parts.append(ActionPart(path, leaf, kind, sizes, **places))
+    if not parts:
+        raise SpaceError(f"action_space holds nothing to choose: {space}")
+    return ActionLayout(space, tuple(parts), *ends.values())
+
+
+def _leaves(space: spaces.Space[Any], path: Path) -> Iterator[tuple[Path, spaces.Space[Any]]]:
+    branches: Any = ()
+    match space:
+        case spaces.Dict():
+            branches = space.spaces.items()
+        case spaces.Tuple():
+            branches = enumerate(space.spaces)
+        case _:
+            yield path, space
+    for key, branch in branches:
+        yield from _leaves(branch, (*path, key))
+
+
+def _kind(space: spaces.Space[Any], path: Path, squashed: bool) -> Kind:
+    match space:
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            return "categorical"
+        case spaces.MultiBinary():
+            return "bernoulli"
+        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            if squashed and not space.is_bounded("both"):
+                raise SpaceError(
+                    f"squashed actions need finite bounds; action_space{place_of(path)} is {space}"
+                )
+            return "squashed" if squashed else "gaussian"
+    kind = f"{type(space).__name__} of {space.dtype}" if space.dtype else type(space).__name__
+    raise SpaceError(
+        f"no built-in policy acts in action_space{place_of(path)}, a {kind}; Discrete, "
+        "MultiDiscrete, MultiBinary, Box of floats, and Dict and Tuple of them are supported"
+    )
+
+
+def _sizes(space: spaces.Space[Any]) -> tuple[int, ...]:
+    match space:
+        case spaces.Discrete():
+            return (int(space.n),)
+        case spaces.MultiDiscrete():
+            return tuple(int(n) for n in np.ravel(space.nvec))
+        case spaces.MultiBinary():
+            return (2,) * int(np.prod(space.shape))
+        case _:
+            return ()
+
+
+def place_of(path: Path) -> str:
+    """Write a path as one indexes with it: ``['a'][0]``."""
+    return "".join(f"[{key!r}]" for key in path)
+
+
+def branch(tree: Tree, path: Path) -> Any:
+    """Return what lies at ``path`` of a tree."""
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _build(space: spaces.Space[Any], leaf: Any) -> Tree:
+    """Build a tree in the form of ``space``; ``leaf()`` gives its leaves one after the other."""
+    match space:
+        case spaces.Dict():
+            return {key: _build(branch, leaf) for key, branch in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(_build(branch, leaf) for branch in space.spaces)
+        case _:
+            return leaf()

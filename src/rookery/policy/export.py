@@ -1,0 +1,126 @@
+"""The policy as it is exported: from observations to actions, in one module."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from gymnasium.vector.utils import batch_space
+from torch import Tensor, nn
+
+from rookery.errors import ConfigError, MissingExtra
+from rookery.policy.encoders import to_tensors
+from rookery.policy.policy_module import PolicyModule
+from rookery.rollout.tree import Tree, tree_map
+
+
+class DeterministicPolicy(nn.Module):
+    """From observations to the most probable actions, as the env takes them: for export.
+
+    `torch.export.export` takes it with any spaces, `torch.jit.trace` where observations and actions
+    are one array each. A policy that remembers takes its memory as second argument and returns it
+    as second result.
+
+    Args:
+        policy: whose parameters and statistics it shares.
+    """
+
+    def __init__(self, policy: PolicyModule) -> None:
+        super().__init__()
+        self.policy = policy
+        for k, part in enumerate(policy.layout.parts):
+            kinds = {"low": np.float32, "high": np.float32, "start": np.int64}
+            for name, dtype in kinds.items():
+                if hasattr(part.space, name):
+                    table = torch.from_numpy(np.array(getattr(part.space, name), dtype))
+                    self.register_buffer(f"{name}{k}", table, persistent=False)
+
+    def forward(self, obs: Tree, memory: Tensor | None = None) -> Any:
+        found = self.policy(obs, memory)
+        rows = self.policy.distribution(found.outputs).mode()
+        actions = iter([self._action(k, rows) for k in range(len(self.policy.layout.parts))])
+        action = _build(self.policy.layout.space, actions)
+        return action if found.memory is None else (action, found.memory)
+
+    def _action(self, index: int, rows: Tensor) -> Tensor:
+        """Turn rows of a part into its actions; see `ActionPart.decode` and `to_env`."""
+        part = self.policy.layout.parts[index]
+        rows = rows[:, part.columns]
+        if part.kind == "categorical":
+            choices = rows.long().reshape(-1, *part.space.shape)
+            start: Tensor = getattr(self, f"start{index}")
+            return choices + start
+        action = rows.reshape(-1, *part.space.shape)
+        if part.kind == "bernoulli":
+            return action.to(torch.int8)
+        low, high = getattr(self, f"low{index}"), getattr(self, f"high{index}")
+        if part.kind == "squashed":
+            action = low + (action + 1.0) * ((high - low) / 2)
+        return torch.clamp(action, low, high)
+
+
+def export_policy(policy: PolicyModule, observation_space: spaces.Space[Any], path: Path) -> None:
+    """Write the deterministic policy to a file that other programs can run; see `Agent.export`.
+
+    Args:
+        policy: what to write.
+        observation_space: of one env.
+        path: its suffix says in which form: ``.onnx``, ``.pt2`` or ``.ts``.
+
+    Raises:
+        ConfigError: there is no such form, or it cannot hold such observations or actions.
+        MissingExtra: the library for it is not installed.
+    """
+    if path.suffix not in (".onnx", ".pt2", ".ts"):
+        raise ConfigError(
+            f"{path.name}: export writes .onnx (ONNX), .pt2 (torch.export) or .ts (TorchScript)"
+        )
+    # Two rows, since a batch of one would be taken for a number that never changes.
+    obs = to_tensors(batch_space(observation_space, 2).sample())
+    if path.suffix == ".ts" and not isinstance(obs, Tensor):
+        raise ConfigError(
+            f"{path.name}: TorchScript takes observations of one array only, not those of "
+            f"{observation_space}; write .onnx or .pt2"
+        )
+    arguments = (obs, policy.initial_memory(2)) if policy.memory_size else (obs,)
+    module = DeterministicPolicy(copy.deepcopy(policy)).eval().requires_grad_(False)
+    rows = torch.export.Dim("rows", min=1)
+    shapes = tree_map(lambda _: {0: rows}, arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, about its own older and newer exporters
+            if path.suffix == ".ts":
+                torch.jit.trace(module, arguments, check_trace=False).save(str(path))  # type: ignore[no-untyped-call]
+            else:
+                program = torch.export.export(module, arguments, dynamic_shapes=shapes)
+                if path.suffix == ".pt2":
+                    torch.export.save(program, path)
+                else:
+                    _require_onnx()
+                    torch.onnx.export(program, (), path, dynamo=True, verbose=False)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"{path.name}: torch cannot export this network: {reason}") from error
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("export to ONNX needs: pip install 'rookery[onnx]'") from error
+
+
+def _build(space: spaces.Space[Any], leaves: Any) -> Tree:
+    match space:
+        case spaces.Dict():
+            return {key: _build(branch, leaves) for key, branch in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(_build(branch, leaves) for branch in space.spaces)
+        case _:
+            return next(leaves)

@@ -1,0 +1,98 @@
+"""What all policies with a network share: masks, draws, memory; free of torch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, TypeAlias
+
+import gymnasium.spaces as spaces
+import numpy as np
+import numpy.typing as npt
+
+from rookery.policy.action_masks import shown_mask, shows_mask
+from rookery.policy.actions import ActionLayout
+from rookery.policy.base import Mask, Policy, PolicyStep
+from rookery.policy.draws import Draws
+from rookery.policy.travel import stream
+from rookery.policy.weights import Weights
+from rookery.rollout.tree import Tree
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+class NetworkPolicy(Policy):
+    """Draws actions by what a network makes of observations.
+
+    Where observations are a Dict with an ``action_mask``, illegal actions are never drawn; see
+    `rookery.policy.action_masks.shows_mask`.
+
+    Args:
+        model: the weights.
+        observation_space: of one env.
+        layout: of the actions.
+        memory_size: numbers that are remembered of one env; 0 remembers nothing.
+        rng: draws the actions.
+
+    Attributes:
+        model: the weights, changed in place by whoever learns.
+        layout: of the actions.
+        rng: draws the actions.
+        shows_mask: whether observations tell which actions are legal.
+    """
+
+    def __init__(
+        self,
+        model: Weights,
+        observation_space: spaces.Space[Any],
+        layout: ActionLayout,
+        memory_size: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.model: Any = model
+        self.observation_space = observation_space
+        self.layout = layout
+        self.memory_size = memory_size
+        self.is_recurrent = memory_size > 0
+        self.rng = rng
+        self.shows_mask = shows_mask(observation_space, layout)
+
+    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
+        outputs, value, memory = self._predict(obs)
+        self.memory = memory
+        draws = self._draws(outputs, obs, mask)
+        rows = draws.mode() if deterministic else draws.sample(self.rng)
+        return PolicyStep(self.layout.pack(rows), draws.log_prob(rows), value)
+
+    def value(self, obs: Tree) -> Floats:
+        """Value of what comes next in every env, float32 ``[B]``; the memory stays as it is."""
+        return self._predict(obs)[1]
+
+    def begin_episodes(self, env_ids: npt.NDArray[np.bool_]) -> None:
+        if self.is_recurrent:
+            memory = self._memory_of(len(env_ids))
+            self.memory = np.where(env_ids[:, None], np.float32(0), memory)
+
+    def to_env(self, action: npt.NDArray[Any]) -> Any:
+        return self.layout.fit(action)
+
+    def use_stream(self, index: int) -> None:
+        self.rng = stream(self.rng, index)
+
+    @abstractmethod
+    def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
+        """Outputs ``[B, num_outputs]``, values ``[B]`` and the memory afterwards."""
+
+    @abstractmethod
+    def _log_std(self) -> Floats:
+        """The present logarithms of the deviations, float32 ``[num_deviations]``."""
+
+    def _draws(self, outputs: Floats, obs: Tree, mask: Mask) -> Draws:
+        if mask is None and self.shows_mask:
+            mask = shown_mask(obs)
+        return Draws(self.layout, outputs, self._log_std(), mask)
+
+    def _memory_of(self, num_envs: int) -> Floats:
+        """Return the present memory; an empty one where there is none, or one of other envs."""
+        if self.memory is not None and len(self.memory) == num_envs:
+            return self.memory
+        return np.zeros((num_envs, self.memory_size), np.float32)

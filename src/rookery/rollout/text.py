@@ -1,0 +1,39 @@
+"""Text in observations as arrays, which rollouts can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rookery.rollout.tree import Tree
+
+
+def holds_text(space: spaces.Space[Any]) -> bool:
+    """Whether a part of the space is a Text."""
+    match space:
+        case spaces.Dict():
+            return any(map(holds_text, space.spaces.values()))
+        case spaces.Tuple():
+            return any(map(holds_text, space.spaces))
+        case _:
+            return isinstance(space, spaces.Text)
+
+
+def text_as_arrays(space: spaces.Space[Any], obs: Tree) -> Tree:
+    """Turn text in one observation, or in a batch, into arrays of strings; the rest stays.
+
+    Args:
+        space: of one env.
+        obs: where the space is a Text, a string, or a sequence of N strings.
+    """
+    match space:
+        case spaces.Dict():
+            return {key: text_as_arrays(part, obs[key]) for key, part in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(map(text_as_arrays, space.spaces, obs))
+        case spaces.Text():
+            return np.array(obs, f"<U{space.max_length}")
+        case _:
+            return obs

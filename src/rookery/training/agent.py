@@ -1,0 +1,302 @@
+"""Agent: a trained policy to act with, out of a file, without an env."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space
+from gymnasium import spaces as gym_spaces
+
+from rookery.env.failure import in_words
+from rookery.errors import ConfigError, SpaceError
+from rookery.learn.base import Algorithm
+from rookery.learn.config import Config
+from rookery.policy.base import Policy
+from rookery.rollout.tree import Tree, tree_map
+from rookery.training.algorithms import name_of
+from rookery.training.checkpoint import load_checkpoint
+from rookery.training.plan import SHAPES, agent_algorithm, own_modules
+from rookery.training.space_data import space_from_data, space_to_data
+
+Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
+
+
+class Agent:
+    """Acts on observations as a policy does that was trained.
+
+    ``rookery.load`` and `Trainer.agent` make it. A recurrent agent remembers the episodes of the
+    batch that it acts on; `reset` begins new ones.
+
+    Attributes:
+        observation_space: of one env.
+        action_space: of one env.
+        policy: who acts.
+        steps: env steps that it was trained for.
+    """
+
+    def __init__(self, policy: Policy, spaces: Spaces, steps: int = 0) -> None:
+        self.policy = policy
+        self.observation_space, self.action_space = spaces
+        self.steps = steps
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, spaces: Spaces, policy: Any, steps: int = 0) -> Agent:
+        """A copy of a policy that is being trained."""
+        own: Any = algorithm.make_policy(*spaces, 0)
+        own.model.load_state_dict(copy.deepcopy(policy.model.state_dict()))
+        own.version = policy.version
+        return cls(own, spaces, steps)
+
+    def act(self, obs: Any, deterministic: bool = True) -> Any:
+        """Decide.
+
+        Args:
+            obs: one observation, as the env gives it, or a batch ``[N, *obs]``.
+            deterministic: take the most probable action instead of drawing one.
+
+        Returns:
+            An action that fits the action space, or ``[N, *action]`` for a batch.
+
+        Raises:
+            SpaceError: ``obs`` is neither.
+        """
+        batch, is_single = self._batch(obs)
+        action = self.policy.to_env(self.policy.act(batch, deterministic).action)
+        if not is_single:
+            return action
+        one = tree_map(lambda rows: rows[0], action)
+        return int(one) if isinstance(self.action_space, gym_spaces.Discrete) else one
+
+    def reset(self, begins: npt.ArrayLike | None = None) -> None:
+        """Begin new episodes; only a recurrent agent needs to be told.
+
+        Args:
+            begins: bool ``[N]``, in which envs of the batch; None means in all.
+        """
+        if begins is None:
+            self.policy.memory = None
+        else:
+            self.policy.begin_episodes(np.asarray(begins, np.bool_))
+
+    def export(self, path: str | Path) -> Path:
+        """Write the policy, normalisation included, to a file that needs no rookery to run.
+
+        It takes a batch of observations ``[N, *obs]`` and gives the most probable actions, as the
+        env takes them. A policy that remembers takes its memory ``[N, memory_size]``, zeros at an
+        episode's beginning, as second argument and gives the next one as second result.
+
+        Args:
+            path: ``.onnx`` for ONNX, ``.pt2`` for ``torch.export``, ``.ts`` for TorchScript, which
+                takes observations and actions of one array each only.
+
+        Returns:
+            The file.
+
+        Raises:
+            ConfigError: the policy cannot be written so.
+            MissingExtra: ONNX is not installed.
+        """
+        from rookery.policy.export import export_policy
+        from rookery.policy.policy_module import PolicyModule
+
+        module = getattr(self.policy.model, "module", None)
+        if not isinstance(module, PolicyModule):
+            raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
+        export_policy(module, self.observation_space, Path(path))
+        return Path(path)
+
+    def give_weights_to(self, policy: Any) -> None:
+        """Have another policy of the same shape begin with these weights.
+
+        Raises:
+            ConfigError: it has another shape.
+        """
+        mine: Any = self.policy
+        try:
+            policy.model.load_state_dict(copy.deepcopy(mine.model.state_dict()))
+        except (KeyError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"the initial agent's weights do not fit this run's policy: {error}; give the run "
+                "the same algorithm, network settings and spaces"
+            ) from error
+
+    def _batch(self, obs: Any) -> tuple[Tree, bool]:
+        space = self.observation_space
+        try:
+            return self._as_batch(obs)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise SpaceError(
+                f"the observation {in_words(obs)} does not fit {space}: {error}"
+            ) from error
+
+    def _as_batch(self, obs: Any) -> tuple[Tree, bool]:
+        space = self.observation_space
+        if _is_one(space, obs):
+            return tree_map(lambda leaf: np.asarray(leaf)[None], _as_tree(space, obs)), True
+        if not _is_batch(space, obs):
+            raise SpaceError(
+                f"the observation {_shapes(obs)} is neither one of {space}, nor a batch of such"
+            )
+        return _as_tree(space, obs), False
+
+
+def load(path: str | Path, *, algo: Any = None, encoder: Any = None, network: Any = None) -> Agent:
+    """Load a trained policy. It needs no env, and executes no code of the file.
+
+    Args:
+        path: a run's folder, or a file in it such as ``best.pt``.
+        algo: needed where the run was trained with an algorithm object of one's own.
+        encoder: needed where the run was trained with it.
+        network: likewise.
+
+    Raises:
+        ConfigError: there is no checkpoint, or it cannot be understood.
+    """
+    path = Path(path)
+    file = path / "checkpoint.pt" if path.is_dir() else path
+    saved = load_checkpoint(file)
+    try:
+        algorithm = agent_algorithm(saved["algorithm"], file, algo, encoder, network)
+        spaces = [space_from_data(saved["spaces"][name]) for name in ("observation", "action")]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{file} is not the checkpoint of a run: {error} is missing") from error
+    observation_space, action_space = spaces
+    if observation_space is None or action_space is None:
+        raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
+    return agent_of(saved, algorithm, (observation_space, action_space), file)
+
+
+def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: Path) -> Agent:
+    """Build the agent of a checkpoint.
+
+    Args:
+        saved: what the checkpoint holds.
+        algorithm: that it was trained with.
+        spaces: of observations and actions.
+        file: the checkpoint, for messages.
+
+    Raises:
+        ConfigError: it is of another algorithm, other spaces, or another network.
+    """
+    fits(saved, algorithm, spaces, file)
+    policy: Any = algorithm.make_policy(*spaces, 0)
+    try:
+        policy.model.load_state_dict(saved["model"])
+        policy.version = saved["policy_version"]
+        return Agent(policy, spaces, saved["steps"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        why = differences(saved, algorithm)
+        raise ConfigError(f"{file} holds no weights that fit its network: {why}{error}") from error
+
+
+def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
+    """What a checkpoint says of its policy: enough to build it again without an env."""
+    name, config = name_of(algorithm), getattr(algorithm, "config", None)
+    written = {
+        "algo": name,
+        name: config.to_dict() if isinstance(config, Config) else None,
+        "own": own_modules(algorithm).to_dict(),
+    }
+    observation, action = (space_to_data(space) for space in spaces)
+    return {"algorithm": written, "spaces": {"observation": observation, "action": action}}
+
+
+def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path) -> None:
+    """Refuse a checkpoint of another run: of other spaces, or another algorithm.
+
+    Raises:
+        ConfigError: then.
+    """
+    name = name_of(algorithm)
+    try:
+        of_file = saved["algorithm"]["algo"]
+        theirs = [space_from_data(saved["spaces"][key]) for key in ("observation", "action")]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not the checkpoint of a run: {error} is missing") from error
+    if of_file != name:
+        raise ConfigError(f"{path} is of algorithm {of_file!r}, this run is of {name!r}")
+    for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
+        if other is not None and other != space:
+            raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
+
+
+def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
+    """Which settings that decide shapes are others in a checkpoint, in words for messages."""
+    config = getattr(algorithm, "config", None)
+    theirs = saved["algorithm"].get(name_of(algorithm)) or {}
+    said = []
+    for key in sorted(SHAPES & theirs.keys()):
+        there = tuple(theirs[key]) if isinstance(theirs[key], list) else theirs[key]
+        here = getattr(config, key, there)
+        if here != there:
+            said.append(f"{key} is {there} there and {here} here; ")
+    return "".join(said)
+
+
+def _is_one(space: Space[Any], obs: Any) -> bool:
+    """Whether ``obs`` has the form of one observation."""
+    match space:
+        case gym_spaces.Dict():
+            return isinstance(obs, dict) and all(
+                key in obs and _is_one(part, obs[key]) for key, part in space.spaces.items()
+            )
+        case gym_spaces.Tuple():
+            return (
+                isinstance(obs, tuple)
+                and len(obs) == len(space.spaces)
+                and all(map(_is_one, space.spaces, obs))
+            )
+    return bool(np.shape(obs) == space.shape)
+
+
+def _is_batch(space: Space[Any], obs: Any) -> bool:
+    match space:
+        case gym_spaces.Dict():
+            return isinstance(obs, dict) and all(
+                key in obs and _is_batch(part, obs[key]) for key, part in space.spaces.items()
+            )
+        case gym_spaces.Tuple():
+            return (
+                isinstance(obs, tuple)
+                and len(obs) == len(space.spaces)
+                and all(map(_is_batch, space.spaces, obs))
+            )
+    shape = np.shape(obs)
+    return bool(len(shape) > 0 and shape[1:] == space.shape)
+
+
+def _as_tree(space: Space[Any], obs: Any) -> Tree:
+    match space:
+        case gym_spaces.Dict():
+            return {key: _as_tree(part, obs[key]) for key, part in space.spaces.items()}
+        case gym_spaces.Tuple():
+            return tuple(map(_as_tree, space.spaces, obs))
+        case gym_spaces.Discrete():
+            return _counted(space, obs, space.start, space.n)
+        case gym_spaces.MultiDiscrete():
+            return _counted(space, obs, space.start, space.nvec)
+    return np.asarray(obs, space.dtype)
+
+
+def _counted(space: Space[Any], obs: Any, start: Any, n: Any) -> npt.NDArray[Any]:
+    """Whole numbers as an array; another one would stand for what it is not, without a word.
+
+    Raises:
+        SpaceError: one of them is none of the ``n`` from ``start`` on.
+    """
+    numbers = np.asarray(obs, space.dtype)
+    if ((numbers != np.asarray(obs)) | (numbers < start) | (numbers >= start + n)).any():
+        raise SpaceError(f"the observation {in_words(obs)} holds a number that is not in {space}")
+    return numbers
+
+
+def _shapes(obs: Any) -> str:
+    if isinstance(obs, dict):
+        return "{" + ", ".join(f"{key}: {_shapes(part)}" for key, part in obs.items()) + "}"
+    if isinstance(obs, tuple):
+        return "(" + ", ".join(map(_shapes, obs)) + ")"
+    return f"of shape {np.shape(obs)}"

@@ -1,0 +1,179 @@
+"""How a run collects: the policy acts in this process, or in the workers beside the envs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from gymnasium import Space
+
+from rookery.collect.base import Collector
+from rookery.collect.sync import SyncCollector
+from rookery.collect.workers import WorkerCollector
+from rookery.env.seeding import env_seeds
+from rookery.errors import ConfigError, SpaceError
+from rookery.learn.base import Algorithm
+from rookery.policy.base import Policy
+from rookery.training.clock import CallerMeter, Meter, WorkerMeter
+from rookery.training.env_states import capture_all, restore_all
+from rookery.training.settings import CollectorName, TrainSettings
+from rookery.training.source import EnvSource
+from rookery.vector.base import VectorEnv
+
+PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
+
+
+class Collection(ABC):
+    """The envs of a run, the policy that acts in them, and the collector.
+
+    Attributes:
+        policy: who acts; carries the weights.
+        collector: hands out rollouts.
+        spaces: observation space and action space of one env.
+        meter: knows how its time was spent.
+        venv: the envs, if they can be played in beside the collector.
+        runs_ahead: whether rollouts may be of older weights than the policy's.
+    """
+
+    policy: Any
+    collector: Collector
+    spaces: tuple[Space[Any], Space[Any]]
+    meter: Meter
+    venv: VectorEnv | None = None
+    runs_ahead: bool = False
+
+    @abstractmethod
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        """The state of every env, or None and why they cannot be had.
+
+        Args:
+            between_steps: whether the collector knows where it stands.
+        """
+
+    @abstractmethod
+    def restore_envs(self, states: list[bytes]) -> None:
+        """Give every env what `capture_envs` returned for it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the envs; twice is fine."""
+
+
+class CallerCollection(Collection):
+    """The policy acts in this process, by turns with a vector env."""
+
+    def __init__(
+        self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
+        make_policy: PolicyMaker, check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        venv = source.make(settings.num_envs, **settings.vector_options())
+        self.venv: VectorEnv = venv
+        self.spaces = venv.single_observation_space, venv.single_action_space
+        try:
+            self.policy = make_policy(*self.spaces)
+            self.collector = SyncCollector(
+                venv,
+                self.policy,
+                algorithm.num_steps,
+                seed=env_seeds(settings.seed, settings.num_envs),
+                copy=False,
+                values=getattr(algorithm, "reads_values", True),
+                info_keys=settings.info_keys,
+                between_steps=check,
+            )
+        except BaseException:
+            venv.close()
+            raise
+        self.meter = CallerMeter(self.collector, venv)
+
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        if not between_steps:
+            return None, "the run was broken off amid a step of the envs"
+        states, reason = capture_all(self.venv)
+        return states, reason and f"the envs' states cannot be saved ({reason})"
+
+    def restore_envs(self, states: list[bytes]) -> None:
+        restore_all(self.venv, states)
+
+    def close(self) -> None:
+        self.venv.close()
+
+
+class WorkerCollection(Collection):
+    """Copies of the policy act in worker processes."""
+
+    def __init__(
+        self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
+        make_policy: PolicyMaker, check: Callable[[], None], collector: CollectorName,
+    ) -> None:  # fmt: skip
+        self.runs_ahead = collector == "async"
+        self.collector = workers = WorkerCollector(
+            **source.arguments(),
+            policy=make_policy,
+            num_envs=settings.num_envs,
+            num_steps=algorithm.num_steps,
+            mode="async" if self.runs_ahead else "sync",
+            seed=env_seeds(settings.seed, settings.num_envs),
+            max_policy_lag=settings.max_policy_lag,
+            info_keys=settings.info_keys,
+            between_waits=check,
+            **settings.worker_options(),
+        )
+        self._close = workers.close
+        self.policy = workers.policy
+        self.spaces = workers.single_observation_space, workers.single_action_space
+        self.meter = WorkerMeter(workers, self.runs_ahead)
+
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        return None, "envs of workers that collect by themselves are not saved"
+
+    def restore_envs(self, states: list[bytes]) -> None:
+        raise ConfigError("envs of which workers collect by themselves take no states back")
+
+    def close(self) -> None:
+        self._close()
+
+
+def open_collection(
+    source: EnvSource,
+    algorithm: Algorithm,
+    settings: TrainSettings,
+    collector: CollectorName,
+    policy_seed: int,
+    check: Callable[[], None],
+) -> Collection:
+    """Start the envs, and bring a fresh policy to them.
+
+    Args:
+        source: what the envs are.
+        algorithm: decides the policy.
+        settings: those of the run.
+        collector: who collects; not "auto".
+        policy_seed: of the policy's weights and of the actions that it draws.
+        check: called before every step, or ten times a second while workers are waited for; what
+            it raises leaves the collecting.
+    """
+
+    def make_policy(observation_space: Space[Any], action_space: Space[Any]) -> Policy:
+        try:
+            policy = algorithm.make_policy(observation_space, action_space, policy_seed)
+        except SpaceError as error:
+            raise SpaceError(f"{source.name}: {error}. {_way_out(source)}") from error
+        algorithm.start(policy, settings.num_envs, settings.seed)
+        return policy
+
+    if collector == "caller":
+        return CallerCollection(source, algorithm, settings, make_policy, check)
+    return WorkerCollection(source, algorithm, settings, make_policy, check, collector)
+
+
+def _way_out(source: EnvSource) -> str:
+    """What to do about an env whose spaces no built-in network takes."""
+    wrapper = "those of gymnasium.wrappers"
+    if source.name.startswith(("MiniGrid-", "BabyAI-")):
+        wrapper = "minigrid.wrappers.ImgObsWrapper, which leaves the text of the mission out"
+    return (
+        f"Change them by a wrapper, such as {wrapper}: wrappers=[...] in Python, or a function "
+        "that makes the wrapped env, as 'my_module:make_env'"
+    )

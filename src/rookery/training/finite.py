@@ -1,0 +1,115 @@
+"""Numbers that are not finite, noticed where they arise: in what envs give, and in learning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from rookery.errors import TrainingDiverged
+from rookery.rollout import Rollout
+from rookery.rollout.tree import Tree
+
+MOST_IN_A_ROW = 10  # rollouts, or updates, before a run is given up
+_OF_LEARNER = ("policy_loss", "value_loss", "gradient_norm")
+
+
+class FiniteRollouts:
+    """Leaves transitions out of learning that hold numbers which are not finite, and counts them.
+
+    After ten rollouts in a row with such transitions, or ten updates in a row whose loss or
+    gradient was not finite, the run ends: nothing good is to be expected any more.
+    """
+
+    def __init__(self) -> None:
+        self._left_out = 0
+        self._bad_rollouts = self._bad_updates = 0
+        self._told: set[int] = set()
+
+    def check(self, rollout: Rollout) -> None:
+        """Mark transitions invalid that hold such numbers, and put zeros in their place.
+
+        Raises:
+            TrainingDiverged: for the tenth rollout in a row.
+        """
+        bad = self._bad(rollout)
+        if bad is None:
+            self._bad_rollouts = 0
+            return
+        envs = rollout.env_ids[bad.any(axis=0)].tolist()
+        what = "a reward" if not np.isfinite(rollout.reward).all() else "an observation"
+        self._left_out += int(np.count_nonzero(bad & rollout.valid))
+        rollout.valid &= ~bad
+        for column in (rollout.reward, rollout.value, rollout.log_prob, rollout.final_value):
+            column[~np.isfinite(column)] = 0.0
+        for leaf in _floats(rollout.obs, rollout.last_obs, rollout.final_obs):
+            leaf[~np.isfinite(leaf)] = 0.0
+        rollout.last_value[~np.isfinite(rollout.last_value)] = 0.0
+        self._bad_rollouts += 1
+        said = (
+            f"Env {', '.join(map(str, envs))} gave {what} that is not finite (NaN or infinite); "
+            "such transitions are left out of learning"
+        )
+        if self._bad_rollouts >= MOST_IN_A_ROW:
+            raise TrainingDiverged(
+                f"{said}. It was so in {MOST_IN_A_ROW} rollouts in a row, and the run was ended; "
+                "the last checkpoint holds what was learned before"
+            )
+        if not self._told.issuperset(envs):
+            self._told.update(envs)
+            gym.logger.warn(said)
+
+    def note(self, metrics: Mapping[str, float]) -> None:
+        """Take in what an update of the learner has told.
+
+        Raises:
+            TrainingDiverged: loss or gradient were not finite for the tenth time in a row.
+        """
+        bad = [name for name in _OF_LEARNER if not math.isfinite(metrics.get(name, 0.0))]
+        self._bad_updates = self._bad_updates + 1 if bad else 0
+        if self._bad_updates >= MOST_IN_A_ROW:
+            raise TrainingDiverged(
+                f"{' and '.join(bad)} were not finite in {MOST_IN_A_ROW} updates in a row, and the "
+                "run was ended; the last checkpoint holds what was learned before. A smaller "
+                "learning_rate or max_grad_norm, or normalize_obs and normalize_reward, may help"
+            )
+
+    def metrics(self) -> dict[str, float]:
+        """How many transitions were left out; empty if none was."""
+        return {"nonfinite_transitions": float(self._left_out)} if self._left_out else {}
+
+    def _bad(self, rollout: Rollout) -> npt.NDArray[np.bool_] | None:
+        """bool ``[T, B]``, transitions that hold such numbers; None if none does."""
+        trees = rollout.obs, rollout.last_obs, rollout.final_obs
+        # A sum is finite if all its terms are, but for sums that overflow, which a look at each
+        # tells apart: 20 us instead of 200 for a megabyte.
+        suspects = [rollout.reward, *_floats(*trees)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if all(np.isfinite(array.sum()) for array in suspects):
+                return None
+        bad = ~np.isfinite(rollout.reward)
+        for leaf in _floats(rollout.obs):
+            in_obs = ~np.isfinite(leaf).reshape(*bad.shape, -1).all(axis=2)
+            bad |= in_obs
+            bad[:-1] |= in_obs[1:]  # it followed from the row before
+        for leaf in _floats(rollout.last_obs):
+            bad[-1] |= ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+        t, b = rollout.final_index.T
+        for leaf in _floats(rollout.final_obs):
+            if len(leaf):
+                bad[t, b] |= ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+        return bad if bad.any() else None
+
+
+def _floats(*trees: Tree) -> Iterator[npt.NDArray[np.floating]]:
+    """The arrays of floats of some trees."""
+    for tree in trees:
+        if isinstance(tree, dict):
+            yield from _floats(*tree.values())
+        elif isinstance(tree, tuple):
+            yield from _floats(*tree)
+        elif tree.dtype.kind == "f":
+            yield tree

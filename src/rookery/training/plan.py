@@ -1,0 +1,276 @@
+"""RunPlan: everything that a run is made from, and how config.json tells it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rookery.env.action_mask import ActionMaskFromInfo
+from rookery.env.arguments import checked_wrappers, known_names
+from rookery.errors import ConfigError
+from rookery.learn.base import Algorithm
+from rookery.learn.config import Config
+from rookery.training.algorithms import (
+    BUILT_IN,
+    BuiltIn,
+    OwnModules,
+    algorithm_of,
+    name_of,
+)
+from rookery.training.run_dir import RunDirectory
+from rookery.training.settings import TrainSettings
+from rookery.training.source import EnvSource, resolve
+
+# What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
+_FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
+SHAPES = {
+    "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
+    "num_quantiles",
+}  # fmt: skip
+_FIXED_CONFIG = SHAPES | {"num_steps", "normalize_reward", "prioritized", "replay_size"}
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What to train, with what, and how.
+
+    Attributes:
+        source: the envs.
+        eval_source: the envs of evaluations.
+        algorithm: what learns.
+        settings: of the run.
+    """
+
+    source: EnvSource
+    eval_source: EnvSource
+    algorithm: Algorithm
+    settings: TrainSettings
+
+    @classmethod
+    def new(
+        cls,
+        env: Any,
+        algo: Any,
+        settings: Mapping[str, Any],
+        *,
+        encoder: Any,
+        network: Any,
+        env_kwargs: Mapping[str, Any] | None,
+        wrappers: Sequence[Callable[[Any], Any]],
+        eval_env: Any,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None,
+    ) -> RunPlan:
+        """Make a plan of what a user has said.
+
+        Raises:
+            ConfigError: what cannot be.
+        """
+        algorithm = algorithm_of(algo, encoder, network)
+        _hint_at_config(settings, algorithm)
+        chosen = TrainSettings.from_dict(settings, "settings of a run")
+        outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
+        inner = checked_wrappers(wrappers)
+        source = EnvSource(env, env_kwargs or {}, (*inner, *outermost), chosen.env_module)
+        eval_source = source
+        if eval_env is not None or eval_wrappers is not None:
+            own = None if eval_wrappers is None else (*eval_wrappers, *outermost)
+            eval_source = source.changed(eval_env, None, own)
+        return cls(source, eval_source, algorithm, chosen)
+
+    @property
+    def title(self) -> str:
+        """A short name for pictures."""
+        return f"{name_of(self.algorithm)} on {self.source.name}, seed {self.settings.seed}"
+
+    def folder(self) -> RunDirectory:
+        """Choose the run's folder; nothing is made yet."""
+        settings = self.settings
+        name = f"{self.source.name}-{name_of(self.algorithm)}-{settings.seed}"
+        return RunDirectory.plan(settings.run_dir, name, settings.overwrite)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything needed to repeat the run, as JSON data."""
+        from rookery import __version__
+
+        name = name_of(self.algorithm)
+        config = getattr(self.algorithm, "config", None)
+        return {
+            "algo": name,
+            name: config.to_dict() if isinstance(config, Config) else None,
+            "own": own_modules(self.algorithm).to_dict(),
+            "source": self.source.to_dict(),
+            # None: the envs of training; a lambda beside a lambda would look the same
+            "eval_source": None if self.eval_source is self.source else self.eval_source.to_dict(),
+            "train": asdict(self.settings),
+            "versions": {
+                "rookery": __version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "gymnasium": gymnasium.__version__,
+            },
+        }
+
+    @classmethod
+    def of_run(
+        cls,
+        folder: RunDirectory,
+        *,
+        algo: Any = None,
+        encoder: Any = None,
+        network: Any = None,
+        env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        changes: Mapping[str, Any] | None = None,
+        to_evaluate: bool = False,
+    ) -> RunPlan:
+        """Read the plan of a run; what is given replaces what is written.
+
+        Args:
+            folder: of the run.
+            algo: needed where the algorithm was an object of the user's own.
+            encoder: needed where it was the user's own and cannot be imported by its name.
+            network: likewise.
+            env: needed where it cannot be written down, such as a lambda; so the next two.
+            env_kwargs: likewise.
+            wrappers: likewise.
+            eval_env: likewise, of evaluations.
+            eval_wrappers: likewise.
+            to_evaluate: nothing is trained: what is given is about the envs of evaluations.
+            changes: settings to change, of the run or of its algorithm, by name.
+
+        Raises:
+            ConfigError: config.json cannot be understood, or a change cannot be made.
+        """
+        written = folder.read_config()
+        try:
+            settings = TrainSettings.from_dict(written["train"], "settings of a run")
+            algorithm = _algorithm(written, algo, encoder, network, imports=True)
+            recorded = written["source"], written["eval_source"]
+        except (KeyError, TypeError, ConfigError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ConfigError(f"{folder.config} cannot be understood: {what}") from error
+        if wrappers is not None and settings.masks_from_info:
+            wrappers = (*wrappers, ActionMaskFromInfo)
+        if eval_wrappers is not None and settings.masks_from_info:
+            eval_wrappers = (*eval_wrappers, ActionMaskFromInfo)
+        if to_evaluate:
+            source = EnvSource.from_dict(recorded[1] or recorded[0], env, env_kwargs, wrappers)
+            return cls(source, source, algorithm, settings)
+        source = EnvSource.from_dict(recorded[0], env, env_kwargs, wrappers)
+        eval_source = _evaluation_source(source, recorded[1], eval_env, eval_wrappers)
+        plan = cls(source, eval_source, algorithm, settings)
+        return plan._changed(changes) if changes else plan
+
+    def _changed(self, changes: Mapping[str, Any]) -> RunPlan:
+        """Change settings by name, wherever they belong."""
+        names = {field.name for field in fields(TrainSettings)}
+        config = getattr(self.algorithm, "config", None)
+        of_config = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
+        known_names(names | of_config, changes, "settings of this run")
+        changes = {k: v for k, v in changes.items() if v != _present(self.settings, config, k)}
+        for name in changes:
+            if name in (_FIXED_SETTINGS if name in names else _FIXED_CONFIG):
+                raise ConfigError(
+                    f"{name} cannot be changed amid a run; start another one (with initial=... it "
+                    "begins with the weights of this one)"
+                )
+        run = {name: value for name, value in changes.items() if name in names}
+        learner = {name: value for name, value in changes.items() if name not in names}
+        algorithm = self.algorithm
+        if learner:
+            assert isinstance(algorithm, BuiltIn) and isinstance(config, Config)
+            algorithm = BuiltIn(
+                algorithm.name, type(config).from_dict({**config.to_dict(), **learner})
+            )
+        return replace(self, settings=replace(self.settings, **run), algorithm=algorithm)
+
+
+def _present(settings: TrainSettings, config: Any, name: str) -> Any:
+    """The value that a setting has, of the run or of its algorithm."""
+    return getattr(settings, name) if hasattr(settings, name) else getattr(config, name)
+
+
+def _evaluation_source(
+    source: EnvSource, recorded: Mapping[str, Any] | None, env: Any, wrappers: Any
+) -> EnvSource:
+    """The envs of evaluations of a run that is read back.
+
+    Args:
+        source: the envs of training.
+        recorded: how config.json tells those of evaluations; None where they are the same.
+        env: replaces what is written there.
+        wrappers: likewise.
+
+    Raises:
+        ConfigError: a part of them could not be written into config.json, and is not given.
+    """
+    if recorded is None:
+        return source if env is None and wrappers is None else source.changed(env, None, wrappers)
+    try:
+        return EnvSource.from_dict(dict(recorded), env, None if env is None else {}, wrappers)
+    except ConfigError as error:
+        raise ConfigError(f"evaluations: {error} as eval_env=..., eval_wrappers=...") from error
+
+
+def agent_algorithm(
+    written: Mapping[str, Any], where: Path, algo: Any, encoder: Any, network: Any
+) -> Algorithm:
+    """The algorithm that a checkpoint tells of, without importing what it names.
+
+    Raises:
+        ConfigError: it cannot be understood, or needs what is not given.
+    """
+    try:
+        return _algorithm(written, algo, encoder, network, imports=False)
+    except (KeyError, TypeError, ConfigError) as error:
+        raise ConfigError(f"{where} cannot be understood: {error}") from error
+
+
+def own_modules(algorithm: Algorithm) -> OwnModules:
+    """The parts of an algorithm's network that are the user's own."""
+    return algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
+
+
+def _algorithm(
+    written: Mapping[str, Any], algo: Any, encoder: Any, network: Any, imports: bool
+) -> Algorithm:
+    if algo is not None:
+        return algorithm_of(algo, encoder, network)
+    name = written["algo"]
+    if name not in BUILT_IN:
+        raise ConfigError(
+            f"its algorithm {name!r} is none of this library's; pass it again: algo=..."
+        )
+    parts = {"encoder": encoder, "network": network}
+    for part, address in written["own"].items():
+        if parts[part] is None and imports and address is not None:
+            parts[part] = resolve(address)
+        if parts[part] is None:
+            raise ConfigError(
+                f"its {part} is the user's own ({address or 'a local function'}); pass it again: "
+                f"{part}=..."
+            )
+    modules = OwnModules(**parts)
+    return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), modules)
+
+
+def _hint_at_config(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
+    """Say where a setting belongs that was given to the run, but is the algorithm's."""
+    config = getattr(algorithm, "config", None)
+    if not isinstance(config, Config):
+        return
+    for name in settings:
+        if name in {f.name for f in fields(config)}:  # type: ignore[arg-type]
+            kind = type(config).__name__
+            raise ConfigError(
+                f"{name} is a setting of the algorithm: pass algo=rookery.{kind}({name}=...)"
+            )

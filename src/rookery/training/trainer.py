@@ -1,0 +1,552 @@
+"""Trainer: a run of training as an iterator of updates."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import Space
+
+from rookery.env.arguments import unfit, whole_number
+from rookery.errors import (
+    ClosedError,
+    ConfigError,
+    PicklingError,
+    RookeryError,
+    UsageError,
+    WorkerError,
+)
+from rookery.learn.config import Config
+from rookery.learn.machine import require_machine
+from rookery.telemetry.sink import Sink
+from rookery.training import state
+from rookery.training.agent import Agent
+from rookery.training.algorithms import collector_for
+from rookery.training.callbacks import (
+    Callback,
+    StopTraining,
+    callbacks_of,
+    checked_callbacks,
+)
+from rookery.training.clock import Clock
+from rookery.training.collection import open_collection
+from rookery.training.evaluation import MOST_EPISODE_STEPS, Score, run_episodes
+from rookery.training.finite import FiniteRollouts
+from rookery.training.history import History
+from rookery.training.interrupt import Interrupts, Terminated
+from rookery.training.journal import Journal, checked_sinks, numbers, sinks_of
+from rookery.training.plan import RunPlan
+from rookery.training.results import EvalResult
+from rookery.training.run_dir import RunDirectory
+from rookery.training.threads import threads_for
+from rookery.vector.base import VectorEnv
+
+_LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError)
+_CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
+
+
+@dataclass(frozen=True)
+class Update:
+    """One rollout collected and learned from.
+
+    Attributes:
+        steps: env steps so far, all envs together.
+        new_steps: how many of them this update has made.
+        metrics: of this update, by name; docs/metrics.md explains them.
+    """
+
+    steps: int
+    new_steps: int
+    metrics: dict[str, float]
+
+
+class Trainer:
+    """Trains a policy, one update at a time.
+
+        with rookery.Trainer("CartPole-v1", total_steps=50_000) as trainer:
+            for update in trainer:
+                print(update.steps, update.metrics.get("episode_return_mean"))
+            print(trainer.evaluate(episodes=20).eval_return_mean)
+
+    The envs start, and the run's folder is made, when the trainer is. Leaving the ``with`` block
+    writes a checkpoint, also after Ctrl-C, SIGTERM and the failure of an env, which all leave the
+    weights whole; another exception never replaces a good checkpoint. While an update is made,
+    Ctrl-C waits for a moment at which everything is whole, and a second one does not.
+
+    Args:
+        env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
+        algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", settings such as a
+            `PPOConfig`, or an `Algorithm` of your own.
+        env_kwargs: given to every env.
+        wrappers: callables ``Env -> Env``, applied where the env lives.
+        callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
+            those that the settings ask for; see `rookery.callbacks`.
+        sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
+            ``close()``.
+        encoder: your own, in place of the built-in one: a callable ``(observation_space) ->
+            nn.Module`` from observations, a tree of tensors ``[N, ...]``, to features ``[N, F]``;
+            or a dict of such by dotted path of the part of a Dict observation that each reads.
+        network: your own for the whole: a callable ``(observation_space, action_space) ->
+            nn.Module`` from observations to outputs and values; see docs/networks.md.
+        initial: an `Agent` whose weights the run begins with.
+        eval_env: what evaluations and videos are made in; None takes ``env``.
+        eval_wrappers: their wrappers; None takes ``wrappers``.
+        progress: show progress on standard error.
+        **settings: see `rookery.training.TrainSettings`: ``total_steps``, ``num_envs``, ``seed``,
+            ``run_dir`` and others.
+
+    Attributes:
+        plan: what the run is made from.
+        run_dir: its folder.
+        policy: who acts; carries the weights.
+        collection: the envs, the policy in them, and the collector.
+        collector: hands out rollouts.
+        history: what became of the episodes.
+        steps: env steps so far, all envs together.
+        seconds: of training so far.
+        best_return: the best mean return of an `EvaluateEvery` so far; None before the first.
+        stopped: why the run ended before its last step; empty if it did not.
+
+    Raises:
+        ConfigError: settings that cannot be, before anything starts; or the folder is in use.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        algo: Any = "ppo",
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] = (),
+        callbacks: Sequence[Callback] = (),
+        sinks: Sequence[Sink] = (),
+        encoder: Any = None,
+        network: Any = None,
+        initial: Agent | None = None,
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        progress: bool = False,
+        **settings: Any,
+    ) -> None:
+        plan = RunPlan.new(
+            env,
+            algo,
+            settings,
+            encoder=encoder,
+            network=network,
+            env_kwargs=env_kwargs,
+            wrappers=wrappers,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
+        )
+        self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
+
+    @classmethod
+    def resume(
+        cls,
+        run_dir: str | Path,
+        *,
+        algo: Any = None,
+        encoder: Any = None,
+        network: Any = None,
+        env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        callbacks: Sequence[Callback] = (),
+        sinks: Sequence[Sink] = (),
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        progress: bool = False,
+        **changes: Any,
+    ) -> Trainer:
+        """Go on with a run from its last checkpoint; see `rookery.resume` for the arguments."""
+        folder = RunDirectory.existing(run_dir)
+        plan = RunPlan.of_run(
+            folder,
+            algo=algo,
+            encoder=encoder,
+            network=network,
+            env=env,
+            env_kwargs=env_kwargs,
+            wrappers=wrappers,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
+            changes=changes,
+        )
+        trainer = cls.__new__(cls)
+        saved = state.read(folder)
+        trainer._open(plan, folder, callbacks, sinks, progress, None, saved)
+        return trainer
+
+    def _open(
+        self,
+        plan: RunPlan,
+        folder: RunDirectory,
+        callbacks: Sequence[Callback],
+        sinks: Sequence[Sink],
+        progress: bool,
+        initial: Agent | None,
+        saved: dict[str, Any] | None = None,
+    ) -> None:
+        """Start everything; what fails leaves nothing behind.
+
+        ``saved`` tells where a run stands that is gone on with; the rest is as for the class.
+        """
+        self._closed = True  # until all is there
+        self.plan, self.run_dir = plan, folder
+        settings, algorithm = plan.settings, plan.algorithm
+        if not isinstance(initial, Agent | None):
+            raise unfit("initial", "an Agent; rookery.load(path) makes one", initial)
+        sinks, more = checked_sinks(sinks), checked_callbacks(callbacks)
+        config = getattr(algorithm, "config", None)
+        require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
+        if isinstance(config, Config):
+            config.check(settings.num_envs)
+        collector = collector_for(algorithm, settings)  # all that complains before anything starts
+        self.callbacks = [*callbacks_of(settings), *more]
+        self.steps, self.saves, self.seconds = 0, 0, 0.0
+        self.best_return: float | None = None
+        self.stopped = ""
+        self.schedule = state.Schedule(settings.total_steps)
+        self.history = History(settings.num_envs)
+        self._interrupts = Interrupts()
+        self._finite = FiniteRollouts()
+        self._unsaved = saved is None
+        self._is_over = False  # whether the envs were used for the final evaluation
+        self._pid = os.getpid()
+        self._is_whole = True  # whether no update is half done
+        self._eval_venv: VectorEnv | None = None
+        began = time.perf_counter()
+        with ExitStack() as stack:
+            stack.enter_context(folder.held(saved is not None or settings.overwrite))
+            self.collection = open_collection(
+                plan.source, algorithm, settings, collector,
+                settings.seed if saved is None else state.policy_seed(saved, settings.seed),
+                self._interrupts.check,
+            )  # fmt: skip
+            stack.callback(self.collection.close)
+            stack.callback(self._close_evaluation)
+            self.policy, self.collector = self.collection.policy, self.collection.collector
+            if initial is not None:
+                initial.give_weights_to(self.policy)
+            if saved is None:
+                folder.clear()
+            else:
+                state.restore(self, saved)
+            folder.write_config(plan.to_dict())
+            self._journal = Journal(
+                sinks_of(folder, settings, progress, None if saved is None else self.steps, sinks),
+                getattr(algorithm, "log_steps", 0),
+                self.steps,
+            )
+            stack.callback(self._journal.close)
+            rows, widths = _sizes(config, settings.num_envs)
+            size = 0 if self.policy.model is None else len(self.policy.model.parameters)
+            stack.enter_context(threads_for(rows, widths, self.policy.is_recurrent, size))
+            self._stack = stack.pop_all()
+        self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
+        self._saved_at = time.perf_counter()
+        self._save_s = 0.0
+        self._closed = False
+
+    # ---------------------------------------------------------------- updates
+
+    def __iter__(self) -> Trainer:
+        return self
+
+    def __next__(self) -> Update:
+        """Collect one rollout and learn from it.
+
+        Raises:
+            StopIteration: ``total_steps`` are done, or a callback has ended the run.
+            WorkerError: an env, or its worker, failed.
+            TrainingDiverged: numbers were not finite again and again.
+        """
+        self._require_open("next")
+        if self.stopped or self.steps >= self.plan.settings.total_steps:
+            raise StopIteration
+        update = self._update()
+        try:
+            self._interrupts.check()
+            for callback in self.callbacks:
+                self._call(callback, update)
+        finally:
+            with self._interrupts.deferred():  # no sink gets half of a line
+                now, means = update.metrics, self._means
+                self._journal.add(update.steps, now, means, self._times, self._peaks)
+        self._interrupts.check()
+        if self._is_time_to_save():
+            self.save()
+        return update
+
+    def _call(self, callback: Callback, update: Update) -> None:
+        """Call a callback; one that ends the run keeps no other from its turn."""
+        try:
+            callback(self, update)
+        except StopTraining as stop:
+            self.stopped = str(stop) or "a callback has ended the run"
+
+    def _update(self) -> Update:
+        """Collect and learn; signals wait until that is done, or until nothing is half done."""
+        with self._interrupts.deferred():
+            began = time.perf_counter()
+            rollout = self._collect()
+            with self._interrupts.held():
+                collected = time.perf_counter()
+                self._finite.check(rollout)
+                self._is_whole = False
+                progress = self.schedule.progress(self.steps)
+                self._means = self.plan.algorithm.update(rollout, progress)
+                self._times = self._clock.lap(began, collected)
+                lag = self.policy.version - rollout.policy_version
+                self._peaks = {}
+                if self.collection.runs_ahead:
+                    self._means = {**self._means, "policy_lag_mean": float(lag.mean())}
+                    self._peaks = {"policy_lag_max": float(lag.max())}
+                self._finite.note(self._means)
+                self.policy.version += 1
+                self.steps += rollout.num_transitions
+                self.history.add(self.steps, rollout)
+                self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
+        self.history.warn_of_missing(self.plan.settings.info_keys)
+        speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
+        now = {**speed, **self.history.metrics(), **self._finite.metrics()}
+        metrics = {**now, **self._means, **self._peaks, **self._times}
+        return Update(self.steps, rollout.num_transitions, metrics)
+
+    def _collect(self) -> Any:
+        try:
+            return self.collector.collect()
+        except WorkerError:
+            # A signal to the whole process group ends the workers too; it is what happened.
+            self._interrupts.check()
+            raise
+
+    @property
+    def spaces(self) -> tuple[Space[Any], Space[Any]]:
+        """Observation space and action space of one env."""
+        return self.collection.spaces
+
+    # ---------------------------------------------------------------- evaluation
+
+    def evaluate(
+        self,
+        episodes: int = 20,
+        *,
+        deterministic: bool = True,
+        seed: int | None = None,
+        max_episode_steps: int = MOST_EPISODE_STEPS,
+    ) -> EvalResult:
+        """Play whole episodes with the present weights, in envs of their own.
+
+        Training is the same with and without it.
+
+        Args:
+            episodes: how many.
+            deterministic: take the most probable actions instead of drawing them.
+            seed: of the episodes; None takes the run's, so that all its evaluations play the same.
+            max_episode_steps: an episode that has not ended after so many steps is cut there; it
+                counts with its return so far, and a warning says so.
+
+        Raises:
+            WorkerError: faults cut off one episode after the other, so that none could be counted.
+        """
+        self._require_open("evaluate")
+        whole_number("episodes", episodes, 1)
+        whole_number("max_episode_steps", max_episode_steps, 1)
+        if seed is not None:
+            whole_number("seed", seed, 0)
+        venv = self._evaluation_envs(min(self.plan.settings.num_envs, episodes))
+        return self._play(venv, episodes, deterministic, seed, max_episode_steps)
+
+    def final_evaluation(self) -> EvalResult | None:
+        """Evaluate as the settings say; training cannot go on, as its envs may be used for it.
+
+        What was learned is saved before.
+        """
+        self._require_open("final_evaluation")
+        if self._unsaved:
+            self.save()
+        self._is_over = True
+        settings, own = self.plan.settings, self.collection.venv
+        self.stopped = self.stopped or "the run was evaluated for the last time"
+        if not settings.eval_episodes:
+            return None
+        is_same = own is not None and self.plan.eval_source is self.plan.source
+        if own is not None and is_same and settings.num_envs <= settings.eval_episodes:
+            return self._play(own, settings.eval_episodes)
+        self.collection.close()  # nobody needs two sets of envs now
+        return self.evaluate(settings.eval_episodes)
+
+    def _play(
+        self,
+        venv: VectorEnv,
+        episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        max_episode_steps: int = MOST_EPISODE_STEPS,
+    ) -> EvalResult:
+        seed = self.plan.settings.seed if seed is None else seed
+        score = run_episodes(venv, self.policy, episodes, seed, deterministic, max_episode_steps)
+        return result_of(score, self.run_dir)
+
+    def _evaluation_envs(self, num_envs: int) -> VectorEnv:
+        if self._eval_venv is None or self._eval_venv.num_envs != num_envs:
+            self._close_evaluation()
+            options = self.plan.settings.vector_options()
+            venv = self._eval_venv = self.plan.eval_source.make(num_envs, **options)
+            own = venv.single_observation_space, venv.single_action_space
+            for kind, theirs, ours in zip(("observation", "action"), own, self.spaces, strict=True):
+                if theirs != ours:
+                    self._close_evaluation()
+                    raise ConfigError(
+                        f"the evaluation envs have {kind} space {theirs}, the policy has {ours}; "
+                        "give an eval_env (or eval_wrappers) of the same spaces"
+                    )
+        return self._eval_venv
+
+    def _close_evaluation(self) -> None:
+        if self._eval_venv is not None:
+            self._eval_venv.close()
+            self._eval_venv = None
+
+    # ---------------------------------------------------------------- what is kept
+
+    def log(self, update: Update, metrics: Mapping[str, float]) -> None:
+        """Add metrics to those of an update, for sinks too; for callbacks.
+
+        Raises:
+            ConfigError: one of them is no number.
+        """
+        update.metrics.update(numbers(metrics))
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write a checkpoint.
+
+        Args:
+            path: of the file; None is the run's ``checkpoint.pt``, from which it can be resumed,
+                envs and replay included.
+
+        Raises:
+            StorageError: it cannot be written; the checkpoint before stays.
+        """
+        self._require_open("save")
+        began = time.perf_counter()
+        with self._interrupts, self._interrupts.held():
+            if path is not None:
+                state.save_alone(self, Path(path))
+            elif not self._is_over:  # else it is saved, and the envs are no more where it stood
+                state.save(self)
+                self._unsaved = False
+                self._saved_at = time.perf_counter()
+                self._save_s = self._saved_at - began
+        self._interrupts.check()
+        return self.run_dir.checkpoint if path is None else Path(path)
+
+    def agent(self) -> Agent:
+        """The policy as it is now, to act with: a copy, which training does not change."""
+        return Agent.of(self.plan.algorithm, self.spaces, self.policy, self.steps)
+
+    def _is_time_to_save(self) -> bool:
+        interval_s = max(self.plan.settings.checkpoint_interval_s, _CHECKPOINT_SHARE * self._save_s)
+        return time.perf_counter() - self._saved_at > interval_s
+
+    # ---------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Close envs, files and sinks; twice is fine. A checkpoint is not written."""
+        if os.getpid() != self._pid:  # a forked copy, which owns nothing
+            self._closed = True
+            return
+        with self._interrupts.deferred():
+            try:
+                if not self._closed:
+                    self._closed = True
+                    state.draw(self)
+            finally:
+                self._stack.close()  # what a second signal has left open, another call closes
+        self._interrupts.check()
+
+    def __del__(self) -> None:
+        # One that nobody closed; what was not saved is lost, but no process, file or lock is.
+        if not getattr(self, "_closed", True) and os.getpid() == self._pid:
+            self._closed = True
+            self._stack.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise PicklingError(
+            "a Trainer cannot be pickled or copied, it has processes and files. trainer.agent() is "
+            "a copy of its policy that can, and rookery.resume(run_dir) goes on with a saved run"
+        )
+
+    def __enter__(self) -> Trainer:
+        self._interrupts.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
+    ) -> None:
+        with self._interrupts.deferred():  # also while the signals are given back
+            try:
+                is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
+                is_ours = not self._closed and os.getpid() == self._pid
+                if is_good and is_ours and self._unsaved and self._is_whole:
+                    self.save()
+            finally:
+                try:
+                    self._close_after(error)
+                finally:
+                    self._interrupts.__exit__(kind, error, traceback)
+        self._interrupts.check()
+
+    def _close_after(self, error: BaseException | None) -> None:
+        """Close; a second error, which the first has most likely led to, does not hide it."""
+        try:
+            self.close()
+        except RookeryError:
+            if error is None:
+                raise
+
+    def _require_open(self, call: str) -> None:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"{call}: this trainer belongs to process {self._pid}, of which this process is a "
+                "forked copy; use it there, or load what it has saved with rookery.load"
+            )
+        if self._closed:
+            raise ClosedError(
+                f"{call}: this trainer is closed; rookery.resume goes on with the run"
+            )
+
+
+def result_of(score: Score, folder: RunDirectory) -> EvalResult:
+    """What an evaluation came to.
+
+    Raises:
+        WorkerError: when no episode could be counted.
+    """
+    if not len(score.returns):
+        raise WorkerError(f"The evaluation came to nothing: {score.note}", command="step")
+    steps = int(score.lengths.sum())
+    return EvalResult(
+        run_dir=str(folder.path),
+        steps=steps,
+        seconds=score.seconds,
+        steps_per_second=steps / score.seconds,
+        eval_return_mean=float(np.mean(score.returns)),
+        eval_return_std=float(np.std(score.returns)),
+        episodes=len(score.returns),
+    )
+
+
+def _sizes(config: Any, num_envs: int) -> tuple[int, tuple[int, ...]]:
+    """Rows of a gradient step and widths of the layers, as far as they are known."""
+    if config is None:
+        return 1, (64,)
+    return config.rows_per_gradient_step(num_envs), config.hidden_sizes or (64,)

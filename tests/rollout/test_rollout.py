@@ -1,0 +1,18 @@
+"""What collectors hand out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rookery import Rollout
+
+
+def test_tensors_share_the_memory_of_the_arrays():
+    obs = {"a": np.zeros((2, 3), np.float32), "b": (np.zeros(2, np.uint8),)}
+    rollout = Rollout.allocate(4, obs, np.zeros(2, np.int64))
+    tensors = rollout.torch()
+    rollout.reward[1, 1] = 5.0
+    rollout.obs["b"][0][0, 1] = 7
+    assert tensors.reward[1, 1] == 5.0
+    assert tensors.obs["b"][0][0, 1] == 7
+    assert tensors.memory is None and tensors.num_transitions == 8

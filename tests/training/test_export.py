@@ -1,0 +1,100 @@
+"""Exported policies act as the agent does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+import rookery
+from rookery import DQNConfig, PPOConfig, SACConfig
+from rookery.policy.encoders import to_tensors
+from rookery.rollout.tree import tree_map
+from rookery.training.agent import Agent
+from rookery.training.algorithms import algorithm_of
+
+BOX = spaces.Box(-1, 1, (4,), np.float32)
+CASES: dict[str, tuple[Any, Any, Any]] = {
+    "choice": (PPOConfig(normalize_obs=True), BOX, spaces.Discrete(3, start=2)),
+    "normal": (PPOConfig(), BOX, spaces.Box(-2, 3, (2,), np.float32)),
+    "squashed": (SACConfig(), BOX, spaces.Box(-2, 3, (2,), np.float32)),
+    "values": (DQNConfig(), BOX, spaces.Discrete(4)),
+    "parts": (
+        PPOConfig(),
+        spaces.Dict(a=BOX, b=spaces.Discrete(3)),
+        spaces.Dict(c=spaces.Discrete(2), d=spaces.Box(-1, 1, (2,), np.float32)),
+    ),
+    "image": (PPOConfig(), spaces.Box(0, 255, (3, 36, 36), np.uint8), spaces.Discrete(2)),
+    "memory": (PPOConfig(recurrent="gru", memory_size=8), BOX, spaces.Discrete(3)),
+}
+RUNNERS = ["pt2", "ts", "onnx"]
+
+
+def _agent(name: str) -> Agent:
+    algo, observation_space, action_space = CASES[name]
+    policy: Any = algorithm_of(algo).make_policy(observation_space, action_space, 3)
+    rng = np.random.default_rng(0)
+    policy.model.parameters[:] += 0.3 * rng.standard_normal(len(policy.model.parameters))
+    obs = batch_space(observation_space, 50)
+    obs.seed(5)
+    policy.model.observe(obs.sample())
+    return Agent(policy, (observation_space, action_space))
+
+
+def _run(path: Path, arguments: tuple[Any, ...]) -> Any:
+    """What a file makes of arguments, as a list of arrays."""
+    tensors = tuple(to_tensors(part) for part in arguments)
+    if path.suffix == ".pt2":
+        found = torch.export.load(path).module()(*tensors)
+    elif path.suffix == ".ts":
+        found = torch.jit.load(str(path))(*tensors)
+    else:
+        from onnx.reference import ReferenceEvaluator
+
+        session = ReferenceEvaluator(str(path))
+        return session.run(None, dict(zip(session.input_names, _leaves(tensors), strict=True)))
+    return _leaves(found)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    leaves: list[Any] = []
+    tree_map(lambda leaf: leaves.append(np.asarray(leaf)), tree)
+    return leaves
+
+
+@pytest.mark.parametrize("suffix", RUNNERS)
+@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_file_acts_as_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
+) -> None:
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # the exporter's bar would start a thread
+    agent = _agent(name)
+    path = tmp_path / f"policy.{suffix}"
+    if suffix == "ts" and name == "parts":
+        with pytest.raises(rookery.ConfigError, match=r"TorchScript takes .* write \.onnx"):
+            agent.export(path)
+        return
+    assert agent.export(path) == path
+    for rows in (1, 7):  # the number of rows is free
+        space = batch_space(agent.observation_space, rows)
+        space.seed(rows)
+        obs = space.sample()
+        agent.reset()
+        wanted = _leaves(agent.act(obs))
+        memory = (np.zeros((rows, 16), np.float32),) if name == "memory" else ()
+        found = _run(path, (obs, *memory))
+        for a, b in zip(wanted, found, strict=False):
+            np.testing.assert_allclose(a, b.reshape(a.shape), rtol=1e-4, atol=1e-5)
+        if memory:
+            np.testing.assert_allclose(agent.policy.memory, found[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(rookery.ConfigError, match=r"\.onnx .*\.pt2 .*\.ts"):
+        _agent("choice").export(tmp_path / "policy.bin")

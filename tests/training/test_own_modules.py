@@ -1,0 +1,120 @@
+"""Networks of the user's own in runs: trained, saved, gone on with, loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import rookery
+from rookery import PPOConfig
+from rookery.training.checkpoint import load_checkpoint
+
+QUICK = PPOConfig(num_steps=16, num_epochs=2, minibatch_size=32, final_learning_rate=None)
+
+
+def features(observation_space: Any) -> nn.Module:
+    """An encoder: the sine of everything."""
+
+    class Sine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(observation_space.shape[0], 7)
+
+        def forward(self, obs: torch.Tensor) -> torch.Tensor:
+            return torch.sin(self.linear(obs))
+
+    return Sine()
+
+
+class Whole(nn.Module):
+    """A network for the whole: one shared layer, two heads."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.shared = nn.Linear(observation_space.shape[0], 16)
+        self.actor = nn.Linear(16, int(action_space.n))
+        self.critic = nn.Linear(16, 1)
+
+    def forward(self, obs: torch.Tensor) -> Any:
+        hidden = torch.tanh(self.shared(obs))
+        return self.actor(hidden), self.critic(hidden)[:, 0]
+
+
+def _train(folder: Path, **options: Any) -> Any:
+    options = {"total_steps": 256, "num_envs": 2, "backend": "serial", "eval_episodes": 2} | options
+    return rookery.train("CartPole-v1", options.pop("algo", QUICK), run_dir=folder, **options)
+
+
+@pytest.mark.parametrize(
+    "modules", [{"encoder": features}, {"network": Whole}], ids=["encoder", "network"]
+)
+@pytest.mark.parametrize("collector", ["caller", "workers"])
+def test_a_module_of_ones_own_is_trained_and_found_again(
+    tmp_path: Path, modules: dict[str, Any], collector: str
+) -> None:
+    options = {"collector": collector} | ({"backend": "auto"} if collector == "workers" else {})
+    told = _train(tmp_path, **modules, **options)
+    before = load_checkpoint(tmp_path / "checkpoint.pt")["model"]
+    assert rookery.evaluate(tmp_path, episodes=2).eval_return_mean == told.eval_return_mean
+    assert rookery.resume(tmp_path, total_steps=512).steps == 512
+    after = load_checkpoint(tmp_path / "checkpoint.pt")["model"]
+    changed = [k for k in before["module"] if (before["module"][k] != after["module"][k]).any()]
+    assert any("linear" in name or "shared" in name for name in changed)
+    agent = rookery.load(tmp_path, **modules)
+    assert agent.act(np.zeros(4, np.float32)) in (0, 1)
+    with pytest.raises(rookery.ConfigError, match=f"{next(iter(modules))} is the user's own"):
+        rookery.load(tmp_path)
+
+
+def test_what_cannot_be_imported_must_be_given_again(tmp_path: Path) -> None:
+    encoder = lambda space: features(space)  # noqa: E731
+    _train(tmp_path, encoder=encoder)
+    with pytest.raises(rookery.ConfigError, match=r"local function\); pass it again: encoder="):
+        rookery.resume(tmp_path, total_steps=512)
+    assert rookery.resume(tmp_path, total_steps=512, encoder=encoder).steps == 512
+
+
+def test_one_observation_of_a_dict_can_have_its_own_encoder(tmp_path: Path) -> None:
+    class Places(gym.ObservationWrapper[Any, Any, Any]):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            self.observation_space = gym.spaces.Dict(
+                cart=env.observation_space, side=gym.spaces.Discrete(2)
+            )
+
+        def observation(self, obs: Any) -> Any:
+            return {"cart": obs, "side": int(obs[0] > 0)}
+
+    class Sides(nn.Module):
+        def __init__(self, space: Any) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(space.n, 3)
+
+        def forward(self, side: torch.Tensor) -> torch.Tensor:
+            return self.embedding(side)
+
+    result = _train(tmp_path, wrappers=[Places], encoder={"side": Sides})
+    assert result.steps == 256
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ({"encoder": lambda space: 3}, "encoder"),
+        ({"encoder": features, "network": Whole}, "network"),
+        ({"network": lambda o, a: nn.Linear(4, 5)}, "outputs"),
+    ],
+    ids=["no module", "both", "wrong shape"],
+)
+def test_a_module_that_does_not_fit_is_refused_and_leaves_nothing(
+    tmp_path: Path, modules: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(rookery.ConfigError, match=message):
+        _train(tmp_path / "run", **modules)
+    assert not (tmp_path / "run").exists()
