@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import tqdm  # type: ignore[import-untyped]
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
@@ -32,6 +33,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     "image": (PPOConfig(), spaces.Box(0, 255, (3, 36, 36), np.uint8), spaces.Discrete(2)),
     "memory": (PPOConfig(recurrent="gru", memory_size=8), BOX, spaces.Discrete(3)),
 }
+tqdm.tqdm.get_lock()  # which torch's exporter makes for ever, and no test is to be charged with
 RUNNERS = ["pt2", "ts", "onnx"]
 
 
@@ -69,7 +71,9 @@ def _leaves(tree: Any) -> list[Any]:
 
 @pytest.mark.parametrize("suffix", RUNNERS)
 @pytest.mark.parametrize("name", list(CASES))
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::RuntimeWarning"
+)
 def test_a_file_acts_as_its_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
 ) -> None:
