@@ -156,7 +156,7 @@ def test_an_unsupported_space_is_one_line(tmp_path: Path, capsys, package_folder
         "from gymnasium import spaces\n"
         "class Odd(gym.Env):\n"
         "    observation_space = spaces.Box(-1, 1, (2,))\n"
-        "    action_space = spaces.Dict(a=spaces.Discrete(2))\n"
+        "    action_space = spaces.Text(3)\n"
         "    def reset(self, *, seed=None, options=None):\n"
         "        return self.observation_space.sample(), {}\n"
         "    def step(self, action):\n"

@@ -10,8 +10,8 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from rookery import ConfigError, SpaceError
-from rookery.policy import encoder as in_numpy
 from rookery.policy.encoders import FeatureEncoder, OneHot, to_tensors
+from rookery.policy.features import Features
 from rookery.policy.images import ImpalaCNN, NatureCNN, channels_first, image_shape, is_image
 
 BYTES = spaces.Box(0, 255, (48, 40, 3), np.uint8)
@@ -43,11 +43,11 @@ def _observations(space, size=4):
     ],
     ids=str,
 )
-def test_features_without_images_are_those_of_the_numpy_encoder(space):
+def test_features_without_images_are_those_that_numpy_actors_read(space):
     obs = _observations(space)
     encoder = FeatureEncoder(space)
     features = encoder(to_tensors(obs))
-    expected = in_numpy.ObservationEncoder(space).encode(obs).vector
+    expected = Features(space)(obs)
     np.testing.assert_allclose(features, expected, rtol=1e-6)
     assert features.dtype == torch.float32
     assert encoder.num_features == expected.shape[1]

@@ -118,3 +118,27 @@ def test_a_module_that_does_not_fit_is_refused_and_leaves_nothing(
     with pytest.raises(rookery.ConfigError, match=message):
         _train(tmp_path / "run", **modules)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_module_that_cannot_read_the_observations_is_named(tmp_path: Path) -> None:
+    with pytest.raises(rookery.ConfigError, match=r"network Wide cannot read observations of Box"):
+        _train(tmp_path / "run", network=Wide)
+
+
+class Wide(Whole):
+    """Reads twice as many numbers as there are."""
+
+    def forward(self, obs: torch.Tensor) -> Any:
+        return super().forward(torch.cat([obs, obs], dim=1))
+
+
+def test_modules_of_ones_own_get_float32_whatever_the_env_shows(tmp_path: Path) -> None:
+    class Doubles(gym.ObservationWrapper[Any, Any, Any]):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            self.observation_space = gym.spaces.Box(-100, 100, (4,), np.float64)
+
+        def observation(self, obs: Any) -> Any:
+            return obs.astype(np.float64)
+
+    assert _train(tmp_path, wrappers=[Doubles], network=Whole).steps == 256

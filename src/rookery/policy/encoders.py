@@ -7,6 +7,7 @@ features. Any part, or the whole, may be read by an encoder of the user's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -169,7 +170,7 @@ def count_features(encoder: nn.Module, space: spaces.Space[Any]) -> int:
     """
     was_training = encoder.training
     encoder.eval()  # statistics of batches must not see what is made up
-    with torch.no_grad():
+    with torch.no_grad(), told_as_config_error("encoder", encoder, space):
         features = encoder(made_up(space))
     encoder.train(was_training)
     is_tensor = isinstance(features, Tensor)
@@ -182,6 +183,20 @@ def count_features(encoder: nn.Module, space: spaces.Space[Any]) -> int:
     return int(features.shape[1])
 
 
+@contextmanager
+def told_as_config_error(what: str, module: nn.Module, space: spaces.Space[Any]) -> Iterator[None]:
+    """Name the module of the user's that cannot read what it was given."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{what} {type(module).__name__} cannot read observations of {space}, of which it was "
+            f"given two in a batch: {type(error).__name__}: {error!s:.300}"
+        ) from error
+
+
 def made_up(space: spaces.Space[Any], device: torch.device | str = "cpu") -> Tree:
     """Two observations, drawn at random, as modules read them."""
     return to_tensors(text_as_arrays(space, batch_space(space, 2).sample()), device)
@@ -190,7 +205,8 @@ def made_up(space: spaces.Space[Any], device: torch.device | str = "cpu") -> Tre
 def to_tensors(obs: Tree, device: torch.device | str = "cpu") -> Tree:
     """Turn the arrays of a batch of observations into tensors, on the cpu without a copy.
 
-    What is no array of numbers, such as text, stays as it is.
+    Float64 becomes float32, which modules compute in. What is no array of numbers, such as text,
+    stays as it is.
     """
 
     def convert(leaf: Any) -> Any:
@@ -200,6 +216,8 @@ def to_tensors(obs: Tree, device: torch.device | str = "cpu") -> Tree:
             return leaf
         if leaf.dtype in (np.uint16, np.uint32, np.uint64):
             leaf = leaf.astype(np.int64)
+        if leaf.dtype == np.float64:
+            leaf = leaf.astype(np.float32)
         # Torch takes no negative strides, and warns of arrays that cannot be written.
         if not leaf.flags.writeable or any(stride < 0 for stride in leaf.strides):
             leaf = leaf.copy()

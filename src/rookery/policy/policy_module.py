@@ -23,6 +23,7 @@ from rookery.policy.encoders import (
     count_features,
     made_up,
     require_module,
+    told_as_config_error,
 )
 from rookery.policy.images import NatureCNN
 from rookery.policy.networks import ActorCritic, Prediction
@@ -213,7 +214,8 @@ class PolicyModule(nn.Module):
         was_training = self.training
         self.eval()
         memory = torch.zeros(2, self.memory_size, device=device) if self.memory_size else None
-        with torch.no_grad():
+        named = told_as_config_error("network", self.network, observation_space)
+        with torch.no_grad(), named:
             found = self(made_up(observation_space, device), memory)
         self.train(was_training)
         wanted = {"outputs": (2, self.layout.num_outputs), "value": (2,)}

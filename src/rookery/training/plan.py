@@ -59,12 +59,12 @@ class RunPlan:
         algo: Any,
         settings: Mapping[str, Any],
         *,
-        encoder: Any,
-        network: Any,
-        env_kwargs: Mapping[str, Any] | None,
-        wrappers: Sequence[Callable[[Any], Any]],
-        eval_env: Any,
-        eval_wrappers: Sequence[Callable[[Any], Any]] | None,
+        encoder: Any = None,
+        network: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] = (),
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
     ) -> RunPlan:
         """Make a plan of what a user has said.
 
