@@ -72,6 +72,9 @@ def train_once(case: str, contender: str, seed: int) -> float:
     env_id, settings, steps = CASES[case]
     if contender == "SB3":
         return _sb3(env_id, settings, steps, seed)
+    import matplotlib.figure  # noqa: F401  imported before the clock starts, as SB3's are
+    import tensorboard.summary.writer.event_file_writer  # type: ignore[import-untyped]  # noqa: F401
+
     import rookery
     from rookery.learn.ppo import PPO
 
