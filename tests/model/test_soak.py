@@ -24,7 +24,7 @@ def soak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "RESULT", tmp_path / "soak.json")
-    monkeypatch.setattr(module.Soak, "kill_points", lambda self, seed: None)
+    monkeypatch.setattr(module.Soak, "kill_points", lambda self: None)
     return module
 
 

@@ -2,7 +2,7 @@
 
 Each round runs the state machine of tests/model on one carrier with a seed of its own, which is
 printed when something was wrong: ``scripts/soak --seed N`` begins with that round. Between them run
-the tests that are marked ``kill_points``, with the seed in the environment as ``ROOKERY_SEED``.
+the tests of tests/kill, which end workers and callers at every step of what they do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from machine import machine_on, run_machine  # noqa: E402
 from model_carriers import CARRIERS  # noqa: E402 (found through the path above)
 
 EXAMPLES, STEPS = 20, 40  # of a round
-NOTHING_COLLECTED = 5  # pytest's exit code
 
 
 @dataclass
@@ -70,20 +69,17 @@ class Soak:
                 raise
             self._fail(f"{name}, seed {seed}", "".join(traceback.format_exception(error)))
 
-    def kill_points(self, seed: int) -> None:
-        """The tests that end processes at drawn moments."""
+    def kill_points(self) -> None:
+        """The tests that end processes at every step."""
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-m", "kill_points", "-p", "no:cacheprovider"],
+            [sys.executable, "-m", "pytest", "-q", "tests/kill", "-p", "no:cacheprovider"],
             cwd=ROOT,
-            env={**os.environ, "ROOKERY_SEED": str(seed)},
             capture_output=True,
             text=True,
         )
-        if done.returncode == NOTHING_COLLECTED:
-            return
         self.kill_point_runs += 1
         if done.returncode:
-            self._fail(f"kill points, seed {seed}", done.stdout[-4000:])
+            self._fail(f"kill points, run {self.kill_point_runs}", done.stdout[-4000:])
 
     def look(self, started: float) -> None:
         """Note what this process holds."""
@@ -111,7 +107,7 @@ def soak(minutes: float, seed: int, names: list[str]) -> Soak:
         done.look(started)
         if time.monotonic() > until:
             return done
-        done.kill_points(seed)
+        done.kill_points()
         seed += 1
 
 

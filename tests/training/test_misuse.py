@@ -123,10 +123,15 @@ def test_an_env_that_may_not_is_not_told_as_a_folder_that_cannot_be_made(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+def _delete(folder: Path) -> None:
+    while folder.exists():  # TensorBoard's thread may be writing to it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def test_a_folder_that_is_deleted_meanwhile_is_told_by_its_name(tmp_path: Path) -> None:
     trainer = _trainer(tmp_path / "run")
     next(trainer)
-    shutil.rmtree(tmp_path / "run")
+    _delete(tmp_path / "run")
     with pytest.raises(StorageError, match="was it moved or deleted"):
         trainer.save()
     trainer.close()
@@ -134,7 +139,7 @@ def test_a_folder_that_is_deleted_meanwhile_is_told_by_its_name(tmp_path: Path) 
 
 def test_a_folder_that_is_deleted_before_the_first_update_stops_nothing(tmp_path: Path) -> None:
     trainer = _trainer(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run")
+    _delete(tmp_path / "run")
     trainer.close()
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import _multiprocessing
 import os
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,3 +184,23 @@ def test_a_bell_that_cannot_be_made_is_not_tracked(monkeypatch: pytest.MonkeyPat
     with pytest.raises(OSError, match="No space left"):
         Doorbell()
     assert tracked == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks where Linux has them")
+def test_an_interruption_once_there_is_the_semaphore_leaves_no_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+
+    class Interrupted:
+        def __init__(self, *args: object) -> None:
+            made.append(_multiprocessing.SemLock(*args))
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(doorbell, "_multiprocessing", SimpleNamespace(
+            SemLock=Interrupted, sem_unlink=_multiprocessing.sem_unlink
+        ))  # fmt: skip
+        with pytest.raises(KeyboardInterrupt):
+            Doorbell()
+    assert made and not _names()

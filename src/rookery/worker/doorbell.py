@@ -93,9 +93,8 @@ class Doorbell:
             resource_tracker.register(name, "semaphore")
         try:
             semaphore = _multiprocessing.SemLock(_SEMAPHORE_KIND, 0, _MOST_RINGS, name, False)
-        except BaseException:
-            if sys.platform != "win32":
-                resource_tracker.unregister(name, "semaphore")
+        except BaseException:  # it may be an interruption that came once there was the semaphore
+            _unlink(os.getpid(), name)
             raise
         self._adopt(semaphore)
         self._unlink: Callable[[], Any] = weakref.finalize(self, _unlink, os.getpid(), name)
