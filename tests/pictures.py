@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
-from rookery.telemetry import curve
+from rookery.telemetry.curve import draw_curve
 
-draw_curve = curve.draw_curve  # the one that draws
+DRAWS = "rookery.training.state.draw_curve"  # where a run looks for what draws
 
 
 @contextmanager
@@ -25,11 +24,12 @@ def one_for_all(folder: Path) -> Iterator[None]:
         folder: for the picture.
     """
     picture = folder / "curve.png"
-    draw_curve(picture, [1], [1.0], "one for all")
+    with picture.open("wb") as drawn:
+        draw_curve(drawn, [1], [1.0], "one for all")
 
-    def take(path: Path, *_: Any) -> None:
-        shutil.copyfile(picture, path)
+    def take(file: BinaryIO, *_: Any) -> None:
+        file.write(picture.read_bytes())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curve, "draw_curve", take)
+        patch.setattr(DRAWS, take)
         yield

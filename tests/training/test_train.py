@@ -171,7 +171,7 @@ def test_only_a_policy_that_remembers_recalls_what_it_was_shown(tmp_path, recurr
 
 
 def test_a_run_directory_is_complete(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("rookery.telemetry.curve.draw_curve", pictures.draw_curve)
+    monkeypatch.setattr(pictures.DRAWS, pictures.draw_curve)
     run_dir = tmp_path / "deep" / "run"
     result = _quick(run_dir)
     hidden = {path.name for path in run_dir.glob(".*")}
