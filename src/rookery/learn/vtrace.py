@@ -7,6 +7,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from rookery.rollout.returns import following_value
+
 Floats: TypeAlias = npt.NDArray[np.float32]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -76,19 +78,11 @@ def vtrace(
     decay = np.where(terminated | truncated, 0.0, decay)
     if valid is not None:
         rho, decay = rho * valid, decay * valid
-    next_value = _following(value, last_value, terminated, truncated, final_value)
+    next_value = following_value(value, last_value, terminated, truncated, final_value)
     correction = np.asarray(rho * (reward + gamma * next_value - value), np.float32)
     for t in range(len(reward) - 2, -1, -1):
         correction[t] += decay[t] * correction[t + 1]
     target = value + correction
-    next_target = _following(target, last_value, terminated, truncated, final_value)
+    next_target = following_value(target, last_value, terminated, truncated, final_value)
     advantage = rho * (reward + gamma * next_target - value)
     return VTrace(np.asarray(target, np.float32), np.asarray(advantage, np.float32))
-
-
-def _following(
-    value: Floats, last_value: Floats, terminated: Flags, truncated: Flags, final_value: Floats
-) -> Floats:
-    """What came after each row: zero, the final observation's value, or the next row's."""
-    following = np.concatenate([value[1:], last_value[None]])
-    return np.where(terminated, 0.0, np.where(truncated, final_value, following))

@@ -46,7 +46,7 @@ def gae(
     Returns:
         Advantages and returns (``advantage + value``), float32 ``[T, B]`` each.
     """
-    next_value = _next_value(value, last_value, terminated, truncated, final_value)
+    next_value = following_value(value, last_value, terminated, truncated, final_value)
     advantage = np.asarray(reward + gamma * next_value - value, np.float32)
     decay = np.where(terminated | truncated, 0.0, gamma * gae_lambda).astype(np.float32)
     if valid is not None:
@@ -83,7 +83,7 @@ def discounted_returns(
     return returns
 
 
-def _next_value(
+def following_value(
     value: Floats, last_value: Floats, terminated: Flags, truncated: Flags, final_value: Floats
 ) -> Floats:
     """Value of what came after each row: zero, the final observation's, or the next row's."""

@@ -14,12 +14,11 @@ from gymnasium import spaces as gym_spaces
 from rookery.env.failure import in_words
 from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
-from rookery.learn.config import Config
 from rookery.policy.base import Policy
 from rookery.rollout.tree import Tree, tree_map
 from rookery.training.algorithms import name_of
 from rookery.training.checkpoint import load_checkpoint
-from rookery.training.plan import SHAPES, agent_algorithm, own_modules
+from rookery.training.plan import SHAPES, agent_algorithm, algorithm_to_dict
 from rookery.training.space_data import space_from_data, space_to_data
 
 Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
@@ -135,9 +134,9 @@ class Agent:
 
     def _as_batch(self, obs: Any) -> tuple[Tree, bool]:
         space = self.observation_space
-        if _is_one(space, obs):
+        if _has_form(space, obs, is_batch=False):
             return tree_map(lambda leaf: np.asarray(leaf)[None], _as_tree(space, obs)), True
-        if not _is_batch(space, obs):
+        if not _has_form(space, obs, is_batch=True):
             raise SpaceError(
                 f"the observation {_shapes(obs)} is neither one of {space}, nor a batch of such"
             )
@@ -159,12 +158,8 @@ def load(path: str | Path, *, algo: Any = None, encoder: Any = None, network: An
     path = Path(path)
     file = path / "checkpoint.pt" if path.is_dir() else path
     saved = load_checkpoint(file)
-    try:
-        algorithm = agent_algorithm(saved["algorithm"], file, algo, encoder, network)
-        spaces = [space_from_data(saved["spaces"][name]) for name in ("observation", "action")]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{file} is not the checkpoint of a run: {error} is missing") from error
-    observation_space, action_space = spaces
+    _, written, (observation_space, action_space) = _told(saved, file)
+    algorithm = agent_algorithm(written, file, algo, encoder, network)
     if observation_space is None or action_space is None:
         raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
     return agent_of(saved, algorithm, (observation_space, action_space), file)
@@ -195,14 +190,11 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
 
 def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
     """What a checkpoint says of its policy: enough to build it again without an env."""
-    name, config = name_of(algorithm), getattr(algorithm, "config", None)
-    written = {
-        "algo": name,
-        name: config.to_dict() if isinstance(config, Config) else None,
-        "own": own_modules(algorithm).to_dict(),
-    }
     observation, action = (space_to_data(space) for space in spaces)
-    return {"algorithm": written, "spaces": {"observation": observation, "action": action}}
+    return {
+        "algorithm": algorithm_to_dict(algorithm),
+        "spaces": {"observation": observation, "action": action},
+    }
 
 
 def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path) -> None:
@@ -211,17 +203,27 @@ def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path
     Raises:
         ConfigError: then.
     """
+    of_file, _, theirs = _told(saved, path)
     name = name_of(algorithm)
-    try:
-        of_file = saved["algorithm"]["algo"]
-        theirs = [space_from_data(saved["spaces"][key]) for key in ("observation", "action")]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not the checkpoint of a run: {error} is missing") from error
     if of_file != name:
         raise ConfigError(f"{path} is of algorithm {of_file!r}, this run is of {name!r}")
     for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
         if other is not None and other != space:
             raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
+
+
+def _told(saved: dict[str, Any], path: Path) -> tuple[str, dict[str, Any], list[Space[Any] | None]]:
+    """A checkpoint's algorithm by name and in full, and its spaces, None for unknown kinds.
+
+    Raises:
+        ConfigError: it says nothing of them.
+    """
+    try:
+        written, name = saved["algorithm"], saved["algorithm"]["algo"]
+        theirs = [space_from_data(saved["spaces"][key]) for key in ("observation", "action")]
+        return name, written, theirs
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not the checkpoint of a run: {error} is missing") from error
 
 
 def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
@@ -237,36 +239,27 @@ def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
     return "".join(said)
 
 
-def _is_one(space: Space[Any], obs: Any) -> bool:
-    """Whether ``obs`` has the form of one observation."""
+def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
+    """Whether ``obs`` has the form of one observation, or of a batch of them."""
     match space:
         case gym_spaces.Dict():
             return isinstance(obs, dict) and all(
-                key in obs and _is_one(part, obs[key]) for key, part in space.spaces.items()
+                key in obs and _has_form(part, obs[key], is_batch)
+                for key, part in space.spaces.items()
             )
         case gym_spaces.Tuple():
             return (
                 isinstance(obs, tuple)
                 and len(obs) == len(space.spaces)
-                and all(map(_is_one, space.spaces, obs))
-            )
-    return bool(np.shape(obs) == space.shape)
-
-
-def _is_batch(space: Space[Any], obs: Any) -> bool:
-    match space:
-        case gym_spaces.Dict():
-            return isinstance(obs, dict) and all(
-                key in obs and _is_batch(part, obs[key]) for key, part in space.spaces.items()
-            )
-        case gym_spaces.Tuple():
-            return (
-                isinstance(obs, tuple)
-                and len(obs) == len(space.spaces)
-                and all(map(_is_batch, space.spaces, obs))
+                and all(
+                    _has_form(part, own, is_batch)
+                    for part, own in zip(space.spaces, obs, strict=True)
+                )
             )
     shape = np.shape(obs)
-    return bool(len(shape) > 0 and shape[1:] == space.shape)
+    if is_batch:
+        return bool(len(shape) > 0 and shape[1:] == space.shape)
+    return bool(shape == space.shape)
 
 
 def _as_tree(space: Space[Any], obs: Any) -> Tree:

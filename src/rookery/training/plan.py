@@ -98,12 +98,8 @@ class RunPlan:
         """Everything needed to repeat the run, as JSON data."""
         from rookery import __version__
 
-        name = name_of(self.algorithm)
-        config = getattr(self.algorithm, "config", None)
         return {
-            "algo": name,
-            name: config.to_dict() if isinstance(config, Config) else None,
-            "own": own_modules(self.algorithm).to_dict(),
+            **algorithm_to_dict(self.algorithm),
             "source": self.source.to_dict(),
             # None: the envs of training; a lambda beside a lambda would look the same
             "eval_source": None if self.eval_source is self.source else self.eval_source.to_dict(),
@@ -235,9 +231,15 @@ def agent_algorithm(
         raise ConfigError(f"{where} cannot be understood: {error}") from error
 
 
-def own_modules(algorithm: Algorithm) -> OwnModules:
-    """The parts of an algorithm's network that are the user's own."""
-    return algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
+def algorithm_to_dict(algorithm: Algorithm) -> dict[str, Any]:
+    """What config.json and checkpoints say of an algorithm; `_algorithm` reads it."""
+    name, config = name_of(algorithm), getattr(algorithm, "config", None)
+    modules = algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
+    return {
+        "algo": name,
+        name: config.to_dict() if isinstance(config, Config) else None,
+        "own": modules.to_dict(),
+    }
 
 
 def _algorithm(

@@ -141,7 +141,6 @@ def _to_the_end(trainer: Trainer) -> TrainResult:
         with trainer:
             for _ in trainer:
                 pass
-            trainer.save()
             score = trainer.final_evaluation()
     except (KeyboardInterrupt, Terminated) as interrupt:
         message = f"after {trainer.steps} steps; see {trainer.run_dir.checkpoint}"
