@@ -19,7 +19,7 @@ from rookery.vector import auto, probe
 from rookery.vector.auto import chosen, unmeasured
 from rookery.vector.legal import sample
 from rookery.vector.plans import Machine, Measurement, Wishes
-from rookery.vector.probe import MANY, SerialReport, Timing, Usage, combine, spent
+from rookery.vector.probe import MANY, SerialReport, Timing, Usage, combine, spent, waited_for_core
 from rookery.worker.faults import FaultPolicy
 
 TWO = Machine(cpus=2, capacity=2.0, available_bytes=2**33)
@@ -303,8 +303,11 @@ def test_with_isolate_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- what follows from timings
 
 
+NOTHING = Usage(0.0, 0.0, 0.0, 0, 0)
+
+
 def _usage(wall_s: float, cpu_s: float, queued_s: float | None, waits: int | None) -> Usage:
-    return Usage(wall_s, cpu_s, queued_s, waits)
+    return Usage(wall_s, cpu_s, queued_s, waits, 0)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +327,7 @@ def _usage(wall_s: float, cpu_s: float, queued_s: float | None, waits: int | Non
 def test_waiting_is_told_from_being_kept_waiting(
     after: Usage, waited_s: float, share: float
 ) -> None:
-    assert spent(Usage(0.0, 0.0, 0.0, 0), after, 100) == pytest.approx((waited_s, share))
+    assert spent(NOTHING, after, 100) == pytest.approx((waited_s, share))
 
 
 def _timing(**times_us: float) -> Timing:
@@ -341,8 +344,7 @@ THERE_ONE = _timing(asking=4, least_asking=3, stepping=8, reading=8, rereading=8
 THERE_MANY = _timing(asking=4, stepping=8 + 3 * MORE, rereading=8 + 5 * MORE)
 REPLAYS = HERE_ONE, HERE_MANY, THERE_ONE, THERE_MANY
 OWN = _timing(asking=4, stepping=36, busy=34, reading=6, rereading=5, cpu=46)
-NOTHING = Usage(0.0, 0.0, 0.0, 0)
-ALONE = Usage(1.0, 1.0, 0.0, 0)
+ALONE = Usage(1.0, 1.0, 0.0, 0, 0)
 
 
 def test_timings_add_up_to_a_measurement() -> None:
@@ -361,6 +363,7 @@ def test_timings_add_up_to_a_measurement() -> None:
             "worker_s": 3e-6,
             "round_trip_s": (62 - 45 + 44 - 34 + 11 - 8) * 1e-6,
             "core_share": 1.0,
+            "core_back_s": 0.0,
             "memory_bytes": 0,
             "is_of_resets": False,
         }
@@ -376,7 +379,7 @@ def test_copies_of_large_batches_are_counted_on_both_sides() -> None:
 
 
 def test_a_few_steps_that_others_have_delayed_are_no_waiting() -> None:
-    delayed = Usage(1.0, 0.1, 0.4, 100)  # half of the time is nobody's: 5 ms for each call
+    delayed = _usage(1.0, 0.1, 0.4, 100)  # half of the time is nobody's: 5 ms for each call
     measured = combine(OWN, SerialReport(*REPLAYS, OWN, NOTHING, delayed), copying_s=0.0)
     assert measured.core_share == pytest.approx(0.2)
     assert measured.waiting_s == pytest.approx(0, abs=1e-12)
@@ -387,11 +390,29 @@ def test_a_few_steps_that_others_have_delayed_are_no_waiting() -> None:
 
 def test_long_steps_are_measured_in_the_worker_alone() -> None:
     worker = _timing(stepping=20_000, answered=20_010, busy=20_000, mean_busy=20_000)
-    after = Usage(2.0, 0.8, 0.0, 100)
+    after = _usage(2.0, 0.8, 0.0, 100)
     measured = combine(worker, SerialReport(*REPLAYS, None, NOTHING, after), copying_s=0.0)
     assert measured.waiting_s == pytest.approx(12e-3)
     assert measured.worker_env_s == pytest.approx(8e-3, rel=0.01)
     assert measured.waits
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "waited_s"),
+    [
+        (Usage(0.0, 0.0, 0.5, 9, 7), Usage(2.0, 1.0, 1.3, 9, 207), 0.004),
+        (Usage(0.0, 0.0, 0.5, 9, 7), Usage(2.0, 1.0, 0.5, 9, 7), 0.0),  # was never without
+        (Usage(0.0, 0.0, 0.5, None, None), Usage(2.0, 1.0, 0.7, None, None), 0.2),
+        (Usage(0.0, 0.0, None, 9, 7), Usage(2.0, 1.0, None, 9, 207), 0.015),  # of the serial part
+        (Usage(0.0, 0.0, None, None, None), Usage(2.0, 1.0, None, None, None), 0.015),
+    ],
+)
+def test_how_long_a_lost_core_is_gone(first: Usage, last: Usage, waited_s: float) -> None:
+    losses = None if first.losses is None else first.losses + 1
+    alone = replace(first, wall_s=1.0, cpu_s=0.0)
+    after = replace(alone, wall_s=1.05, cpu_s=0.035, losses=losses)
+    report = SerialReport(*REPLAYS, OWN, alone, after)
+    assert waited_for_core(first, last, report) == pytest.approx(waited_s)
 
 
 def test_threads_are_named_where_they_would_win_and_never_chosen() -> None:

@@ -43,7 +43,7 @@ def _slower(measured: Measurement, factor: float) -> Measurement:
 
 def _best(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes = OPEN) -> Plan:
     plans = make_plans(num_envs, measured, machine, wishes)
-    return best_plan(plans, measured.round_trip_s)
+    return best_plan(plans, measured)
 
 
 def test_cheap_steps_stay_here_and_dear_ones_are_shared() -> None:
@@ -151,12 +151,12 @@ def test_no_plan_has_more_processes_than_envs() -> None:
 
 def test_of_two_plans_as_good_the_smaller_one_is_taken() -> None:
     plans = [Plan("process", 8, False, 1.0), Plan("process", 4, False, 1.01)]
-    assert best_plan([*plans, Plan("serial", 0, False, 4.0)], 0.0).num_workers == 4
+    assert best_plan([*plans, Plan("serial", 0, False, 4.0)], _measured(1, round_trip_s=0.0)).num_workers == 4
 
 
 def test_a_gain_too_small_is_not_worth_a_process() -> None:
     plans = [Plan("process", 1, True, 0.95), Plan("serial", 0, False, 1.0)]
-    assert best_plan(plans, 0.0).backend == "serial"
+    assert best_plan(plans, _measured(1, round_trip_s=0.0)).backend == "serial"
 
 
 def test_threads_compute_one_after_the_other_and_wait_together() -> None:
@@ -168,5 +168,13 @@ def test_threads_compute_one_after_the_other_and_wait_together() -> None:
 
 def test_a_gain_of_a_round_trip_is_not_worth_a_process() -> None:
     plans = [Plan("process", 1, True, 50e-6), Plan("serial", 0, False, 60e-6)]
-    assert best_plan(plans, 10e-6).backend == "serial"
-    assert best_plan(plans, 5e-6).backend == "process"
+    assert best_plan(plans, _measured(1, round_trip_s=10.0)).backend == "serial"
+    assert best_plan(plans, _measured(1, round_trip_s=5.0)).backend == "process"
+
+
+def test_beside_others_a_gain_of_a_lost_core_is_not_worth_a_process() -> None:
+    busy = replace(_measured(30), core_share=2 / 3)
+    assert _best(64, busy, TWO).backend == "process"
+    assert _best(64, replace(busy, core_back_s=4e-3), TWO).backend == "serial"
+    assert _best(64, replace(busy, core_back_s=4e-3, core_share=1.0), TWO).backend == "process"
+    assert _best(64, replace(_measured(3000), core_share=2 / 3), TWO).backend == "process"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
 
+from rookery.worker import doorbell
+from rookery.worker import patience as module
 from rookery.worker.patience import Costs, measure_costs, patience
 
 FAST = Costs(try_s=0.5e-6, wake_up_s=10e-6)
@@ -31,11 +34,27 @@ def test_the_limits_are_in_order(try_s: float, wake_up_s: float) -> None:
     assert limits.shortest_s < limits.longest_s / 5
 
 
-def test_measuring_yields_the_core_and_leaves_no_thread() -> None:
-    yields: list[int] = []
+def test_measuring_leaves_no_thread() -> None:
     before = threading.active_count()
-    costs = measure_costs(lambda: yields.append(1))
-    assert yields
-    assert 0 < costs.try_s < float("inf")
-    assert 0 < costs.wake_up_s < float("inf")
+    costs = measure_costs()
+    assert 0 < costs.try_s < costs.wake_up_s < float("inf")
     assert threading.active_count() == before
+
+
+def test_a_wait_for_a_core_is_no_cost_of_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_measure_wake_up", lambda limit: 4e-3)
+    monkeypatch.setattr(module, "_measure_try", lambda limit: 0.5e-6)
+    limits = patience(measure_costs())
+    assert limits.late_s < 4e-3  # a tick, which is how long a core is lost
+    assert limits.shortest_s < 4e-3
+
+
+def test_measuring_gives_nobody_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever computes beside the first bell would keep it for a tick, which is no cost of a try."""
+
+    def fails() -> None:
+        raise AssertionError("yielded")
+
+    monkeypatch.setattr(os, "sched_yield", fails, raising=False)
+    monkeypatch.setattr(doorbell, "_yield_core", fails)
+    measure_costs()

@@ -81,7 +81,7 @@ def choose(
 def chosen(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes) -> Choice:
     """The choice that follows from a measurement."""
     plans = make_plans(num_envs, measured, machine, wishes)
-    best = best_plan(plans, measured.round_trip_s)
+    best = best_plan(plans, measured)
     reason = _reason(best, plans, measured, machine) + _about_threads(
         num_envs, best, measured, machine
     )
@@ -133,7 +133,10 @@ def _reason(best: Plan, plans: list[Plan], measured: Measurement, machine: Machi
         call = "reset (no action was known to be legal, so none was tried)"
     beside = ""
     if measured.core_share < 1:
-        beside = f", of which a process got {measured.core_share:.0%} of one while it computed"
+        beside = (
+            f", of which a process got {measured.core_share:.0%} of one while it computed, and "
+            f"waited {measured.core_back_s * 1e6:.0f} us for one that others had taken"
+        )
     return (
         f"{best}: a {call} takes {measured.env_s * 1e6:.1f} us of computing and "
         f"{measured.waiting_s * 1e6:.1f} us of waiting, a round trip to a worker "

@@ -61,6 +61,7 @@ class Measurement:
         round_trip_s: seconds from an order to the answer, less what the env takes.
         core_share: of a core that a process gets which computes all the time; less than 1 beside
             other processes.
+        core_back_s: seconds until a process has a core again that others have taken from it.
         memory_bytes: resident memory of the worker.
         is_of_resets: whether resets stand for steps, because no action was known to be legal.
     """
@@ -73,6 +74,7 @@ class Measurement:
     worker_s: float
     round_trip_s: float
     core_share: float = 1.0
+    core_back_s: float = 0.0
     memory_bytes: int = 0
     is_of_resets: bool = False
 
@@ -128,11 +130,17 @@ def make_plans(
     return sorted(plans, key=lambda plan: plan.predicted_s)
 
 
-def best_plan(plans: list[Plan], round_trip_s: float) -> Plan:
-    """The one to take: the fastest, unless it gains too little for what it costs."""
+def best_plan(plans: list[Plan], measured: Measurement) -> Plan:
+    """The one to take: the fastest, unless it gains too little for what it costs.
+
+    Beside others, one of the processes of a step may lose its core, and all wait until it has one
+    again: that time must be gained.
+    """
     serial = next(plan for plan in plans if plan.backend == "serial")
-    fastest = plans[0].predicted_s
-    if fastest > min(_WORTH_IT * serial.predicted_s, serial.predicted_s - _SURE * round_trip_s):
+    fastest, least_s = plans[0].predicted_s, _SURE * measured.round_trip_s
+    if measured.core_share < _ALONE:
+        least_s = max(least_s, measured.core_back_s)
+    if fastest > min(_WORTH_IT * serial.predicted_s, serial.predicted_s - least_s):
         return serial
     as_good = [plan for plan in plans if plan.predicted_s <= _AS_GOOD * fastest]
     return min(as_good, key=lambda plan: plan.num_workers)

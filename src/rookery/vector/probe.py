@@ -104,12 +104,14 @@ class Usage:
         cpu_s: seconds of computing.
         queued_s: seconds in which it was ready and had no core; None if the system does not say.
         waits: how often it gave up its core by itself; None if the system does not say.
+        losses: how often its core was taken from it; None if the system does not say.
     """
 
     wall_s: float
     cpu_s: float
     queued_s: float | None
     waits: int | None
+    losses: int | None
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,14 @@ def measure(
         started = time.perf_counter()
         actions = LegalActions(venv)
         is_slow = time.perf_counter() - started > _SERIALLY_S
-        before = _ask_worker(venv, _usage_of)
+        first = before = _ask_worker(venv, _usage_of)
         timing = time_steps(venv, actions, _IN_WORKER_S, _MOST_STEPS)
         after = _ask_worker(venv, _usage_of)
         is_slow = is_slow or timing.busy_s > _SERIALLY_S / 4
         report = _ask_worker(venv, partial(report_serially, copy=copy, steps_env=not is_slow))
         if is_slow:
             report = replace(report, before=before, after=after)
+        core_back_s = waited_for_core(first, _ask_worker(venv, _usage_of), report)
         left_share = CpuUsage.now(venv.pids[0]).left_since(cpus_before)
         memory_bytes = psutil.Process(venv.pids[0]).memory_info().rss
     except BaseException:
@@ -186,7 +189,8 @@ def measure(
         venv.close()
     row_bytes = _row_bytes(venv.single_observation_space)
     copying_s = time_copying(num_envs, row_bytes) if copy else 0.0
-    return combine(timing, report, copying_s, memory_bytes, actions.are_unknown, left_share)
+    measured = combine(timing, report, copying_s, memory_bytes, actions.are_unknown, left_share)
+    return replace(measured, core_back_s=core_back_s)
 
 
 def _abandon(venv: ProcessVectorEnv) -> None:
@@ -281,6 +285,22 @@ def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
     active_s = wall_s - waited_s
     share = min(cpu_s / active_s, 1.0) if active_s > 0 and cpu_s > 0 else 1.0
     return waited_s / calls, share
+
+
+def waited_for_core(first: Usage, last: Usage, report: SerialReport) -> float:
+    """Seconds, on average, until a process has a core again that others have taken from it.
+
+    Over all the time of measuring, for in a part of it others may happen to be silent. A system that
+    does not say how long a process was ready leaves only the part in which it did nothing but step.
+    """
+    if first.queued_s is not None and last.queued_s is not None:
+        before, after, waited_s = first, last, last.queued_s - first.queued_s
+    else:
+        before, after = report.before, report.after
+        waited_s = max(after.wall_s - before.wall_s - (after.cpu_s - before.cpu_s), 0.0)
+    if before.losses is None or after.losses is None:
+        return waited_s
+    return waited_s / max(after.losses - before.losses, 1)
 
 
 # ---------------------------------------------------------------- on both sides
@@ -413,10 +433,11 @@ class _Replay(gym.Env[Any, Any]):
 
 def _usage_of(env: gym.Env[Any, Any]) -> Usage:
     """What the process of an env has used."""
-    waits = None
+    waits = losses = None
     if sys.platform != "win32":
-        waits = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
-    return Usage(time.perf_counter(), time.process_time(), _queued_s(), waits)
+        counts = resource.getrusage(resource.RUSAGE_SELF)
+        waits, losses = counts.ru_nvcsw, counts.ru_nivcsw
+    return Usage(time.perf_counter(), time.process_time(), _queued_s(), waits, losses)
 
 
 def _queued_s() -> float | None:

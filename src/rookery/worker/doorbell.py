@@ -104,7 +104,7 @@ class Doorbell:
         self._acquire: Callable[..., bool] = semaphore.acquire
         self.ring: Callable[[], None] = semaphore.release
         self._expected_s = 0.0
-        self._late_s, self._shortest_s, self._longest_s = patience_here(_yield_core)
+        self._late_s, self._shortest_s, self._longest_s = patience_here()
 
     def ring_again(self) -> None:
         """Ring if no ring is left: for rings that nobody may ever hear, of which too many fail."""

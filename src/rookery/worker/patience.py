@@ -2,22 +2,37 @@
 
 What is gained by trying is a wake-up; what is lost is the core, for a scheduler's tick, if somebody
 else wants it. Both differ between machines by more than ten times, so nothing here is a number of
-microseconds: a *try* (yield the core, look, read the clock) and a *wake-up* of a thread that sleeps
-are measured, once in a process, and all limits are multiples of them.
+microseconds: a *try* (call the system, look, read the clock) and a *wake-up* of a thread that
+sleeps are measured, once in a process, and all limits are multiples of them.
+
+It is measured when a process gets its first bell, and often others compute just then: workers that
+import, or threads of a library that spin for work. So no yield is timed, since that gives them the
+core for a tick: 8 Pongs each in 2 workers on 2 cores ran at 0.6 of their speed beside a caller that
+took a tick for the cost of a try, and so never slept.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 _TRIES = 60  # that are measured
 _WAKE_UPS = 3
 _SLEEP_S = 2e-4  # before each wake-up, for the sleeper's core to go idle
 _LONGEST_MEASURING_S = 5e-3  # a machine that is busy is judged by what it did until then
+_MOST_TRIES = 200  # in a wake-up; one that took longer had to wait for somebody else's core
+
+if sys.platform == "win32":  # asking for the parent takes a list of all processes there
+
+    def _call_system() -> None:
+        time.sleep(0)
+
+else:
+    _call_system = os.getppid  # type: ignore[assignment]
 
 # A late yield is one that took as long as hundreds of usual ones: at 60 tries the test fires on
 # ordinary switches between a caller and its workers.
@@ -62,22 +77,19 @@ def patience(costs: Costs) -> Patience:
 
 
 @functools.cache
-def patience_here(yield_core: Callable[[], object]) -> Patience:
-    """How long to try on this machine; measured once in a process, in a few milliseconds at most.
-
-    Args:
-        yield_core: lets others have the core.
-    """
-    return patience(measure_costs(yield_core))
+def patience_here() -> Patience:
+    """How long to try on this machine; measured once in a process, in a few milliseconds at most."""
+    return patience(measure_costs())
 
 
-def measure_costs(yield_core: Callable[[], object]) -> Costs:
+def measure_costs() -> Costs:
     """Measure what waiting costs here. The least of all values counts: others only add to it."""
     limit = time.perf_counter() + _LONGEST_MEASURING_S
-    return Costs(_measure_try(yield_core, limit), _measure_wake_up(limit))
+    try_s = _measure_try(limit)
+    return Costs(try_s, min(_measure_wake_up(limit), _MOST_TRIES * try_s))
 
 
-def _measure_try(yield_core: Callable[[], object], limit: float) -> float:
+def _measure_try(limit: float) -> float:
     """Seconds for a try; a few in a row are timed together, for clocks tick coarsely."""
     lock, clock, in_a_row = threading.Lock(), time.perf_counter, 10
     lock.acquire()
@@ -85,7 +97,7 @@ def _measure_try(yield_core: Callable[[], object], limit: float) -> float:
     for _ in range(_TRIES // in_a_row):
         started = now = clock()
         for _ in range(in_a_row):
-            yield_core()
+            _call_system()
             lock.acquire(False)
             now = clock()
         least = min(least, (now - started) / in_a_row)
