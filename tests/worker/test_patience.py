@@ -50,7 +50,7 @@ def test_a_wait_for_a_core_is_no_cost_of_a_wake_up(monkeypatch: pytest.MonkeyPat
 
 
 def test_measuring_gives_nobody_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever computes beside the first bell would keep it for a tick, which is no cost of a try."""
+    """Whoever computes beside the first bell would keep it for a tick: no cost of a try."""
 
     def fails() -> None:
         raise AssertionError("yielded")

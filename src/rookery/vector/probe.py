@@ -290,8 +290,8 @@ def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
 def waited_for_core(first: Usage, last: Usage, report: SerialReport) -> float:
     """Seconds, on average, until a process has a core again that others have taken from it.
 
-    Over all the time of measuring, for in a part of it others may happen to be silent. A system that
-    does not say how long a process was ready leaves only the part in which it did nothing but step.
+    Over all the time of measuring, for in a part of it others may happen to be silent. A system
+    that does not say how long a process was ready leaves the part in which it only stepped.
     """
     if first.queued_s is not None and last.queued_s is not None:
         before, after, waited_s = first, last, last.queued_s - first.queued_s

@@ -32,7 +32,7 @@ if sys.platform == "win32":  # asking for the parent takes a list of all process
         time.sleep(0)
 
 else:
-    _call_system = os.getppid  # type: ignore[assignment]
+    _call_system = os.getppid
 
 # A late yield is one that took as long as hundreds of usual ones: at 60 tries the test fires on
 # ordinary switches between a caller and its workers.
@@ -78,7 +78,7 @@ def patience(costs: Costs) -> Patience:
 
 @functools.cache
 def patience_here() -> Patience:
-    """How long to try on this machine; measured once in a process, in a few milliseconds at most."""
+    """How long to try on this machine; measured once in a process, for milliseconds at most."""
     return patience(measure_costs())
 
 
