@@ -46,7 +46,23 @@ def _mask(layout):
 
 def _both(layout, outputs, log_std, mask):
     tensors = [None if a is None else torch.from_numpy(a) for a in (outputs, log_std, mask)]
-    return Draws(layout, outputs, log_std, mask), distribution(layout, *tensors)
+    return _Bound(layout, outputs, log_std, mask), distribution(layout, *tensors)
+
+
+class _Bound:
+    """Draws of the same outputs, under the same mask."""
+
+    def __init__(self, layout, outputs, log_std, mask):
+        self.draws, self.given, self.mask = Draws(layout), (outputs, log_std), mask
+
+    def sample(self, rng):
+        return self.draws.sample(*self.given, rng, self.mask)
+
+    def mode(self):
+        return self.draws.mode(*self.given, self.mask)
+
+    def log_prob(self, rows):
+        return self.draws.log_prob(*self.given, rows, self.mask)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -70,7 +86,7 @@ def test_illegal_choices_are_never_drawn():
     layout = action_layout(FLAT["discrete"])
     outputs = np.tile(np.array([0, 60, 0], np.float32), (5000, 1))
     mask = np.tile([True, False, True], (5000, 1))
-    draws = Draws(layout, outputs, np.empty(0, np.float32), mask)
+    draws = _Bound(layout, outputs, np.empty(0, np.float32), mask)
     rows = draws.sample(np.random.default_rng(0))
     np.testing.assert_allclose(
         np.bincount(rows[:, 0], minlength=3) / 5000, [0.5, 0, 0.5], atol=0.05
@@ -83,9 +99,9 @@ def test_a_mask_that_allows_nothing_is_refused_with_its_row(name):
     mask = _mask(layout)
     mask[7, -3:] = False
     with pytest.raises(SpaceValueError, match="row 7 of the action mask leaves no legal action"):
-        Draws(layout, *_outputs(layout), mask)
+        Draws(layout).mode(*_outputs(layout), mask)
     with pytest.raises(SpaceValueError, match=rf"must be \[50, {layout.num_choices}\]"):
-        Draws(layout, *_outputs(layout), mask[:, 1:])
+        Draws(layout).mode(*_outputs(layout), mask[:, 1:])
 
 
 def test_drawing_needs_no_torch():

@@ -89,6 +89,8 @@ class ActionLayout:
             action, a MultiDiscrete those of its components side by side, a MultiBinary two for
             each component: whether zero is legal, and whether one is.
         num_deviations: length of the learned, state-independent ``log_std``; 0 where there is none.
+        is_joint: whether the space is a Dict or Tuple, whose actions rollouts hold as rows. Asking
+            the space takes 2 us, for these are abstract mappings too, and it is asked in each step.
     """
 
     space: spaces.Space[Any]
@@ -97,6 +99,7 @@ class ActionLayout:
     num_columns: int
     num_choices: int
     num_deviations: int
+    is_joint: bool
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -114,11 +117,15 @@ class ActionLayout:
 
         Numbers that were drawn from a normal distribution may lie outside of their bounds.
         """
+        if not self.is_joint:
+            return self.parts[0].decode(rows)
         parts = iter(self.parts)
         return _build(self.space, lambda: (part := next(parts)).decode(rows[:, part.columns]))
 
     def to_env(self, action: Tree) -> Tree:
         """Make a batch of decoded actions fit the action space."""
+        if not self.is_joint:
+            return self.parts[0].to_env(action)
         parts = iter(self.parts)
 
         def fit() -> Rows:
@@ -126,11 +133,6 @@ class ActionLayout:
             return part.to_env(branch(action, part.path))
 
         return _build(self.space, fit)
-
-    @property
-    def is_joint(self) -> bool:
-        """Whether the space is a Dict or Tuple, whose actions rollouts hold as rows."""
-        return isinstance(self.space, (spaces.Dict, spaces.Tuple))
 
     def pack(self, rows: Rows) -> Rows:
         """Turn rows ``[N, K]`` into what a rollout holds of them: one array ``[N, ...]``."""
@@ -187,7 +189,9 @@ def action_layout(space: spaces.Space[Any], *, squashed: bool = False) -> Action
         parts.append(ActionPart(path, leaf, kind, sizes, **places))
     if not parts:
         raise SpaceError(f"action_space holds nothing to choose: {space}")
-    return ActionLayout(space, tuple(parts), *ends.values())
+    is_joint = isinstance(space, (spaces.Dict, spaces.Tuple))
+    widths = {f"num_{name}": end for name, end in ends.items()}
+    return ActionLayout(space, tuple(parts), **widths, is_joint=is_joint)
 
 
 def _leaves(space: spaces.Space[Any], path: Path) -> Iterator[tuple[Path, spaces.Space[Any]]]:

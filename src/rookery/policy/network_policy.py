@@ -51,6 +51,7 @@ class NetworkPolicy(Policy):
         self.model: Any = model
         self.observation_space = observation_space
         self.layout = layout
+        self._draws = Draws(layout)
         self.memory_size = memory_size
         self.is_recurrent = memory_size > 0
         self.rng = rng
@@ -59,9 +60,10 @@ class NetworkPolicy(Policy):
     def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
         self.memory = memory
-        draws = self._draws(outputs, obs, mask)
-        rows = draws.mode() if deterministic else draws.sample(self.rng)
-        return PolicyStep(self.layout.pack(rows), draws.log_prob(rows), value)
+        mask = self._mask(obs, mask)
+        rows = self._choose(outputs, deterministic, mask)
+        log_prob = self._draws.log_prob(outputs, self._log_std(), rows, mask)
+        return PolicyStep(self.layout.pack(rows), log_prob, value)
 
     def value(self, obs: Tree) -> Floats:
         """Value of what comes next in every env, float32 ``[B]``; the memory stays as it is."""
@@ -86,10 +88,13 @@ class NetworkPolicy(Policy):
     def _log_std(self) -> Floats:
         """The present logarithms of the deviations, float32 ``[num_deviations]``."""
 
-    def _draws(self, outputs: Floats, obs: Tree, mask: Mask) -> Draws:
-        if mask is None and self.shows_mask:
-            mask = shown_mask(obs)
-        return Draws(self.layout, outputs, self._log_std(), mask)
+    def _choose(self, outputs: Floats, deterministic: bool, mask: Mask) -> npt.NDArray[Any]:
+        if deterministic:
+            return self._draws.mode(outputs, self._log_std(), mask)
+        return self._draws.sample(outputs, self._log_std(), self.rng, mask)
+
+    def _mask(self, obs: Tree, mask: Mask) -> Mask:
+        return shown_mask(obs) if mask is None and self.shows_mask else mask
 
     def _memory_of(self, num_envs: int) -> Floats:
         """Return the present memory; an empty one where there is none, or one of other envs."""

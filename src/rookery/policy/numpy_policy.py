@@ -135,8 +135,7 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
         outputs = mlp.act(self._towers, self._activation, self._features(obs))
         if self.spec.num_quantiles:
             outputs = outputs.reshape(len(outputs), -1, self.spec.num_quantiles).mean(axis=2)
-        draws = self._draws(outputs, obs, mask)
-        return self.layout.pack(draws.mode() if deterministic else draws.sample(self.rng))
+        return self.layout.pack(self._choose(outputs, deterministic, self._mask(obs, mask)))
 
     def assess(
         self, obs: Tree, action: npt.NDArray[Any], mask: Mask = None
@@ -144,7 +143,8 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
         outputs, value, _ = self._predict(obs)
         if self._towers.critic is None:
             return value, value
-        return self._draws(outputs, obs, mask).log_prob(self.layout.unpack(action)), value
+        rows, mask = self.layout.unpack(action), self._mask(obs, mask)
+        return self._draws.log_prob(outputs, self._log_std(), rows, mask), value
 
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
         x = self._features(obs)
