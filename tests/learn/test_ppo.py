@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
+from torch import nn
 
 from rookery import ConfigError, PPOConfig, Rollout
 from rookery.learn.ppo import PPO, Batch, advantage_batch, standardized
@@ -284,6 +285,43 @@ def test_gradients_by_hand_are_those_of_torch(observation, action, activation, h
         assert (learner._fused is not None) == fused
         metrics = learner.update(_rollout(policy, space))
         outcomes.append((policy.model.parameters, metrics))
+    np.testing.assert_allclose(outcomes[0][0], outcomes[1][0], atol=1e-5)
+    assert outcomes[0][1] == pytest.approx(outcomes[1][1], rel=1e-3, abs=1e-4)
+
+
+class Shared(nn.Module):
+    """Actor and critic on one trunk, as users write them."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(inputs, 16), nn.SiLU(), nn.LayerNorm(16))
+        self.actor, self.critic = nn.Linear(16, outputs), nn.Linear(16, 1)
+
+    def forward(self, obs):
+        features = self.trunk(obs)
+        return self.actor(features), self.critic(features)[:, 0]
+
+
+class ActorAlone(nn.Linear):
+    """Gives outputs and no value."""
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+@pytest.mark.parametrize("kind", [Shared, ActorAlone])
+def test_losses_behind_an_own_network_have_the_gradients_of_torch(action, kind):
+    config = PPOConfig(
+        num_epochs=3, minibatch_size=10, entropy_coef=0.01, value_clip_range=0.1, normalize_obs=True
+    )
+    outcomes = []
+    for fused in (True, False):
+        sizes = VECTOR.shape[0], 3 if action == "discrete" else 2
+        policy = PPO.make_policy(
+            config, VECTOR, ACTIONS[action], 0, network=lambda *_, sizes=sizes: kind(*sizes)
+        )
+        learner = PPO(policy, config, B, fused=fused)
+        assert (learner._fused is not None) == fused
+        metrics = learner.update(_rollout(policy, VECTOR))
+        outcomes.append((policy.model.parameters.copy(), metrics))
     np.testing.assert_allclose(outcomes[0][0], outcomes[1][0], atol=1e-5)
     assert outcomes[0][1] == pytest.approx(outcomes[1][1], rel=1e-3, abs=1e-4)
 

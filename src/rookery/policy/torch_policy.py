@@ -71,6 +71,8 @@ class TorchPolicy(NetworkPolicy):
         self.module: PolicyModule = model.module  # type: ignore[assignment]
         module = self.module
         super().__init__(model, observation_space, module.layout, module.memory_size, rng)
+        # Finding it takes 10 us; a module that is moved keeps its parameters as objects.
+        self._first_parameter = next(module.parameters())
         self._has_text = holds_text(observation_space)
         self._seen = self.version, self._checksum()
 
@@ -95,7 +97,7 @@ class TorchPolicy(NetworkPolicy):
         module = self.module
         if self._has_text:
             obs = text_as_arrays(self.observation_space, obs)
-        device = next(module.parameters()).device
+        device = self._first_parameter.device
         memory = None
         if self.is_recurrent:
             memory = torch.from_numpy(self._memory_of(_num_rows(obs))).to(device)

@@ -6,34 +6,45 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from rookery.policy import mlp
-from rookery.policy.numpy_policy import NetworkSpec
+from rookery.policy.numpy_policy import NumpyPolicy
+from rookery.rollout.tree import Tree
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 class TowersBackward:
-    """Runs towers on minibatches, and writes the gradients of their parameters.
+    """Runs the towers of a numpy actor on minibatches, and differentiates them.
 
     Fresh arrays of this size are mapped and unmapped by malloc every time: with them both passes
     take 460 us, with kept ones 250.
 
     Args:
-        spec: what the network is.
-        parameters: float32 ``[size]``, read where they lie.
-        gradient: float32 ``[size]``, where to write.
+        policy: acts with the parameters, which are read where they lie.
+
+    Attributes:
+        gradient: float32 ``[size]``, what the last `backward` found.
+        log_std: float32 ``[num_deviations]``; None where there are none.
     """
 
-    def __init__(self, spec: NetworkSpec, parameters: Floats, gradient: Floats) -> None:
-        self._towers = mlp.Towers.of(spec.views(parameters))
-        self._gradients = mlp.Towers.of(spec.views(gradient))
+    def __init__(self, policy: NumpyPolicy) -> None:
+        spec = policy.spec
+        self.gradient = torch.zeros_like(policy.model.flat.tensor)
+        views, gradients = map(spec.views, (policy.model.parameters, self.gradient.numpy()))
+        self.log_std, self._log_std_gradient = views.get("log_std"), gradients.get("log_std")
+        self._towers, self._gradients = mlp.Towers.of(views), mlp.Towers.of(gradients)
+        self._encoder = policy.model.module.encoder
         self._activation = mlp.ACTIVATIONS[spec.activation]
         self._derive = _DERIVATIVES[spec.activation]
         self._kept: dict[int, tuple[mlp.Workspace, mlp.Workspace]] = {}
 
-    def forward(self, x: Floats) -> tuple[Floats, Floats]:
-        """Run on ``x``, float32 ``[N, D]``: outputs ``[N, num_outputs]`` and values ``[N]``."""
+    def forward(self, obs: Tree) -> tuple[Floats, Floats]:
+        """Run on observations: outputs ``[N, num_outputs]`` and values ``[N]``."""
+        is_plain = isinstance(obs, Tensor) and obs.dim() == 2 and obs.dtype == torch.float32
+        x = (obs if is_plain else self._encoder(obs)).numpy()
         if len(x) not in self._kept:
             if len(self._kept) > 3:  # there are two sizes, of minibatches that differ by one
                 self._kept.clear()
@@ -42,8 +53,10 @@ class TowersBackward:
         outputs, value, self._inputs = mlp.forward(self._towers, self._activation, x, forward)
         return outputs, value
 
-    def backward(self, d_outputs: Floats, d_values: Floats) -> None:
-        """Write the gradients, given those by what the last `forward` returned; it is used up."""
+    def backward(self, d_outputs: Floats, d_values: Floats, d_log_std: Floats | None) -> None:
+        """Find the gradients, given those by what the last `forward` returned; it is used up."""
+        if self._log_std_gradient is not None:
+            self._log_std_gradient[...] = d_log_std
         towers, gradients, inputs = self._towers, self._gradients, self._inputs
         last = inputs[-1]
         # A product with ones sums the rows in 3 us where np.sum over that axis takes 12.
