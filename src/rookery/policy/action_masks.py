@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.errors import SpaceValueError
-from rookery.policy.actions import ActionLayout, ActionPart, branch, place_of
+from rookery.policy.actions import ActionLayout, ActionPart
+from rookery.policy.space_tree import at_path, place_of
 from rookery.rollout.tree import Tree
 
 # In Gymnasium's masks of MultiBinary, 0 and 1 are the only legal value, and this allows both.
@@ -29,7 +30,7 @@ def encode_mask(layout: ActionLayout, mask: Tree) -> npt.NDArray[np.bool_]:
     Raises:
         SpaceValueError: a mask has another shape.
     """
-    rows = [_encode(part, branch(mask, part.path)) for part in layout.parts if part.sizes]
+    rows = [_encode(part, at_path(mask, part.path)) for part in layout.parts if part.sizes]
     if not rows:
         raise SpaceValueError(f"action_space {layout.space} has no choices to mask")
     return np.concatenate(rows, axis=1)

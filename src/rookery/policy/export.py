@@ -13,6 +13,7 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
+from rookery.env.spaces import batched
 from rookery.errors import ConfigError, MissingExtra
 from rookery.policy.encoders import to_tensors
 from rookery.policy.policy_module import PolicyModule
@@ -44,7 +45,7 @@ class DeterministicPolicy(nn.Module):
         found = self.policy(obs, memory)
         rows = self.policy.distribution(found.outputs).mode()
         actions = iter([self._action(k, rows) for k in range(len(self.policy.layout.parts))])
-        action = _build(self.policy.layout.space, actions)
+        action = batched(self.policy.layout.space, actions)
         return action if found.memory is None else (action, found.memory)
 
     def _action(self, index: int, rows: Tensor) -> Tensor:
@@ -114,13 +115,3 @@ def _require_onnx() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtra("export to ONNX needs: pip install 'rookery[onnx]'") from error
-
-
-def _build(space: spaces.Space[Any], leaves: Any) -> Tree:
-    match space:
-        case spaces.Dict():
-            return {key: _build(branch, leaves) for key, branch in space.spaces.items()}
-        case spaces.Tuple():
-            return tuple(_build(branch, leaves) for branch in space.spaces)
-        case _:
-            return next(leaves)
