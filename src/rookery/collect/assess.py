@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout
-from rookery.rollout.tree import merge_axes, take
+from rookery.rollout.tree import merge_axes
 
 
 def add_values(policy: Policy, rollout: Rollout) -> None:
@@ -25,7 +25,6 @@ def add_values(policy: Policy, rollout: Rollout) -> None:
     rollout.final_value[:] = 0.0
     # Where a policy remembers, only its learner knows what it did remember there.
     if len(rollout.final_index) and not policy.is_recurrent:
-        t, b = rollout.final_index.T
-        cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
-        if cut.any():
-            rollout.final_value[t[cut], b[cut]] = policy.value(take(rollout.final_obs, cut))
+        final_obs, t, b = rollout.cut_off()
+        if len(t):
+            rollout.final_value[t, b] = policy.value(final_obs)

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values
 from rookery.collect.base import Collector
-from rookery.env.action_mask import KEY
+from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy, SplitPolicy
@@ -132,7 +132,7 @@ class SyncCollector(Collector):
         self._seed = None
         obs, info = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
         self._obs = self._as_arrays(obs)
-        if "action_mask" in info and not (isinstance(self._obs, dict) and KEY in self._obs):
+        if MASK_KEY in info and not (isinstance(self._obs, dict) and MASK_KEY in self._obs):
             gym.logger.warn(
                 "The envs tell in their infos which actions are legal (action_mask), but nobody "
                 "reads it there; wrap them in rookery.ActionMaskFromInfo (masks_from_info=True in "

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rookery.env.action_mask import MASK_KEY
 from rookery.learn.base import Learner, observe
 from rookery.learn.budget import UpdateBudget
 from rookery.learn.optimizers import Adam
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
 from rookery.learn.target import fill, to_host
-from rookery.policy.action_masks import MASK_KEY
 from rookery.policy.exploring import ExploringPolicy
 from rookery.policy.flat import FlatParameters
 from rookery.policy.policy_module import PolicyModule

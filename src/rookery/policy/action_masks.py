@@ -8,6 +8,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 
+from rookery.env.action_mask import MASK_KEY
 from rookery.errors import SpaceValueError
 from rookery.policy.actions import ActionLayout, ActionPart
 from rookery.policy.space_tree import at_path, place_of
@@ -15,8 +16,6 @@ from rookery.rollout.tree import Tree
 
 # In Gymnasium's masks of MultiBinary, 0 and 1 are the only legal value, and this allows both.
 _EITHER = 2
-# Of a Dict observation: the part that is taken for an action mask.
-MASK_KEY = "action_mask"
 
 
 def encode_mask(layout: ActionLayout, mask: Tree) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.errors import MissingExtra
-from rookery.rollout.tree import Tree, stack, tree_map, zeros_rows
+from rookery.rollout.tree import Tree, stack, take, tree_map, zeros_rows
 
 
 @dataclass(slots=True)
@@ -117,6 +117,16 @@ class Rollout:
     def done(self) -> npt.NDArray[np.bool_]:
         """bool ``[T, B]``: the episode ended with this transition, either way."""
         return self.terminated | self.truncated
+
+    def cut_off(self) -> tuple[Tree, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Episodes that were truncated and not terminated: a value stands in for their rest.
+
+        Returns:
+            Their true final observations, ``[C, *obs]``, and the t and b of each, int64 ``[C]``.
+        """
+        t, b = self.final_index.T
+        cut = self.truncated[t, b] & ~self.terminated[t, b]
+        return take(self.final_obs, cut), t[cut], b[cut]
 
     def torch(self) -> Rollout:
         """The same rollout with tensors in place of the arrays, over the same memory.
