@@ -281,8 +281,59 @@ class A2CConfig(Config):
 
 
 @dataclass(frozen=True, slots=True)
-class DQNConfig(Config):
+class ReplayConfig(Config):
+    """What the settings of all learners from replay begin with.
+
+    Attributes:
+        num_steps: Steps of every env between two calls of the learner.
+        updates_per_step: Gradient steps per env step, whatever the number of envs.
+        warmup_steps: Env steps before the first gradient step.
+        replay_size: Transitions that are kept, over all envs.
+        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        batch_size: Transitions per gradient step.
+        gamma: Discount.
+        n_step: Rewards that are summed before a value stands in for the rest.
+    """
+
+    num_steps: int = 1
+    updates_per_step: float = 1.0
+    warmup_steps: int = 1_000
+    replay_size: int = 200_000
+    save_replay: bool = True
+    batch_size: int = 256
+    gamma: float = 0.99
+    n_step: int = 1
+
+    # Subclasses call it by its class: super() does not find its way in a dataclass with slots.
+    def __post_init__(self) -> None:
+        _counts(self, "num_steps", "replay_size", "batch_size", "n_step")
+        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
+        _shares(self, "gamma", "target_rate")
+        _known_network(self)
+        _known_device(self)
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def check(self, num_envs: int) -> None:
+        self.replay_rows(num_envs)
+
+    def replay_rows(self, num_envs: int) -> int:
+        """How many steps of every env the replay keeps."""
+        rows = self.replay_size // num_envs
+        if rows < self.num_steps:
+            raise ConfigError(
+                f"replay_size is {self.replay_size}; {num_envs} envs with num_steps "
+                f"{self.num_steps} need at least {self.num_steps * num_envs}"
+            )
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class DQNConfig(ReplayConfig):
     """Settings of DQN. Every field is a flag of ``rookery train dqn``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -316,11 +367,8 @@ class DQNConfig(Config):
 
     num_steps: int = 4
     updates_per_step: float = 0.5
-    warmup_steps: int = 1_000
     replay_size: int = 100_000
-    save_replay: bool = True
     batch_size: int = 128
-    gamma: float = 0.99
     n_step: int = 3
     double: bool = True
     dueling: bool = True
@@ -343,28 +391,18 @@ class DQNConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
-        _at_least(self, 0, "adam_epsilon")
-        _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
-        _shares(self, "priority_exponent", "priority_correction", "target_rate")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+        ReplayConfig.__post_init__(self)
+        _counts(self, "target_interval")
+        _at_least(self, 0, "max_grad_norm")
+        _shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
+        _shares(self, "priority_exponent", "priority_correction")
 
 
 @dataclass(frozen=True, slots=True)
-class QRDQNConfig(Config):
+class QRDQNConfig(ReplayConfig):
     """Settings of QR-DQN. Every field is a flag of ``rookery train qrdqn``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -399,12 +437,8 @@ class QRDQNConfig(Config):
 
     num_steps: int = 4
     updates_per_step: float = 0.5
-    warmup_steps: int = 1_000
     replay_size: int = 100_000
-    save_replay: bool = True
     batch_size: int = 128
-    gamma: float = 0.99
-    n_step: int = 1
     num_quantiles: int = 50
     huber_limit: float = 1.0
     double: bool = False
@@ -427,29 +461,18 @@ class QRDQNConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
-        _counts(self, "num_quantiles")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
-        _at_least(self, 0, "adam_epsilon", "huber_limit")
-        _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
-        _shares(self, "priority_exponent", "priority_correction", "target_rate")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+        ReplayConfig.__post_init__(self)
+        _counts(self, "target_interval", "num_quantiles")
+        _at_least(self, 0, "max_grad_norm", "huber_limit")
+        _shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
+        _shares(self, "priority_exponent", "priority_correction")
 
 
 @dataclass(frozen=True, slots=True)
-class SACConfig(Config):
+class SACConfig(ReplayConfig):
     """Settings of SAC. Every field is a flag of ``rookery train sac``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -473,14 +496,6 @@ class SACConfig(Config):
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
 
-    num_steps: int = 1
-    updates_per_step: float = 1.0
-    warmup_steps: int = 1_000
-    replay_size: int = 200_000
-    save_replay: bool = True
-    batch_size: int = 256
-    gamma: float = 0.99
-    n_step: int = 1
     learning_rate: Scheduled = 1e-3
     adam_epsilon: float = 1e-8
     target_rate: float = 0.005
@@ -492,28 +507,16 @@ class SACConfig(Config):
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
-        _shares(self, "gamma", "target_rate")
+        ReplayConfig.__post_init__(self)
         if self.entropy_coef is not None:
             _at_least(self, 0, "entropy_coef")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
 
 
 @dataclass(frozen=True, slots=True)
-class TD3Config(Config):
+class TD3Config(ReplayConfig):
     """Settings of TD3. Every field is a flag of ``rookery train td3``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -538,14 +541,6 @@ class TD3Config(Config):
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
 
-    num_steps: int = 1
-    updates_per_step: float = 1.0
-    warmup_steps: int = 1_000
-    replay_size: int = 200_000
-    save_replay: bool = True
-    batch_size: int = 256
-    gamma: float = 0.99
-    n_step: int = 1
     learning_rate: Scheduled = 1e-3
     adam_epsilon: float = 1e-8
     target_rate: float = 0.005
@@ -559,32 +554,9 @@ class TD3Config(Config):
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "policy_delay")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
+        ReplayConfig.__post_init__(self)
+        _counts(self, "policy_delay")
         _at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")
-        _shares(self, "gamma", "target_rate")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
-
-
-def _replay_rows(replay_size: int, num_steps: int, num_envs: int) -> int:
-    rows = replay_size // num_envs
-    if rows < num_steps:
-        raise ConfigError(
-            f"replay_size is {replay_size}; {num_envs} envs with num_steps {num_steps} need at "
-            f"least {num_steps * num_envs}"
-        )
-    return rows
 
 
 def _at_least(config: Any, low: float, *names: str) -> None:
