@@ -16,9 +16,7 @@ def add_values(policy: Policy, rollout: Rollout) -> None:
             and ``value``.
     """
     if isinstance(policy, SplitPolicy):
-        mask = None if rollout.action_mask is None else merge_axes(rollout.action_mask)
-        steps = merge_axes(rollout.obs), merge_axes(rollout.action)
-        log_prob, value = policy.assess(*steps) if mask is None else policy.assess(*steps, mask)
+        log_prob, value = policy.assess(merge_axes(rollout.obs), merge_axes(rollout.action))
         rollout.log_prob[:] = log_prob.reshape(rollout.log_prob.shape)
         rollout.value[:] = value.reshape(rollout.value.shape)
     rollout.last_value[:] = policy.value(rollout.last_obs)

@@ -320,11 +320,9 @@ def actions_of(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor:
 
 def legal_choices(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor | None:
     """The masks that were acted under, bool ``[T * B, num_choices]``; None where there are none."""
-    if rollout.action_mask is None and not place.module.shows_mask:
+    if not place.module.shows_mask:
         return None
-    shown = rollout.action_mask is None
-    mask = shown_mask(merge_axes(rollout.obs)) if shown else merge_axes(rollout.action_mask)
-    found: Tensor = place.tensors(mask)
+    found: Tensor = place.tensors(shown_mask(merge_axes(rollout.obs)))
     return found
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rookery.policy.action_masks import shown_mask, shows_mask
 from rookery.policy.actions import ActionLayout
-from rookery.policy.base import Mask, Policy, PolicyStep
+from rookery.policy.base import Policy, PolicyStep
 from rookery.policy.draws import Draws
 from rookery.policy.travel import stream
 from rookery.policy.weights import Weights
@@ -56,10 +56,10 @@ class NetworkPolicy(Policy):
         self.rng = rng
         self.shows_mask = shows_mask(observation_space, layout)
 
-    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
+    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
         self.memory = memory
-        draws = self._draws(outputs, obs, mask)
+        draws = self._draws(outputs, obs)
         rows = draws.mode() if deterministic else draws.sample(self.rng)
         return PolicyStep(self.layout.pack(rows), draws.log_prob(rows), value)
 
@@ -86,9 +86,8 @@ class NetworkPolicy(Policy):
     def _log_std(self) -> Floats:
         """The present logarithms of the deviations, float32 ``[num_deviations]``."""
 
-    def _draws(self, outputs: Floats, obs: Tree, mask: Mask) -> Draws:
-        if mask is None and self.shows_mask:
-            mask = shown_mask(obs)
+    def _draws(self, outputs: Floats, obs: Tree) -> Draws:
+        mask = shown_mask(obs) if self.shows_mask else None
         return Draws(self.layout, outputs, self._log_std(), mask)
 
     def _memory_of(self, num_envs: int) -> Floats:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rookery.policy import mlp
 from rookery.policy.actions import ActionLayout
-from rookery.policy.base import Mask, SplitPolicy
+from rookery.policy.base import SplitPolicy
 from rookery.policy.features import Features
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.weights import Weights
@@ -131,20 +131,18 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
     Where the network has no critic, log probabilities and values are NaN.
     """
 
-    def sample(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> npt.NDArray[Any]:
+    def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
         outputs = mlp.act(self._towers, self._activation, self._features(obs))
         if self.spec.num_quantiles:
             outputs = outputs.reshape(len(outputs), -1, self.spec.num_quantiles).mean(axis=2)
-        draws = self._draws(outputs, obs, mask)
+        draws = self._draws(outputs, obs)
         return self.layout.pack(draws.mode() if deterministic else draws.sample(self.rng))
 
-    def assess(
-        self, obs: Tree, action: npt.NDArray[Any], mask: Mask = None
-    ) -> tuple[Floats, Floats]:
+    def assess(self, obs: Tree, action: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         outputs, value, _ = self._predict(obs)
         if self._towers.critic is None:
             return value, value
-        return self._draws(outputs, obs, mask).log_prob(self.layout.unpack(action)), value
+        return self._draws(outputs, obs).log_prob(self.layout.unpack(action)), value
 
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
         x = self._features(obs)

@@ -41,8 +41,6 @@ class Rollout:
         policy_version: int64 ``[B]``, the version of the weights that acted.
         memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
             where the policy remembers nothing.
-        action_mask: bool ``[T, B, num_choices]``, the choices that were legal, where envs told
-            them; see `rookery.policy.action_masks`.
         env_ids: int64 ``[B]``, which env each column is of.
         after_reset: bool ``[B]``, whether the env was reset from outside before the first row, so
             that this does not go on with the episode of the rollout before, which has no end.
@@ -65,7 +63,6 @@ class Rollout:
     env_ids: npt.NDArray[np.int64]
     after_reset: npt.NDArray[np.bool_]
     memory: npt.NDArray[np.float32] | None = None
-    action_mask: npt.NDArray[np.bool_] | None = None
     final_info: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
