@@ -10,6 +10,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
+from rookery.env.batches import checked
 from rookery.env.group import EnvGroup
 from rookery.env.guard import reset_problem, reward_as_float, step_problem
 from rookery.env.recipe import EnvRecipe
@@ -203,18 +204,8 @@ class EnvBatch(EnvGroup):
 
     def check_after_env(self, check: Callable[[], None]) -> None:
         """Have something called whenever an env returns, before what it returned is written."""
-
-        def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return function(*args, **kwargs)
-                finally:
-                    check()
-
-            return call
-
-        self._env_steps = [checked(step) for step in self._env_steps]
-        self._env_resets = [checked(reset) for reset in self._env_resets]
+        self._env_steps = [checked(step, check) for step in self._env_steps]
+        self._env_resets = [checked(reset, check) for reset in self._env_resets]
 
     def _counted(self, env_ids: Sequence[int]) -> Sequence[int]:
         """Some envs, whose steps are counted."""
