@@ -245,7 +245,7 @@ class Evaluation:
 def evaluate(place: Placement[PolicyModule], batch: Batch) -> Evaluation:
     """Run a policy on what `Batch.steps` gives."""
     if batch.begins is None or batch.memory is None:
-        found = place.run(tree_map(lambda x: x.reshape(-1, *x.shape[2:]), batch.obs))
+        found = place.run(merge_axes(batch.obs))
         outputs, value = found.outputs, found.value
     else:
         found = place.module.unroll(batch.obs, batch.begins, batch.memory)
@@ -289,7 +289,7 @@ def advantage_batch(
     def cut(x: Any) -> Any:
         """From ``[T * B, ...]`` to pieces ``[L, T / L * B, ...]``."""
         pieces = x.reshape(num_steps // length, length, num_envs, *x.shape[1:]).swapaxes(0, 1)
-        return pieces.reshape(length, -1, *x.shape[1:])
+        return pieces.reshape(length, num_steps // length * num_envs, *x.shape[1:])
 
     columns = rollout.log_prob, rollout.value, advantage, returns, rollout.valid
     log_prob, value, *targets, valid = [cut(place.tensors(x.reshape(-1))) for x in columns]

@@ -62,7 +62,7 @@ class ActionPart:
             return np.asarray(rows[:, 0].astype(np.int64, copy=False) + self.space.start)
         if self.kind == "categorical":
             rows = rows + np.ravel(self.space.start)
-        shaped = rows.reshape(-1, *self.space.shape)
+        shaped = rows.reshape(len(rows), *self.space.shape)
         return shaped.astype(self.space.dtype, copy=False) if self.sizes else shaped
 
     def to_env(self, action: Rows) -> Rows:
@@ -180,7 +180,7 @@ def action_layout(space: spaces.Space[Any], *, squashed: bool = False) -> Action
         places = {name: slice(ends[name], ends[name] + size) for name, size in widths.items()}
         ends = {name: place.stop for name, place in places.items()}
         parts.append(ActionPart(path, leaf, kind, sizes, **places))
-    if not parts:
+    if not ends["columns"]:
         raise SpaceError(f"action_space holds nothing to choose: {space}")
     return ActionLayout(space, tuple(parts), *ends.values())
 

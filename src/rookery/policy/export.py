@@ -37,7 +37,7 @@ class DeterministicPolicy(nn.Module):
         for k, part in enumerate(policy.layout.parts):
             kinds = {"low": np.float32, "high": np.float32, "start": np.int64}
             for name, dtype in kinds.items():
-                if hasattr(part.space, name):
+                if hasattr(part.space, name) and part.columns.stop > part.columns.start:
                     table = torch.from_numpy(np.array(getattr(part.space, name), dtype))
                     self.register_buffer(f"{name}{k}", table, persistent=False)
 
@@ -53,10 +53,12 @@ class DeterministicPolicy(nn.Module):
         part = self.policy.layout.parts[index]
         rows = rows[:, part.columns]
         if part.kind == "categorical":
-            choices = rows.long().reshape(-1, *part.space.shape)
+            choices = rows.long().reshape(rows.shape[0], *part.space.shape)
             start: Tensor = getattr(self, f"start{index}")
             return choices + start
-        action = rows.reshape(-1, *part.space.shape)
+        action = rows.reshape(rows.shape[0], *part.space.shape)
+        if not rows.shape[1]:  # nor has it tables, which torch.export cannot write when empty
+            return action
         if part.kind == "bernoulli":
             return action.to(torch.int8)
         low, high = getattr(self, f"low{index}"), getattr(self, f"high{index}")
