@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
 from rookery.errors import ConfigError, UsageError
-from rookery.learn.config import Config, Scheduled
+from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
 from rookery.training.settings import TrainSettings

@@ -2,90 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
-from rookery.env.arguments import known_names, unfit, whole_number
-from rookery.env.references import imported, reference
 from rookery.errors import ConfigError
-
-C = TypeVar("C", bound="Config")
-
-# A number, or a function of the share of training that is done, from 0 to 1.
-Scheduled: TypeAlias = float | Callable[[float], float]
-
-
-class Config:
-    """Settings of one algorithm: a frozen dataclass that JSON can hold.
-
-    Attributes:
-        num_steps: steps of every env before each call of the learner.
-        hidden_sizes: widths of the hidden layers.
-    """
-
-    __slots__ = ()
-
-    num_steps: int
-    hidden_sizes: tuple[int, ...] | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data; a function is written as where it can be imported."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {k: {"function": reference(v)} if callable(v) else v for k, v in values.items()}
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        """How many transitions one gradient step reads."""
-        return self.num_steps * num_envs
-
-    def check(self, num_envs: int) -> None:
-        """Complain of settings that do not go with so many envs.
-
-        Raises:
-            ConfigError: then.
-        """
-        return
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether the policy remembers the episode."""
-        return getattr(self, "recurrent", "none") != "none"
-
-    @classmethod
-    def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
-        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists.
-
-        Raises:
-            ConfigError: there is no such setting, or one has a value that cannot be.
-        """
-        known_names([field.name for field in fields(cls)], values, f"settings of {cls.__name__}")  # type: ignore[arg-type]
-        return cls(**{name: _value(name, value) for name, value in values.items()})
-
-
-class _LostFunction:
-    """Stands for a function that was not written down; it is an error to ask it anything."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, progress: float) -> float:
-        raise ConfigError(
-            f"{self._name} was a lambda or a local function, which config.json cannot hold; pass "
-            f"it again: rookery.resume(run_dir, {self._name}=...)"
-        )
-
-
-def _value(name: str, value: Any) -> Any:
-    """Undo what `Config.to_dict` and JSON have made of one value."""
-    if isinstance(value, list):
-        return tuple(value)
-    if not isinstance(value, dict):
-        return value
-    try:
-        return imported(value["function"] or "")
-    except (ImportError, AttributeError, ValueError):
-        return _LostFunction(name)
+from rookery.learn.config_base import (
+    Config,
+    Scheduled,
+    at_least,
+    counts,
+    known_device,
+    known_memory,
+    known_network,
+    shares,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +76,17 @@ class PPOConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "num_epochs", "minibatch_size", "memory_size", "sequence_length")
-        _known_memory(self)
+        counts(self, "num_steps", "num_epochs", "minibatch_size", "memory_size", "sequence_length")
+        known_memory(self)
         if self.recurrent != "none" and self.num_steps % self.sequence_length:
             raise ConfigError(
                 f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
                 f"{self.num_steps}"
             )
-        _at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
-        _shares(self, "gamma", "gae_lambda")
-        _known_network(self)
-        _known_device(self)
+        at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
+        shares(self, "gamma", "gae_lambda")
+        known_network(self)
+        known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return min(self.minibatch_size, self.num_steps * num_envs)
@@ -216,12 +146,12 @@ class ImpalaConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "memory_size")
-        _known_memory(self)
-        _at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "entropy_coef", "max_grad_norm")
-        _shares(self, "gamma", "trace_lambda")
-        _known_network(self)
-        _known_device(self)
+        counts(self, "num_steps", "memory_size")
+        known_memory(self)
+        at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "entropy_coef", "max_grad_norm")
+        shares(self, "gamma", "trace_lambda")
+        known_network(self)
+        known_device(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,12 +202,12 @@ class A2CConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "memory_size")
-        _known_memory(self)
-        _at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
-        _shares(self, "gamma", "gae_lambda", "rms_decay")
-        _known_network(self)
-        _known_device(self)
+        counts(self, "num_steps", "memory_size")
+        known_memory(self)
+        at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
+        shares(self, "gamma", "gae_lambda", "rms_decay")
+        known_network(self)
+        known_device(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +236,11 @@ class ReplayConfig(Config):
 
     # Subclasses call it by its class: super() does not find its way in a dataclass with slots.
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
-        _shares(self, "gamma", "target_rate")
-        _known_network(self)
-        _known_device(self)
+        counts(self, "num_steps", "replay_size", "batch_size", "n_step")
+        at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
+        shares(self, "gamma", "target_rate")
+        known_network(self)
+        known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size
@@ -392,10 +322,10 @@ class DQNConfig(ReplayConfig):
 
     def __post_init__(self) -> None:
         ReplayConfig.__post_init__(self)
-        _counts(self, "target_interval")
-        _at_least(self, 0, "max_grad_norm")
-        _shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
-        _shares(self, "priority_exponent", "priority_correction")
+        counts(self, "target_interval")
+        at_least(self, 0, "max_grad_norm")
+        shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
+        shares(self, "priority_exponent", "priority_correction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,10 +392,10 @@ class QRDQNConfig(ReplayConfig):
 
     def __post_init__(self) -> None:
         ReplayConfig.__post_init__(self)
-        _counts(self, "target_interval", "num_quantiles")
-        _at_least(self, 0, "max_grad_norm", "huber_limit")
-        _shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
-        _shares(self, "priority_exponent", "priority_correction")
+        counts(self, "target_interval", "num_quantiles")
+        at_least(self, 0, "max_grad_norm", "huber_limit")
+        shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
+        shares(self, "priority_exponent", "priority_correction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +439,7 @@ class SACConfig(ReplayConfig):
     def __post_init__(self) -> None:
         ReplayConfig.__post_init__(self)
         if self.entropy_coef is not None:
-            _at_least(self, 0, "entropy_coef")
+            at_least(self, 0, "entropy_coef")
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,55 +485,5 @@ class TD3Config(ReplayConfig):
 
     def __post_init__(self) -> None:
         ReplayConfig.__post_init__(self)
-        _counts(self, "policy_delay")
-        _at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")
-
-
-def _at_least(config: Any, low: float, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if callable(value):
-            if getattr(config, f"final_{name}", None) not in (None, 0.0):
-                raise ConfigError(f"{name} is a function; it says itself where final_{name} is")
-            continue
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise unfit(name, "a number", value)
-        if not value >= low:  # NaN neither
-            raise ConfigError(f"{name} is {value}; it must be at least {low}")
-
-
-def _counts(config: Any, *names: str) -> None:
-    for name in names:
-        whole_number(name, getattr(config, name), 1)
-
-
-def _shares(config: Any, *names: str) -> None:
-    for name in names:
-        if not 0.0 <= getattr(config, name) <= 1.0:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
-
-
-def _known_network(config: Any) -> None:
-    sizes = config.hidden_sizes
-    is_tuple = isinstance(sizes, (tuple, list))
-    if sizes is not None and not (is_tuple and all(type(n) is int and n > 0 for n in sizes)):
-        raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
-    if config.activation not in ("tanh", "relu"):
-        raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
-
-
-def _known_memory(config: Any) -> None:
-    if config.recurrent not in ("none", "gru", "lstm"):
-        raise ConfigError(f"recurrent is {config.recurrent!r}; it must be 'none', 'gru' or 'lstm'")
-    if config.recurrent != "none" and config.compile:
-        raise ConfigError(
-            f"compile is for networks without memory; leave it out with recurrent="
-            f"{config.recurrent!r}"
-        )
-
-
-def _known_device(config: Any) -> None:
-    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps", config.device):
-        raise ConfigError(
-            f"device is {config.device!r}; it must be 'cpu', 'cuda', 'cuda:N' or 'mps'"
-        )
+        counts(self, "policy_delay")
+        at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")

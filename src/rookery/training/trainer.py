@@ -22,7 +22,7 @@ from rookery.errors import (
     UsageError,
     WorkerError,
 )
-from rookery.learn.config import Config
+from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.telemetry.sink import Sink
 from rookery.training import state
