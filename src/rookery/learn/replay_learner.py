@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,7 +69,7 @@ class ReplayLearner(Learner):
 
     reads_values = False
     keeps_replay = True
-    collectors: ClassVar[tuple[str, ...]] = ("caller", "workers", "async")
+    collectors = ("caller", "workers", "async")
     log_steps = 1000
 
     config: Any

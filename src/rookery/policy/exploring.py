@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rookery.policy.actions import ActionLayout
 from rookery.policy.base import Policy, PolicyStep, SplitPolicy
 from rookery.policy.network_policy import NetworkPolicy
-from rookery.rollout.tree import Tree
+from rookery.rollout.tree import Tree, num_rows
 
 
 class ExploringPolicy(Policy):
@@ -85,13 +85,6 @@ class ExploringPolicy(Policy):
         if isinstance(self._inner, SplitPolicy):
             return self._inner.sample(obs, deterministic)
         return self._inner.act(obs, deterministic).action
-
-
-def num_rows(obs: Tree) -> int:
-    """Count the rows of a batch of observations."""
-    while isinstance(obs, (dict, tuple)):
-        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
-    return len(obs)
 
 
 def _rebuilt(kind: type[ExploringPolicy], inner: NetworkPolicy, version: int) -> ExploringPolicy:

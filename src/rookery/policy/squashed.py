@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rookery.policy.exploring import ExploringPolicy, num_rows
-from rookery.rollout.tree import Tree
+from rookery.policy.exploring import ExploringPolicy
+from rookery.rollout.tree import Tree, num_rows
 
 
 class SquashedPolicy(ExploringPolicy):

@@ -67,6 +67,13 @@ def merge_axes(tree: Tree) -> Tree:
     return tree_map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), tree)
 
 
+def num_rows(tree: Tree) -> int:
+    """Count the rows of a batch, by its first array."""
+    while isinstance(tree, (dict, tuple)):
+        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
+    return len(tree)
+
+
 def zeros_rows(num_rows: int, like: Tree) -> Tree:
     """Make arrays ``[num_rows, *shape]`` with the shapes and dtypes of ``like``."""
     return tree_map(lambda a: np.zeros((num_rows, *a.shape), a.dtype), like)
