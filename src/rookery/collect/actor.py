@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rookery.collect.assess import add_values
+from rookery.collect.assess import add_values, decider
 from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
 from rookery.env.slab import SEE_SLAB, News
-from rookery.policy.base import Policy, SplitPolicy
+from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.tree import assign, copy, take
@@ -136,9 +135,7 @@ class Actor:
             for buffer in buffers
         ]
         self._is_first = True
-        self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
-        if isinstance(policy, SplitPolicy):
-            self._decide = self._sample
+        self._decide = decider(policy)
 
     def collect(self, buffer: int) -> Report:
         """Fill a buffer: go on from where the buffer before it ended."""
@@ -170,10 +167,3 @@ class Actor:
             arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
             ends.t = t
             step(first + t)
-
-    def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
-        return self._policy.sample(obs)  # type: ignore[attr-defined, no-any-return]
-
-    def _act(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
-        action, rollout.log_prob[t], rollout.value[t] = self._policy.act(obs)
-        return action

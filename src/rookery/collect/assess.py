@@ -1,10 +1,30 @@
-"""What is known of a rollout only once it is whole: log probabilities and values."""
+"""What a policy gives to a rollout: actions, row by row, and values once it is whole."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
 from rookery.policy.base import Policy, SplitPolicy
-from rookery.rollout import Rollout
+from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import merge_axes
+
+
+def decider(policy: Policy) -> Callable[[Rollout, int, Tree], npt.NDArray[Any]]:
+    """What draws the actions ``[B, *action]`` of row t of a rollout, given its observations.
+
+    Of a policy that is not split, log probabilities and values are noted in the row.
+    """
+    if isinstance(policy, SplitPolicy):
+        return lambda rollout, t, obs: policy.sample(obs)
+
+    def act(rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
+        action, rollout.log_prob[t], rollout.value[t] = policy.act(obs)
+        return action
+
+    return act
 
 
 def add_values(policy: Policy, rollout: Rollout) -> None:
