@@ -58,11 +58,11 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     (f"{CARRIER}.lend", "before", "collect"),
     (f"{PROCESS}.send_block", "before", "collect"),
     (f"{CARRIER}.lend", "after", "collect"),
-    ("collect.crew:Crew._install", "after", "collect"),
+    ("collect.actor_pool:ActorPool._install", "after", "collect"),
     ("policy.weights:_checksum", "before", "collect"),
-    ("collect.crew:Crew.fill", "before", "collect"),
-    ("collect.crew:Crew.fill", "after", "collect"),
-    ("collect.crew:_end", "before", "collect"),
+    ("collect.actor_pool:ActorPool.fill", "before", "collect"),
+    ("collect.actor_pool:ActorPool.fill", "after", "collect"),
+    ("collect.actor_pool:_end", "before", "collect"),
 ]
 
 

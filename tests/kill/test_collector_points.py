@@ -50,7 +50,7 @@ class Impatient(Exception):
 def test_a_collectors_worker_that_ends_or_stops_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, point: str, how: str, mode: str
 ) -> None:
-    monkeypatch.setattr("rookery.collect.crew._STOP_GRACE_S", 0.2)
+    monkeypatch.setattr("rookery.collect.actor_pool._STOP_GRACE_S", 0.2)
     trap = Trap(point, str(tmp_path), how=how)
 
     def leave_if_stopped() -> None:

@@ -13,6 +13,7 @@ from rookery.learn.budget import UpdateBudget
 from rookery.learn.dqn import DQN, huber
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Discrete(3, start=1)
+MASKED = spaces.Dict(numbers=OBS, action_mask=spaces.MultiBinary(3))
 SMALL = {"num_steps": T, "batch_size": 16, "warmup_steps": 0, "hidden_sizes": (8,)}
 
 
@@ -155,24 +156,25 @@ def test_epsilon_falls_linearly_and_decides_how_often_actions_are_random():
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
 def test_illegal_actions_are_never_taken(epsilon: float):
-    policy, _ = _learner()
+    policy, _ = _learner(MASKED)
     disturb(policy.model.flat)
     policy.epsilon = epsilon
     rng = np.random.default_rng(0)
     mask = rng.random((3000, 3)) < 0.5
     mask[np.arange(3000), rng.integers(3, size=3000)] = True
-    obs = rng.uniform(-1, 1, (3000, 3)).astype(np.float32)
+    numbers = rng.uniform(-1, 1, (3000, 3)).astype(np.float32)
+    obs = {"numbers": numbers, "action_mask": mask.astype(np.int8)}
     for deterministic in (False, True):
-        action = policy.act(obs, deterministic, mask).action - 1
+        action = policy.act(obs, deterministic).action - 1
         assert mask[np.arange(3000), action].all()
-    free = policy.act(obs, False, np.ones_like(mask)).action
-    assert set(free.tolist()) == {1, 2, 3}
+    if epsilon:
+        free = policy.act({**obs, "action_mask": np.ones_like(mask)}).action
+        assert set(free.tolist()) == {1, 2, 3}
 
 
 def test_masks_that_observations_show_are_kept_to():
-    space = spaces.Dict(numbers=OBS, action_mask=spaces.MultiBinary(3))
-    policy, learner = _learner(space, double=False, n_step=1)
-    rollout = _rollout(0, space)
+    policy, learner = _learner(MASKED, double=False, n_step=1)
+    rollout = _rollout(0, MASKED)
     rollout.obs["action_mask"][..., 0] = rollout.last_obs["action_mask"][..., 0] = 1
     obs = {"numbers": rollout.obs["numbers"][0], "action_mask": rollout.obs["action_mask"][0]}
     for _ in range(50):
@@ -191,11 +193,11 @@ def test_masks_that_observations_show_are_kept_to():
 
 
 def test_the_targets_look_at_legal_actions_only():
-    _, learner = _learner(double=False, n_step=2)
+    _, learner = _learner(MASKED, double=False, n_step=2)
     for seed in range(3):
-        rollout = _rollout(seed)
-        rollout.action_mask = np.zeros((T, B, 3), np.bool_)
-        rollout.action_mask[..., 1] = True
+        rollout = _rollout(seed, MASKED)
+        for obs in (rollout.obs, rollout.last_obs):
+            obs["action_mask"][:] = [0, 1, 0]
         learner.update(rollout)
     disturb(learner._target.flat)
     batch = learner._sample()

@@ -88,13 +88,13 @@ def test_numpy_acts_as_the_module_does():
 
 
 def test_illegal_actions_are_neither_taken_nor_valued():
-    policy, learner = _learner(n_step=2)
+    space = spaces.Dict(numbers=OBS, action_mask=spaces.MultiBinary(3))
+    policy, learner = _learner(space, n_step=2)
     disturb(learner._target.flat)
-    mask = np.zeros((T, B, 3), np.bool_)
-    mask[..., 1] = True
     for seed in range(3):
-        rollout = _rollout(seed)
-        rollout.action_mask = mask
+        rollout = _rollout(seed, space)
+        for obs in (rollout.obs, rollout.last_obs):
+            obs["action_mask"][:] = [0, 1, 0]
         learner.update(rollout)
     batch = learner._sample()
     with torch.no_grad():
@@ -102,9 +102,10 @@ def test_illegal_actions_are_neither_taken_nor_valued():
         only = target.network.quantiles(target.encoder(batch.next_obs))[:, 1]
     expected = batch.reward[:, None] + batch.discount[:, None] * only
     torch.testing.assert_close(learner._targets(batch), expected)
-    obs = np.zeros((500, 3), np.float32)
+    mask = np.tile(np.array([0, 1, 0], np.int8), (500, 1))
+    obs = {"numbers": np.zeros((500, 3), np.float32), "action_mask": mask}
     policy.epsilon = 0.5
-    assert set(policy.act(obs, mask=np.tile(mask[0, 0], (500, 1))).action.tolist()) == {2}
+    assert set(policy.act(obs).action.tolist()) == {2}
 
 
 @pytest.mark.parametrize("settings", [{}, {"double": True, "prioritized": True, "n_step": 3}])

@@ -21,7 +21,7 @@ def _learner(observation_space=OBS, **settings):
     learner = SAC(policy, config, B)
     disturb(policy.model.flat, 1)
     disturb(learner._critic_flat, 2)
-    disturb(learner._target.flat, 3)
+    disturb(learner._target_critics.flat, 3)
     return policy, learner
 
 
@@ -51,7 +51,7 @@ def test_targets_are_those_of_a_plain_loop():
     learner.update(_rollout())
     batch = learner._sample()
     action, log_prob = _drawn(learner, batch.next_obs, numbers(learner))
-    values = learner._target.module(batch.next_obs, action).detach()
+    values = learner._target_critics.module(batch.next_obs, action).detach()
     for k, got in enumerate(learner._targets(batch, learner._alpha()).tolist()):
         lesser = min(float(values[0, k]), float(values[1, k]))
         soft = lesser - 0.3 * float(log_prob.detach()[k])
@@ -68,7 +68,7 @@ def test_a_return_of_several_steps_has_the_entropies_between_in_it():
     found = learner._replay.gather(np.array([0, 1, 2]))  # the first row of every env
     batch, generator = learner._on_device(found), numbers(learner)
     action, log_prob = _drawn(learner, batch.next_obs, generator)
-    value = learner._target.module(batch.next_obs, action).amin(0) - 0.3 * log_prob
+    value = learner._target_critics.module(batch.next_obs, action).amin(0) - 0.3 * log_prob
     between = torch.from_numpy(np.concatenate([rollout.obs[1], rollout.obs[2]]))
     _, log_probs = _drawn(learner, between, generator)
     first, second = (-log_probs).split(B)
@@ -87,7 +87,7 @@ def test_a_step_follows_the_gradients_of_the_three_losses(monkeypatch):
     alpha, generator = float(np.exp(-0.7)), numbers(learner)
     obs = torch.from_numpy(found.obs)
     action, log_prob = _drawn(learner, torch.from_numpy(found.next_obs), generator)
-    soft = learner._target.module(torch.from_numpy(found.next_obs), action).amin(0)
+    soft = learner._target_critics.module(torch.from_numpy(found.next_obs), action).amin(0)
     target = torch.from_numpy(found.reward) + torch.from_numpy(found.discount) * (
         soft - alpha * log_prob
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rookery.learn.vtrace import vtrace
-from rookery.rollout import discounted_returns
+from rookery.rollout import gae
 
 T, B, GAMMA = 7, 5, 0.9
 
@@ -75,7 +75,7 @@ def test_under_the_policy_that_acted_targets_are_n_step_returns():
     e["log_ratio"][:] = 0
     actual = vtrace(**e, gamma=GAMMA)
     ends = e["last_value"], e["terminated"], e["truncated"], e["final_value"]
-    returns = discounted_returns(e["reward"], *ends, gamma=GAMMA)
+    _, returns = gae(e["reward"], e["value"], *ends, gamma=GAMMA, gae_lambda=1.0)
     np.testing.assert_allclose(actual.target, returns, atol=1e-5)
     np.testing.assert_allclose(actual.advantage, returns - e["value"], atol=1e-5)
 

@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 from rookery import ConfigError
 from rookery.policy import NumpyPolicy, make_policy
+from rookery.policy.actions import action_layout
 from rookery.policy.networks import QNetwork, SquashedActor
 from rookery.policy.torch_policy import TorchPolicy
 
@@ -53,11 +54,11 @@ def _perturbed(policy):
     return policy
 
 
-def _assert_same(policy, obs, mask=None):
+def _assert_same(policy, obs):
     twin = TorchPolicy.of(policy.model, policy.observation_space, np.random.default_rng(0))
     twin.rng, policy.rng = np.random.default_rng(5), np.random.default_rng(5)
     for deterministic in (False, True):
-        ours, theirs = (p.act(obs, deterministic, mask) for p in (policy, twin))
+        ours, theirs = (p.act(obs, deterministic) for p in (policy, twin))
         np.testing.assert_allclose(ours.action, theirs.action, atol=1e-5)
         np.testing.assert_allclose(ours.log_prob, theirs.log_prob, atol=1e-4)
         np.testing.assert_allclose(ours.value, theirs.value, atol=1e-5)
@@ -134,17 +135,20 @@ def test_squashed_actions_are_drawn_as_torch_does():
 
 @pytest.mark.parametrize("action", ["discrete", "multi_discrete", "multi_binary", "joint"])
 def test_masked_choices_are_never_drawn(action):
-    policy = _perturbed(make_policy(VECTOR, ACTIONS[action]))
-    rng = np.random.default_rng(0)
-    mask = rng.random((60, policy.layout.num_choices)) < 0.5
+    num_choices = action_layout(ACTIONS[action]).num_choices
+    space = spaces.Dict(action_mask=spaces.MultiBinary(num_choices), x=VECTOR)
+    policy = _perturbed(make_policy(space, ACTIONS[action]))
+    rng, obs = np.random.default_rng(0), _observations(space)
+    mask = rng.random((60, num_choices)) < 0.5
     for part in policy.layout.parts:  # leave one choice at least in every component
         ends = np.cumsum([part.choices.start, *part.sizes])
         for start, stop in pairwise(ends):
             mask[np.arange(60), rng.integers(start, stop, 60)] = True
-    _assert_same(policy, _observations(VECTOR), mask)
+    obs["action_mask"][:] = mask
+    _assert_same(policy, obs)
     if action == "discrete":
         for deterministic in (False, True):
-            drawn = policy.act(_observations(VECTOR), deterministic, mask).action - 2
+            drawn = policy.act(obs, deterministic).action - 2
             assert mask[np.arange(60), drawn].all()
 
 

@@ -21,6 +21,7 @@ FLAT = {
 }
 NESTED = {
     "dict": spaces.Dict(a=spaces.Discrete(3, start=1), b=spaces.Box(-2, 2, (2,))),
+    "empty_part": spaces.Dict(a=spaces.Discrete(3), none=spaces.Box(-2, 2, (0,))),
     "tuple": spaces.Tuple(
         [spaces.Dict(x=spaces.MultiBinary(2)), spaces.MultiDiscrete([2, 4], start=[0, 5])]
     ),
@@ -107,6 +108,7 @@ def test_squashing_needs_finite_bounds():
         action_layout(space, squashed=True)
 
 
-def test_an_empty_space_is_refused():
+@pytest.mark.parametrize("space", [spaces.Tuple([]), spaces.Box(-1, 1, (0,))], ids=str)
+def test_an_empty_space_is_refused(space):
     with pytest.raises(SpaceError, match="nothing to choose"):
-        action_layout(spaces.Tuple([]))
+        action_layout(space)

@@ -242,25 +242,6 @@ def test_a_state_holds_no_copy_of_the_rows():
         assert np.shares_memory(rows, replay._rows[name])
 
 
-def test_a_transition_waits_for_the_mask_of_what_followed():
-    replay = Replay(20, 1, gamma=GAMMA, n_step=2)
-    stream, masks = Stream(1, seed=0), []
-    for k in range(4):
-        rollout = stream.rollout(3)
-        rollout.valid[:], rollout.terminated[:], rollout.truncated[:] = True, False, False
-        rollout.final_index, rollout.final_obs = np.zeros((0, 2), np.int64), np.zeros((0, 1), "f4")
-        rollout.obs[:] = np.arange(3 * k, 3 * k + 3)[:, None, None]
-        rollout.last_obs = np.full((1, 1), 3.0 * k + 3.0, np.float32)
-        stream.obs = rollout.last_obs
-        rollout.action_mask = np.random.default_rng(k).random((3, 1, 4)) < 0.5
-        masks += list(rollout.action_mask[:, 0])
-        replay.add(rollout)
-        drawn = replay.sample(200, np.random.default_rng(0))
-        assert set(drawn.obs[:, 0].tolist()) == set(range(3 * k + 2))  # not the newest
-        for next_obs, mask in zip(drawn.next_obs[:, 0], drawn.next_mask, strict=True):
-            np.testing.assert_array_equal(mask, masks[int(next_obs)])
-
-
 def test_paths_hold_what_lay_between():
     stream, replay = Stream(1, seed=0), Replay(20, 1, gamma=GAMMA, n_step=3, with_path=True)
     rollout = stream.rollout(6)

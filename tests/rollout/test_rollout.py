@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rookery import Rollout
+from rookery.rollout.tree import merge_axes
 
 
 def test_tensors_share_the_memory_of_the_arrays():
@@ -16,3 +17,8 @@ def test_tensors_share_the_memory_of_the_arrays():
     assert tensors.reward[1, 1] == 5.0
     assert tensors.obs["b"][0][0, 1] == 7
     assert tensors.memory is None and tensors.num_transitions == 8
+
+
+def test_empty_parts_of_observations_keep_their_rows():
+    merged = merge_axes({"none": np.zeros((4, 2, 0)), "x": (np.zeros((4, 2, 3)),)})
+    assert merged["none"].shape == (8, 0) and merged["x"][0].shape == (8, 3)

@@ -28,7 +28,11 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     "parts": (
         PPOConfig(),
         spaces.Dict(a=BOX, b=spaces.Discrete(3)),
-        spaces.Dict(c=spaces.Discrete(2), d=spaces.Box(-1, 1, (2,), np.float32)),
+        spaces.Dict(
+            c=spaces.Discrete(2),
+            d=spaces.Box(-1, 1, (2,), np.float32),
+            none=spaces.Box(-1, 1, (0,), np.float32),
+        ),
     ),
     "image": (PPOConfig(), spaces.Box(0, 255, (3, 36, 36), np.uint8), spaces.Discrete(2)),
     "memory": (PPOConfig(recurrent="gru", memory_size=8), BOX, spaces.Discrete(3)),

@@ -19,7 +19,9 @@ from rookery.vector import auto, probe
 from rookery.vector.auto import chosen, unmeasured
 from rookery.vector.legal import sample
 from rookery.vector.plans import Machine, Measurement, Wishes
-from rookery.vector.probe import MANY, SerialReport, Timing, Usage, combine, spent, waited_for_core
+from rookery.vector.probe import combine, spent, waited_for_core
+from rookery.vector.serial_probe import MANY, SerialReport
+from rookery.vector.timing import Timing, Usage
 from rookery.worker.faults import FaultPolicy
 
 TWO = Machine(cpus=2, capacity=2.0, available_bytes=2**33)

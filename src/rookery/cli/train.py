@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import sys
-from dataclasses import field, fields, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
 from rookery.errors import ConfigError, UsageError
-from rookery.learn.config import Config, Scheduled
+from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
 from rookery.training.settings import TrainSettings
@@ -102,7 +102,11 @@ def _flags(config: type[Config]) -> type[Any]:
         for f in fields(config)  # type: ignore[arg-type]
     ]
     made = make_dataclass(config.__name__, flags, frozen=True)
-    made.__doc__ = config.__doc__
+    kinds_told = [kind for kind in config.__mro__ if is_dataclass(kind)]
+    told = [(kind.__doc__ or "").partition("Attributes:\n") for kind in kinds_told]
+    # Those that it shares come first: of what is told twice, the last counts.
+    attributes = (each.rstrip() + "\n" for *_, each in reversed(told))
+    made.__doc__ = "".join([*told[0][:2], *attributes])
     return made
 
 

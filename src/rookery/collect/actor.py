@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rookery.collect.assess import add_values
-from rookery.collect.board import RolloutBoard, RolloutShape
+from rookery.collect.assess import add_values, decider
+from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
 from rookery.env.slab import SEE_SLAB, News
-from rookery.policy.base import Policy, SplitPolicy
+from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.tree import assign, copy, take
@@ -36,7 +35,7 @@ class Report(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class ActorSpec:
     """What an actor is told.
 
     Attributes:
@@ -56,9 +55,9 @@ class Part:
     info_keys: tuple[str, ...] = ()
 
 
-def install_actor(parts: WorkerParts, part: Part) -> Methods:
+def install_actor(parts: WorkerParts, spec: ActorSpec) -> Methods:
     """Put an actor beside the envs of a worker."""
-    return {"collect": Actor(parts, part).collect}
+    return {"collect": Actor(parts, spec).collect}
 
 
 class StoppedError(Exception):
@@ -114,31 +113,29 @@ class EndsOfEpisodes:
 class Actor:
     """Steps the envs of a batch T times per rollout, with its own copy of the policy."""
 
-    def __init__(self, parts: WorkerParts, part: Part) -> None:
-        self._policy = policy = part.policy
-        policy.use_stream(part.stream)
-        board = RolloutBoard(part.shape, policy.model)
-        board.map(parts.memory)
-        self._weights, self._stop = board.weights, board.stop
+    def __init__(self, parts: WorkerParts, spec: ActorSpec) -> None:
+        self._policy = policy = spec.policy
+        policy.use_stream(spec.stream)
+        shared = RolloutBuffers(spec.shape, policy.model)
+        shared.map(parts.memory)
+        self._weights, self._stop = shared.weights, shared.stop
         self._batch = parts.batch
-        self._arrays = board.arrays_for(parts.arrays)
-        self._ends = EndsOfEpisodes(part.info_keys)
+        self._arrays = shared.arrays_for(parts.arrays)
+        self._ends = EndsOfEpisodes(spec.info_keys)
         self._batch.attach(self._arrays, AutoresetMode.SAME_STEP, parts.progress, sink=self._ends)
-        self._first_id, self._num_steps = part.first_id, part.shape.num_steps
-        buffers = range(part.shape.num_buffers)
-        envs = slice(part.first_id, part.last_id)
-        self._rollouts = [board.rollout(buffer, envs) for buffer in buffers]
+        self._first_id, self._num_steps = spec.first_id, spec.shape.num_steps
+        buffers = range(spec.shape.num_buffers)
+        envs = slice(spec.first_id, spec.last_id)
+        self._rollouts = [shared.rollout(buffer, envs) for buffer in buffers]
         first = self._rollouts[0]
         self._no_finals = Finals(first.final_index, first.final_obs, {})
         # Sliced once: a slice and its tuple cost 200 ns each, for every step and leaf.
         self._obs = [
-            [take(board.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
+            [take(shared.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
             for buffer in buffers
         ]
         self._is_first = True
-        self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
-        if isinstance(policy, SplitPolicy):
-            self._decide = self._sample
+        self._decide = decider(policy)
 
     def collect(self, buffer: int) -> Report:
         """Fill a buffer: go on from where the buffer before it ended."""
@@ -170,10 +167,3 @@ class Actor:
             arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
             ends.t = t
             step(first + t)
-
-    def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
-        return self._policy.sample(obs)  # type: ignore[attr-defined, no-any-return]
-
-    def _act(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
-        action, rollout.log_prob[t], rollout.value[t] = self._policy.act(obs)
-        return action

@@ -1,10 +1,30 @@
-"""What is known of a rollout only once it is whole: log probabilities and values."""
+"""What a policy gives to a rollout: actions, row by row, and values once it is whole."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
 from rookery.policy.base import Policy, SplitPolicy
-from rookery.rollout import Rollout
-from rookery.rollout.tree import merge_axes, take
+from rookery.rollout import Rollout, Tree
+from rookery.rollout.tree import merge_axes
+
+
+def decider(policy: Policy) -> Callable[[Rollout, int, Tree], npt.NDArray[Any]]:
+    """What draws the actions ``[B, *action]`` of row t of a rollout, given its observations.
+
+    Of a policy that is not split, log probabilities and values are noted in the row.
+    """
+    if isinstance(policy, SplitPolicy):
+        return lambda rollout, t, obs: policy.sample(obs)
+
+    def act(rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
+        action, rollout.log_prob[t], rollout.value[t] = policy.act(obs)
+        return action
+
+    return act
 
 
 def add_values(policy: Policy, rollout: Rollout) -> None:
@@ -16,16 +36,13 @@ def add_values(policy: Policy, rollout: Rollout) -> None:
             and ``value``.
     """
     if isinstance(policy, SplitPolicy):
-        mask = None if rollout.action_mask is None else merge_axes(rollout.action_mask)
-        steps = merge_axes(rollout.obs), merge_axes(rollout.action)
-        log_prob, value = policy.assess(*steps) if mask is None else policy.assess(*steps, mask)
+        log_prob, value = policy.assess(merge_axes(rollout.obs), merge_axes(rollout.action))
         rollout.log_prob[:] = log_prob.reshape(rollout.log_prob.shape)
         rollout.value[:] = value.reshape(rollout.value.shape)
     rollout.last_value[:] = policy.value(rollout.last_obs)
     rollout.final_value[:] = 0.0
     # Where a policy remembers, only its learner knows what it did remember there.
     if len(rollout.final_index) and not policy.is_recurrent:
-        t, b = rollout.final_index.T
-        cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
-        if cut.any():
-            rollout.final_value[t[cut], b[cut]] = policy.value(take(rollout.final_obs, cut))
+        final_obs, t, b = rollout.cut_off()
+        if len(t):
+            rollout.final_value[t, b] = policy.value(final_obs)

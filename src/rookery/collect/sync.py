@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rookery.collect.assess import add_values
+from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector
-from rookery.env.action_mask import KEY
+from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
-from rookery.policy.base import Policy, SplitPolicy
+from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.text import holds_text, text_as_arrays
@@ -76,9 +76,7 @@ class SyncCollector(Collector):
         self._has_text = holds_text(self._space)
         self._values = values
         self._between_steps = between_steps
-        self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
-        if isinstance(policy, SplitPolicy):
-            self._decide = self._sample
+        self._decide = decider(policy)
         self._obs: Tree = None
         self._row = 0
         self._is_stepping = False
@@ -132,7 +130,7 @@ class SyncCollector(Collector):
         self._seed = None
         obs, info = self._venv.reset(seed=chosen)  # type: ignore[arg-type]
         self._obs = self._as_arrays(obs)
-        if "action_mask" in info and not (isinstance(self._obs, dict) and KEY in self._obs):
+        if MASK_KEY in info and not (isinstance(self._obs, dict) and MASK_KEY in self._obs):
             gym.logger.warn(
                 "The envs tell in their infos which actions are legal (action_mask), but nobody "
                 "reads it there; wrap them in rookery.ActionMaskFromInfo (masks_from_info=True in "
@@ -186,13 +184,6 @@ class SyncCollector(Collector):
             if self._policy.is_recurrent:
                 self._policy.begin_episodes(terminated[t] | truncated[t])
             self._obs, self._row, self._is_stepping = obs, t + 1, False
-
-    def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
-        return self._policy.sample(obs)  # type: ignore[attr-defined, no-any-return]
-
-    def _act(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
-        action, rollout.log_prob[t], rollout.value[t] = self._policy.act(obs)
-        return action
 
     def _read(self, info: dict[str, Any], t: int) -> None:
         """Note the final observations (same_step) and the faults that step ``t`` reports."""

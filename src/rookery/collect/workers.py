@@ -9,10 +9,10 @@ from typing import Any, Literal
 import cloudpickle
 from gymnasium import Space
 
-from rookery.collect.ahead import Ahead
+from rookery.collect.actor_pool import ActorPool
 from rookery.collect.base import Collector, refuse_memory
-from rookery.collect.board import RolloutShape
-from rookery.collect.crew import Crew
+from rookery.collect.rollout_buffers import RolloutShape
+from rookery.collect.rollout_queue import RolloutQueue
 from rookery.env.recipe import make_recipes
 from rookery.env.seeding import consecutive_seeds
 from rookery.errors import ClosedError, ConfigError, UsageError, WorkerError
@@ -122,7 +122,7 @@ class WorkerCollector(Collector):
             _check_policy(self.policy)
             shape = RolloutShape(*spaces, venv.num_envs, num_steps)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
-            self._crew = Crew(venv, self.policy, shape, between_waits, tuple(info_keys))
+            self._pool = ActorPool(venv, self.policy, shape, between_waits, tuple(info_keys))
             self._digest = _digest(self.policy) if self.policy.model is None else 0
         except BaseException:
             venv.close(terminate=True)
@@ -134,7 +134,7 @@ class WorkerCollector(Collector):
         self._between_waits = between_waits
         self._is_reset = False
         self._buffer = -1
-        self._ahead = Ahead(self._crew, max_policy_lag) if mode == "async" else None
+        self._queue = RolloutQueue(self._pool, max_policy_lag) if mode == "async" else None
 
     def collect(self) -> Rollout:
         """Publish the policy's weights, and return a rollout; see the class.
@@ -150,10 +150,10 @@ class WorkerCollector(Collector):
             self._between_waits()
             self.publish()
             if not self._is_reset:
-                self._crew.reset(self._seeds)
+                self._pool.reset(self._seeds)
                 self._is_reset = True
             rollout = self._collect()
-            self.policy_s, self.env_s = self._crew.policy_s, self._crew.env_s
+            self.policy_s, self.env_s = self._pool.policy_s, self._pool.env_s
             return rollout
         except BaseException:  # a Ctrl-C too leaves rollouts half done
             self.close()
@@ -182,13 +182,13 @@ class WorkerCollector(Collector):
                 "copies in the workers could learn of it; make it a rookery.TorchPolicy, give it a "
                 "model (see rookery.Policy), or use rookery.SyncCollector"
             )
-        self._crew.publish()
+        self._pool.publish()
 
     def close(self) -> None:
         """Stop the workers and close the envs; rollouts that were returned stay valid."""
         if not self.closed:
             self.closed = True
-            self._crew.close()
+            self._pool.close()
 
     def __enter__(self) -> WorkerCollector:
         return self
@@ -197,11 +197,11 @@ class WorkerCollector(Collector):
         self.close()
 
     def _collect(self) -> Rollout:
-        if self._ahead is not None:
-            return self._ahead.collect(self.policy.version)
-        self._buffer = (self._buffer + 1) % self._crew.shape.num_buffers
-        reports = self._crew.fill(self._buffer)
-        rollout = self._crew.rollout_of(self._buffer, slice(0, self.num_envs))
+        if self._queue is not None:
+            return self._queue.collect(self.policy.version)
+        self._buffer = (self._buffer + 1) % self._pool.shape.num_buffers
+        reports = self._pool.fill(self._buffer)
+        rollout = self._pool.rollout_of(self._buffer, slice(0, self.num_envs))
         if (rollout.policy_version != self.policy.version).any():
             raise WorkerError(
                 f"Workers acted with weights of versions {set(rollout.policy_version.tolist())} "
@@ -211,7 +211,7 @@ class WorkerCollector(Collector):
             )
         finals = [
             (worker.env_ids.start, report.finals)
-            for worker, report in zip(self._crew.workers, reports, strict=True)
+            for worker, report in zip(self._pool.workers, reports, strict=True)
             if report.finals is not None
         ]
         if finals:

@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 from rookery.errors import SpaceError
 
-KEY = "action_mask"
+# In an info, and in a Dict observation: the part that tells which actions are legal.
+MASK_KEY = "action_mask"
 
 
 class ActionMaskFromInfo(gym.Wrapper[Any, Any, Any, Any]):
@@ -36,12 +37,12 @@ class ActionMaskFromInfo(gym.Wrapper[Any, Any, Any, Any]):
         self._size = _num_choices(env.action_space)
         self._is_dict = isinstance(space, spaces.Dict)
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
-        if KEY in parts:
+        if MASK_KEY in parts:
             raise SpaceError(
-                f"the observations have a part {KEY!r} already, which policies read; leave "
+                f"the observations have a part {MASK_KEY!r} already, which policies read; leave "
                 "ActionMaskFromInfo out"
             )
-        self.observation_space = spaces.Dict({**parts, KEY: spaces.MultiBinary(self._size)})
+        self.observation_space = spaces.Dict({**parts, MASK_KEY: spaces.MultiBinary(self._size)})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset the env; its observation shows the mask."""
@@ -55,21 +56,21 @@ class ActionMaskFromInfo(gym.Wrapper[Any, Any, Any, Any]):
         return shown, reward, terminated, truncated, info
 
     def _shown(self, obs: Any, info: dict[str, Any], is_over: bool) -> dict[str, Any]:
-        if is_over and KEY not in info:  # nobody acts any more
+        if is_over and MASK_KEY not in info:  # nobody acts any more
             mask = np.ones(self._size, np.int8)
         else:
             mask = self._mask(info)
-        return {**obs, KEY: mask} if self._is_dict else {"obs": obs, KEY: mask}
+        return {**obs, MASK_KEY: mask} if self._is_dict else {"obs": obs, MASK_KEY: mask}
 
     def _mask(self, info: dict[str, Any]) -> npt.NDArray[np.int8]:
-        if KEY not in info:
-            raise SpaceError(f"the info has no {KEY!r}, which ActionMaskFromInfo reads")
-        told = info[KEY]
+        if MASK_KEY not in info:
+            raise SpaceError(f"the info has no {MASK_KEY!r}, which ActionMaskFromInfo reads")
+        told = info[MASK_KEY]
         parts = told if isinstance(told, tuple) else (told,)
         mask = np.concatenate([np.asarray(part).ravel() != 0 for part in parts])
         if len(mask) != self._size:
             raise SpaceError(
-                f"info[{KEY!r}] has {len(mask)} numbers, but action_space "
+                f"info[{MASK_KEY!r}] has {len(mask)} numbers, but action_space "
                 f"{self.env.action_space} has {self._size} choices"
             )
         return mask.astype(np.int8)

@@ -10,6 +10,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
+from rookery.env.batches import checked
 from rookery.env.group import EnvGroup
 from rookery.env.guard import reset_problem, reward_as_float, step_problem
 from rookery.env.recipe import EnvRecipe
@@ -22,7 +23,7 @@ IDLE = 0  # progress words; env i is i + 1 while it steps and -(i + 1) while it 
 
 
 class EnvBatch(EnvGroup):
-    """Envs ``first_id``, ``first_id + 1``, ... of a vector env, stepped into rows of arrays.
+    """A `Batch`: envs ``first_id``, ``first_id + 1``, ..., stepped into rows of arrays.
 
     Attributes:
         busy_s: seconds spent stepping so far.
@@ -51,16 +52,7 @@ class EnvBatch(EnvGroup):
         travels: bool = False,
         sink: RowSink | None = None,
     ) -> None:
-        """Say where results go and what happens when an episode ends.
-
-        Args:
-            arrays: for observations, rewards and flags.
-            autoreset_mode: what happens when an episode ends.
-            progress: int64 ``[3]``, where the busy env, the steps of the batch and the number of
-                orders carried out for single envs are noted for whoever watches.
-            travels: whether the caller is another process.
-            sink: where infos of all buffers go; None means into the slab of ``arrays``.
-        """
+        """Say where results go and what happens when an episode ends; see `Batch`."""
         self._arrays = arrays
         self._reset_at = arrays.reset_at[self.ids.start : self.ids.stop].data
         self._progress = [IDLE, 0, 0] if progress is None else progress
@@ -95,16 +87,9 @@ class EnvBatch(EnvGroup):
         ]
 
     def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
-        """Step envs with the actions noted for them; results go into buffer ``buffer``.
+        """Step envs with the actions noted for them; see `Batch`.
 
         In the next-step mode an env whose episode has ended is reset instead, its action ignored.
-
-        Args:
-            buffer: where to write.
-            env_ids: which envs of this batch; None means all.
-
-        Returns:
-            What to tell of infos and free values; None if there are none.
 
         Raises:
             EnvFailed: the first failure; all other envs were stepped nonetheless.
@@ -161,16 +146,7 @@ class EnvBatch(EnvGroup):
         seeds: Iterable[int | None],
         options: Iterable[dict[str, Any] | None],
     ) -> News | None:
-        """Reset envs; results go into buffer ``buffer``, with reward 0 and no flag.
-
-        Args:
-            buffer: where to write.
-            env_ids: which envs of this batch.
-            seeds: one, or None, for each of them.
-            options: what each env's reset is given.
-
-        Returns:
-            What to tell of infos and free values; None if there are none.
+        """Reset envs; see `Batch`.
 
         Raises:
             EnvFailed: the first failure; all other envs were reset nonetheless.
@@ -193,28 +169,14 @@ class EnvBatch(EnvGroup):
         return sink.news() if sink.has_posted else None
 
     def replace(self, seeds: Sequence[int | None]) -> None:
-        """Stand in for a batch that was lost: all episodes are over, none of the envs is reset.
-
-        Args:
-            seeds: for the next reset of each env, should it be given none.
-        """
+        """Stand in for a batch that was lost; see `Batch`."""
         self._ended = [self._mode is not AutoresetMode.DISABLED] * len(self.envs)
         self._next_seeds = dict(enumerate(seeds))
 
     def check_after_env(self, check: Callable[[], None]) -> None:
         """Have something called whenever an env returns, before what it returned is written."""
-
-        def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return function(*args, **kwargs)
-                finally:
-                    check()
-
-            return call
-
-        self._env_steps = [checked(step) for step in self._env_steps]
-        self._env_resets = [checked(reset) for reset in self._env_resets]
+        self._env_steps = [checked(step, check) for step in self._env_steps]
+        self._env_resets = [checked(reset, check) for reset in self._env_resets]
 
     def _counted(self, env_ids: Sequence[int]) -> Sequence[int]:
         """Some envs, whose steps are counted."""

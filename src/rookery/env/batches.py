@@ -118,3 +118,15 @@ class Batch(Protocol):
 
     def close(self) -> None:
         """Close all envs, then what was built for them; the first error is raised at the end."""
+
+
+def checked(function: Callable[..., Any], check: Callable[[], None]) -> Callable[..., Any]:
+    """The same function, with ``check`` called whenever it returns or raises."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            check()
+
+    return call

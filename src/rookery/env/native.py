@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
+from rookery.env.batches import checked
 from rookery.env.deferred import Workshop
 from rookery.env.description import Description
 from rookery.env.failure import env_failed
@@ -129,17 +130,8 @@ class NativeBatch:
 
     def check_after_env(self, check: Callable[[], None]) -> None:
         """Have something called whenever the native env returns."""
-
-        def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return function(*args, **kwargs)
-                finally:
-                    check()
-
-            return call
-
-        self._env_step, self._env_reset = checked(self._env_step), checked(self._env_reset)
+        self._env_step = checked(self._env_step, check)
+        self._env_reset = checked(self._env_reset, check)
 
     # ---------------------------------------------------------------- steps and resets
 

@@ -5,7 +5,6 @@ Torch is loaded with the first algorithm; settings need none.
 
 from rookery.learn.config import (
     A2CConfig,
-    Config,
     DQNConfig,
     ImpalaConfig,
     PPOConfig,
@@ -13,6 +12,7 @@ from rookery.learn.config import (
     SACConfig,
     TD3Config,
 )
+from rookery.learn.config_base import Config
 
 __all__ = [
     "A2CConfig",

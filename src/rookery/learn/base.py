@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium.spaces as spaces
 
@@ -13,7 +13,52 @@ from rookery.rollout import Rollout
 from rookery.rollout.tree import merge_axes, take
 
 
-class Algorithm(ABC):
+class RolloutLearner(ABC):
+    """What algorithms and learners have in common: rollouts go in, a state comes out.
+
+    Attributes:
+        collectors: where the policy may act, see ``TrainSettings.collector``; "auto" is the first.
+        reads_values: whether it reads a rollout's ``log_prob`` and values; collectors need not
+            compute them otherwise.
+        keeps_replay: whether it keeps experience beyond an update.
+        log_steps: env steps between two lines of metrics; 0 makes one for each update.
+    """
+
+    collectors: tuple[str, ...] = ("caller", "workers")
+    reads_values: bool = True
+    keeps_replay: bool = False
+    log_steps: int = 0
+
+    @abstractmethod
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+        """Learn from a rollout; it may be overwritten after the call.
+
+        Args:
+            rollout: what was experienced since the last call.
+            progress: how much of the training is done, from 0 to 1; moves schedules.
+
+        Returns:
+            Metrics by name; docs/metrics.md explains those of this library.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the policy that is needed to go on: dicts, lists, numbers, arrays."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+
+    def replay_state(self) -> dict[str, Any] | None:
+        """The experience it keeps, as plain data; None if it keeps none, or not for later."""
+        return None
+
+    def load_replay_state(self, state: dict[str, Any]) -> None:
+        """Take over what `replay_state` gave."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no experience")
+
+
+class Algorithm(RolloutLearner):
     """What a run is trained with. Deriving from it is convenient; having its methods is enough.
 
     A run asks `make_policy` for who acts, then calls `start` once and `update` with each rollout.
@@ -21,19 +66,11 @@ class Algorithm(ABC):
     Attributes:
         num_steps: steps of every env between two calls of `update`.
         name: what it is called in folders and pictures.
-        collectors: where its policy may act, see ``TrainSettings.collector``; "auto" is the first.
-        reads_values: whether it reads a rollout's ``log_prob`` and values; collectors need not
-            compute them otherwise.
-        keeps_replay: whether it keeps experience beyond an update.
-        log_steps: env steps between two lines of metrics; 0 makes one for each update.
+        collectors, reads_values, keeps_replay, log_steps: as in `RolloutLearner`.
     """
 
     num_steps: int
     name: str = ""
-    collectors: tuple[str, ...] = ("caller", "workers")
-    reads_values: bool = True
-    keeps_replay: bool = False
-    log_steps: int = 0
 
     @abstractmethod
     def make_policy(
@@ -56,49 +93,13 @@ class Algorithm(ABC):
     def start(self, policy: Policy, num_envs: int, seed: int) -> None:
         """Prepare to learn the weights of ``policy.model``, which are written in place."""
 
-    @abstractmethod
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
-        """Learn from a rollout; it may be overwritten after the call.
 
-        Args:
-            rollout: what was experienced since the last call.
-            progress: how much of the training is done, from 0 to 1; moves schedules.
-
-        Returns:
-            Metrics by name.
-        """
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy that is needed to go on: dicts, lists, numbers, arrays."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
-
-    def replay_state(self) -> dict[str, Any] | None:
-        """The experience it keeps, as plain data; None if it keeps none, or not for later."""
-        return None
-
-    def load_replay_state(self, state: dict[str, Any]) -> None:
-        """Take over what `replay_state` gave."""
-        raise NotImplementedError("this algorithm keeps no experience")
-
-
-class Learner(ABC):
-    """One algorithm. Made as ``Learner(policy, config, num_envs, seed)``.
+class Learner(RolloutLearner):
+    """One algorithm of this library. Made as ``Learner(policy, config, num_envs, seed)``.
 
     A learner is given every rollout once, right after it was collected. One that learns from old
     experience keeps a replay of its own.
-
-    Attributes:
-        collectors, reads_values, keeps_replay, log_steps: as in `Algorithm`.
     """
-
-    collectors: ClassVar[tuple[str, ...]] = ("caller", "workers")
-    reads_values: ClassVar[bool] = True
-    keeps_replay: ClassVar[bool] = False
-    log_steps: ClassVar[int] = 0
 
     @staticmethod
     @abstractmethod
@@ -110,46 +111,15 @@ class Learner(ABC):
         encoder: Any = None,
         network: Any = None,
     ) -> Any:
-        """Build the policy that acts while this algorithm learns.
+        """Build the policy that acts while this algorithm learns; see `Algorithm.make_policy`.
 
-        Its deterministic actions are those of evaluation. ``encoder`` and ``network`` are the
-        user's own, see `rookery.policy.policy_module.PolicyModule`.
-
-        Raises:
-            SpaceError: a space that the algorithm cannot do with.
+        ``encoder`` and ``network`` are the user's own, see
+        `rookery.policy.policy_module.PolicyModule`.
         """
 
     @abstractmethod
     def __init__(self, policy: Any, config: Any, num_envs: int, seed: int = 0) -> None:
         """Prepare to learn the weights of ``policy.model``, in place."""
-
-    @abstractmethod
-    def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
-        """Learn from a rollout; it may be overwritten after the call.
-
-        Args:
-            rollout: collected under the present weights.
-            progress: how much of the training is done, from 0 to 1; moves the schedules.
-
-        Returns:
-            Metrics by name; docs/metrics.md explains them.
-        """
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy that is needed to go on, as plain data."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
-
-    def replay_state(self) -> dict[str, Any] | None:
-        """The experience it keeps, as plain data; None if it keeps none, or not for later."""
-        return None
-
-    def load_replay_state(self, state: dict[str, Any]) -> None:
-        """Take over what `replay_state` gave."""
-        raise NotImplementedError("this learner keeps no experience")
 
 
 def actor_critic_policy(

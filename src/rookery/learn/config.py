@@ -2,90 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
-from rookery.env.arguments import known_names, unfit, whole_number
-from rookery.env.references import imported, reference
 from rookery.errors import ConfigError
-
-C = TypeVar("C", bound="Config")
-
-# A number, or a function of the share of training that is done, from 0 to 1.
-Scheduled: TypeAlias = float | Callable[[float], float]
-
-
-class Config:
-    """Settings of one algorithm: a frozen dataclass that JSON can hold.
-
-    Attributes:
-        num_steps: steps of every env before each call of the learner.
-        hidden_sizes: widths of the hidden layers.
-    """
-
-    __slots__ = ()
-
-    num_steps: int
-    hidden_sizes: tuple[int, ...] | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data; a function is written as where it can be imported."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {k: {"function": reference(v)} if callable(v) else v for k, v in values.items()}
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        """How many transitions one gradient step reads."""
-        return self.num_steps * num_envs
-
-    def check(self, num_envs: int) -> None:
-        """Complain of settings that do not go with so many envs.
-
-        Raises:
-            ConfigError: then.
-        """
-        return
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether the policy remembers the episode."""
-        return getattr(self, "recurrent", "none") != "none"
-
-    @classmethod
-    def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
-        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists.
-
-        Raises:
-            ConfigError: there is no such setting, or one has a value that cannot be.
-        """
-        known_names([field.name for field in fields(cls)], values, f"settings of {cls.__name__}")  # type: ignore[arg-type]
-        return cls(**{name: _value(name, value) for name, value in values.items()})
-
-
-class _LostFunction:
-    """Stands for a function that was not written down; it is an error to ask it anything."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, progress: float) -> float:
-        raise ConfigError(
-            f"{self._name} was a lambda or a local function, which config.json cannot hold; pass "
-            f"it again: rookery.resume(run_dir, {self._name}=...)"
-        )
-
-
-def _value(name: str, value: Any) -> Any:
-    """Undo what `Config.to_dict` and JSON have made of one value."""
-    if isinstance(value, list):
-        return tuple(value)
-    if not isinstance(value, dict):
-        return value
-    try:
-        return imported(value["function"] or "")
-    except (ImportError, AttributeError, ValueError):
-        return _LostFunction(name)
+from rookery.learn.config_base import (
+    Config,
+    Scheduled,
+    at_least,
+    counts,
+    known_device,
+    known_memory,
+    known_network,
+    shares,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +76,17 @@ class PPOConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "num_epochs", "minibatch_size", "memory_size", "sequence_length")
-        _known_memory(self)
+        counts(self, "num_steps", "num_epochs", "minibatch_size", "memory_size", "sequence_length")
+        known_memory(self)
         if self.recurrent != "none" and self.num_steps % self.sequence_length:
             raise ConfigError(
                 f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
                 f"{self.num_steps}"
             )
-        _at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
-        _shares(self, "gamma", "gae_lambda")
-        _known_network(self)
-        _known_device(self)
+        at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
+        shares(self, "gamma", "gae_lambda")
+        known_network(self)
+        known_device(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return min(self.minibatch_size, self.num_steps * num_envs)
@@ -216,12 +146,12 @@ class ImpalaConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "memory_size")
-        _known_memory(self)
-        _at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "entropy_coef", "max_grad_norm")
-        _shares(self, "gamma", "trace_lambda")
-        _known_network(self)
-        _known_device(self)
+        counts(self, "num_steps", "memory_size")
+        known_memory(self)
+        at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "entropy_coef", "max_grad_norm")
+        shares(self, "gamma", "trace_lambda")
+        known_network(self)
+        known_device(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,17 +202,68 @@ class A2CConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "memory_size")
-        _known_memory(self)
-        _at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
-        _shares(self, "gamma", "gae_lambda", "rms_decay")
-        _known_network(self)
-        _known_device(self)
+        counts(self, "num_steps", "memory_size")
+        known_memory(self)
+        at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
+        shares(self, "gamma", "gae_lambda", "rms_decay")
+        known_network(self)
+        known_device(self)
 
 
 @dataclass(frozen=True, slots=True)
-class DQNConfig(Config):
+class ReplayConfig(Config):
+    """What the settings of all learners from replay begin with.
+
+    Attributes:
+        num_steps: Steps of every env between two calls of the learner.
+        updates_per_step: Gradient steps per env step, whatever the number of envs.
+        warmup_steps: Env steps before the first gradient step.
+        replay_size: Transitions that are kept, over all envs.
+        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        batch_size: Transitions per gradient step.
+        gamma: Discount.
+        n_step: Rewards that are summed before a value stands in for the rest.
+    """
+
+    num_steps: int = 1
+    updates_per_step: float = 1.0
+    warmup_steps: int = 1_000
+    replay_size: int = 200_000
+    save_replay: bool = True
+    batch_size: int = 256
+    gamma: float = 0.99
+    n_step: int = 1
+
+    # Subclasses call it by its class: super() does not find its way in a dataclass with slots.
+    def __post_init__(self) -> None:
+        counts(self, "num_steps", "replay_size", "batch_size", "n_step")
+        at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
+        shares(self, "gamma", "target_rate")
+        known_network(self)
+        known_device(self)
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def check(self, num_envs: int) -> None:
+        self.replay_rows(num_envs)
+
+    def replay_rows(self, num_envs: int) -> int:
+        """How many steps of every env the replay keeps."""
+        rows = self.replay_size // num_envs
+        if rows < self.num_steps:
+            raise ConfigError(
+                f"replay_size is {self.replay_size}; {num_envs} envs with num_steps "
+                f"{self.num_steps} need at least {self.num_steps * num_envs}"
+            )
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class DQNConfig(ReplayConfig):
     """Settings of DQN. Every field is a flag of ``rookery train dqn``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -316,11 +297,8 @@ class DQNConfig(Config):
 
     num_steps: int = 4
     updates_per_step: float = 0.5
-    warmup_steps: int = 1_000
     replay_size: int = 100_000
-    save_replay: bool = True
     batch_size: int = 128
-    gamma: float = 0.99
     n_step: int = 3
     double: bool = True
     dueling: bool = True
@@ -343,28 +321,18 @@ class DQNConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
-        _at_least(self, 0, "adam_epsilon")
-        _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
-        _shares(self, "priority_exponent", "priority_correction", "target_rate")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+        ReplayConfig.__post_init__(self)
+        counts(self, "target_interval")
+        at_least(self, 0, "max_grad_norm")
+        shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
+        shares(self, "priority_exponent", "priority_correction")
 
 
 @dataclass(frozen=True, slots=True)
-class QRDQNConfig(Config):
+class QRDQNConfig(ReplayConfig):
     """Settings of QR-DQN. Every field is a flag of ``rookery train qrdqn``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -399,12 +367,8 @@ class QRDQNConfig(Config):
 
     num_steps: int = 4
     updates_per_step: float = 0.5
-    warmup_steps: int = 1_000
     replay_size: int = 100_000
-    save_replay: bool = True
     batch_size: int = 128
-    gamma: float = 0.99
-    n_step: int = 1
     num_quantiles: int = 50
     huber_limit: float = 1.0
     double: bool = False
@@ -427,29 +391,18 @@ class QRDQNConfig(Config):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "target_interval")
-        _counts(self, "num_quantiles")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "max_grad_norm")
-        _at_least(self, 0, "adam_epsilon", "huber_limit")
-        _shares(self, "gamma", "initial_epsilon", "final_epsilon", "exploration_fraction")
-        _shares(self, "priority_exponent", "priority_correction", "target_rate")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+        ReplayConfig.__post_init__(self)
+        counts(self, "target_interval", "num_quantiles")
+        at_least(self, 0, "max_grad_norm", "huber_limit")
+        shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
+        shares(self, "priority_exponent", "priority_correction")
 
 
 @dataclass(frozen=True, slots=True)
-class SACConfig(Config):
+class SACConfig(ReplayConfig):
     """Settings of SAC. Every field is a flag of ``rookery train sac``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -473,14 +426,6 @@ class SACConfig(Config):
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
 
-    num_steps: int = 1
-    updates_per_step: float = 1.0
-    warmup_steps: int = 1_000
-    replay_size: int = 200_000
-    save_replay: bool = True
-    batch_size: int = 256
-    gamma: float = 0.99
-    n_step: int = 1
     learning_rate: Scheduled = 1e-3
     adam_epsilon: float = 1e-8
     target_rate: float = 0.005
@@ -492,28 +437,16 @@ class SACConfig(Config):
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
-        _shares(self, "gamma", "target_rate")
+        ReplayConfig.__post_init__(self)
         if self.entropy_coef is not None:
-            _at_least(self, 0, "entropy_coef")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
+            at_least(self, 0, "entropy_coef")
 
 
 @dataclass(frozen=True, slots=True)
-class TD3Config(Config):
+class TD3Config(ReplayConfig):
     """Settings of TD3. Every field is a flag of ``rookery train td3``.
+
+    Those of `ReplayConfig` are among them.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
@@ -538,14 +471,6 @@ class TD3Config(Config):
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
 
-    num_steps: int = 1
-    updates_per_step: float = 1.0
-    warmup_steps: int = 1_000
-    replay_size: int = 200_000
-    save_replay: bool = True
-    batch_size: int = 256
-    gamma: float = 0.99
-    n_step: int = 1
     learning_rate: Scheduled = 1e-3
     adam_epsilon: float = 1e-8
     target_rate: float = 0.005
@@ -559,79 +484,6 @@ class TD3Config(Config):
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        _counts(self, "num_steps", "replay_size", "batch_size", "n_step", "policy_delay")
-        _at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
-        _at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")
-        _shares(self, "gamma", "target_rate")
-        _known_network(self)
-        _known_device(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return self.batch_size
-
-    def check(self, num_envs: int) -> None:
-        self.replay_rows(num_envs)
-
-    def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
-        return _replay_rows(self.replay_size, self.num_steps, num_envs)
-
-
-def _replay_rows(replay_size: int, num_steps: int, num_envs: int) -> int:
-    rows = replay_size // num_envs
-    if rows < num_steps:
-        raise ConfigError(
-            f"replay_size is {replay_size}; {num_envs} envs with num_steps {num_steps} need at "
-            f"least {num_steps * num_envs}"
-        )
-    return rows
-
-
-def _at_least(config: Any, low: float, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if callable(value):
-            if getattr(config, f"final_{name}", None) not in (None, 0.0):
-                raise ConfigError(f"{name} is a function; it says itself where final_{name} is")
-            continue
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise unfit(name, "a number", value)
-        if not value >= low:  # NaN neither
-            raise ConfigError(f"{name} is {value}; it must be at least {low}")
-
-
-def _counts(config: Any, *names: str) -> None:
-    for name in names:
-        whole_number(name, getattr(config, name), 1)
-
-
-def _shares(config: Any, *names: str) -> None:
-    for name in names:
-        if not 0.0 <= getattr(config, name) <= 1.0:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
-
-
-def _known_network(config: Any) -> None:
-    sizes = config.hidden_sizes
-    is_tuple = isinstance(sizes, (tuple, list))
-    if sizes is not None and not (is_tuple and all(type(n) is int and n > 0 for n in sizes)):
-        raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
-    if config.activation not in ("tanh", "relu"):
-        raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
-
-
-def _known_memory(config: Any) -> None:
-    if config.recurrent not in ("none", "gru", "lstm"):
-        raise ConfigError(f"recurrent is {config.recurrent!r}; it must be 'none', 'gru' or 'lstm'")
-    if config.recurrent != "none" and config.compile:
-        raise ConfigError(
-            f"compile is for networks without memory; leave it out with recurrent="
-            f"{config.recurrent!r}"
-        )
-
-
-def _known_device(config: Any) -> None:
-    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps", config.device):
-        raise ConfigError(
-            f"device is {config.device!r}; it must be 'cpu', 'cuda', 'cuda:N' or 'mps'"
-        )
+        ReplayConfig.__post_init__(self)
+        counts(self, "policy_delay")
+        at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")

@@ -3,23 +3,94 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium.spaces as spaces
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rookery.errors import SpaceError
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.replay_learner import ReplayLearner
+from rookery.learn.schedule import scheduled
+from rookery.learn.target import Target
 from rookery.policy import make_policy
 from rookery.policy.critics import Critics
 from rookery.policy.encoders import FeatureEncoder
 from rookery.policy.exploring import ExploringPolicy
+from rookery.policy.flat import FlatParameters
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.networks import SquashedActor
 from rookery.policy.policy_module import PolicyModule
+from rookery.policy.squashed import SquashedPolicy
 from rookery.policy.travel import WEIGHTS, seed_for
 
 _CRITICS = 1  # the second of the networks that draw initial weights
+_NO_LIMIT = float("inf")
+
+
+class TwinCriticLearner(ReplayLearner):
+    """Learns an actor and two critics, which target critics follow.
+
+    Subclasses say what the losses are.
+    """
+
+    policy: SquashedPolicy
+
+    def __init__(
+        self,
+        policy: SquashedPolicy,
+        config: Any,
+        num_envs: int,
+        seed: int = 0,
+        *,
+        with_path: bool = False,
+    ) -> None:
+        super().__init__(policy, config, num_envs, seed, with_path=with_path)
+        self._critics = critics_for(policy, self.actor, config, seed).to(self.placement.device)
+        self._critic_flat = FlatParameters(self._critics)
+        self._target_critics = Target(self._critics, self._critic_flat)
+        self._actor_optimizer = Adam(self.placement.flat.tensor, epsilon=config.adam_epsilon)
+        self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=config.adam_epsilon)
+
+    def _improve_critics(self, loss: Tensor, values: Tensor, rate: float) -> dict[str, float]:
+        """Take one gradient step on the critics; return metrics.
+
+        Args:
+            loss: of the critics.
+            values: of the batch, ``[2, N]``, reported as their mean.
+            rate: the learning rate.
+        """
+        gradient = self._critic_flat.gradient(loss)
+        told = {"value_loss": loss, "action_value": values.mean()}
+        return gradient_step(self._critic_optimizer, loss, gradient, rate, _NO_LIMIT, told)
+
+    def _improve_actor(
+        self,
+        loss: Tensor,
+        rate: float,
+        scalars: Mapping[str, Tensor | float] = MappingProxyType({}),
+    ) -> dict[str, float]:
+        """Take one gradient step on the actor; return metrics, ``scalars`` among them."""
+        gradient = self.placement.flat.gradient(loss)
+        return gradient_step(self._actor_optimizer, loss, gradient, rate, _NO_LIMIT, scalars)
+
+    def _learning_rate(self, progress: float) -> float:
+        return scheduled(self.config.learning_rate, None, progress)
+
+    def _explore(self, progress: float) -> None:
+        self.policy.is_uniform = not self._gradient_steps and self._budget.is_warming_up
+
+    def _settings(self, progress: float) -> dict[str, float]:
+        return {"learning_rate": self._learning_rate(progress)}
+
+    def _optimizers(self) -> Mapping[str, Adam]:
+        return {
+            "actor_optimizer": self._actor_optimizer,
+            "critic_optimizer": self._critic_optimizer,
+        }
 
 
 def actor_policy(

@@ -23,13 +23,13 @@ from rookery.learn.ppo import (
     explained_variance,
     legal_choices,
     observed,
+    remembered,
     standardized,
 )
 from rookery.learn.schedule import scheduled
 from rookery.learn.vtrace import vtrace
 from rookery.policy.policy_module import PolicyModule
 from rookery.rollout import Rollout
-from rookery.rollout.tree import take, tree_map
 
 
 class Present(NamedTuple):
@@ -115,20 +115,11 @@ class Impala(Learner):
         """Run on what was acted on, and on the last and the cut-off observations."""
         place, module = self._place, self._place.module
         shape = rollout.reward.shape
-        t, b = rollout.final_index.T
-        cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
-        t, b = t[cut], b[cut]
+        final_obs, t, b = rollout.cut_off()
         obs = observed(rollout, place)
         last, ends = None, None
         if module.memory_size:
-            assert rollout.memory is not None, "a policy that remembers tells what it did"
-            begins = np.zeros_like(rollout.done)
-            begins[1:] = rollout.done[:-1]
-            found = module.unroll(
-                tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), obs),
-                place.tensors(begins),
-                place.tensors(rollout.memory),
-            )
+            found = remembered(rollout, obs, place)
             assert found.memory is not None
             keep = place.tensors((~rollout.done[-1]).astype(np.float32))[:, None]
             last, ends = found.memory[-1] * keep, found.memory[t, b]
@@ -138,8 +129,7 @@ class Impala(Learner):
             last_value = module(place.tensors(rollout.last_obs), last).value
             final_value = torch.zeros(shape, device=place.device)
             if len(t):
-                final = place.tensors(take(rollout.final_obs, cut))
-                final_value[t, b] = module(final, ends).value
+                final_value[t, b] = module(place.tensors(final_obs), ends).value
         outputs = found.outputs.reshape(-1, found.outputs.shape[-1])
         return Present(outputs, found.value.reshape(shape), last_value, final_value)
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from rookery.learn.target import fill, to_host
 
 
 class Adam:
@@ -49,12 +49,12 @@ class Adam:
 
     def state_dict(self) -> dict[str, Any]:
         """Moments and step count, as plain data."""
-        return {"mean": _array(self._mean), "square": _array(self._square), "steps": self._steps}
+        return {"mean": to_host(self._mean), "square": to_host(self._square), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        _fill(self._mean, state["mean"])
-        _fill(self._square, state["square"])
+        fill(self._mean, state["mean"])
+        fill(self._square, state["square"])
         self._steps = int(state["steps"])
 
 
@@ -80,11 +80,11 @@ class RMSProp:
 
     def state_dict(self) -> dict[str, Any]:
         """The mean of squares, as plain data."""
-        return {"square": _array(self._square)}
+        return {"square": to_host(self._square)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        _fill(self._square, state["square"])
+        fill(self._square, state["square"])
 
 
 def gradient_step(
@@ -124,11 +124,3 @@ def gradient_step(
             gradient *= max_norm / metrics["gradient_norm"]
         optimizer.step(gradient, learning_rate)
     return {**metrics, "skipped_gradient_steps": float(not is_finite)}
-
-
-def _array(tensor: Tensor) -> npt.NDArray[np.float32]:
-    return np.array(tensor.cpu().numpy())
-
-
-def _fill(tensor: Tensor, values: npt.NDArray[np.float32]) -> None:
-    tensor.copy_(torch.from_numpy(np.array(values, np.float32)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,10 +22,11 @@ from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.placement import Placement, fused_gradient
 from rookery.learn.schedule import means, scheduled
 from rookery.policy.action_masks import shown_mask
+from rookery.policy.networks import Prediction
 from rookery.policy.policy_module import PolicyModule
 from rookery.policy.travel import MINIBATCHES, seed_for
 from rookery.rollout import RewardScaler, Rollout, gae
-from rookery.rollout.tree import Tree, merge_axes, take, tree_map
+from rookery.rollout.tree import Tree, merge_axes, tree_map
 
 Scalars: TypeAlias = dict[str, Any]
 
@@ -243,7 +245,7 @@ class Evaluation:
 def evaluate(place: Placement[PolicyModule], batch: Batch) -> Evaluation:
     """Run a policy on what `Batch.steps` gives."""
     if batch.begins is None or batch.memory is None:
-        found = place.run(tree_map(lambda x: x.reshape(-1, *x.shape[2:]), batch.obs))
+        found = place.run(merge_axes(batch.obs))
         outputs, value = found.outputs, found.value
     else:
         found = place.module.unroll(batch.obs, batch.begins, batch.memory)
@@ -287,7 +289,7 @@ def advantage_batch(
     def cut(x: Any) -> Any:
         """From ``[T * B, ...]`` to pieces ``[L, T / L * B, ...]``."""
         pieces = x.reshape(num_steps // length, length, num_envs, *x.shape[1:]).swapaxes(0, 1)
-        return pieces.reshape(length, -1, *x.shape[1:])
+        return pieces.reshape(length, num_steps // length * num_envs, *x.shape[1:])
 
     columns = rollout.log_prob, rollout.value, advantage, returns, rollout.valid
     log_prob, value, *targets, valid = [cut(place.tensors(x.reshape(-1))) for x in columns]
@@ -318,11 +320,9 @@ def actions_of(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor:
 
 def legal_choices(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor | None:
     """The masks that were acted under, bool ``[T * B, num_choices]``; None where there are none."""
-    if rollout.action_mask is None and not place.module.shows_mask:
+    if not place.module.shows_mask:
         return None
-    shown = rollout.action_mask is None
-    mask = shown_mask(merge_axes(rollout.obs)) if shown else merge_axes(rollout.action_mask)
-    found: Tensor = place.tensors(mask)
+    found: Tensor = place.tensors(shown_mask(merge_axes(rollout.obs)))
     return found
 
 
@@ -352,21 +352,37 @@ def recalled(rollout: Rollout, obs: Tree, place: Placement[PolicyModule]) -> Rec
         obs: as `observed` gives them.
         place: the policy.
     """
-    assert rollout.memory is not None, "a policy that remembers tells what it did"
-    shape, module = rollout.reward.shape, place.module
-    begins = np.zeros_like(rollout.done)
-    begins[1:] = rollout.done[:-1]
-    first, starts = place.tensors(rollout.memory), place.tensors(begins)
-    found = module.unroll(tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), obs), starts, first)
+    found = remembered(rollout, obs, place)
     assert found.memory is not None
     final_value = np.zeros_like(rollout.final_value)
-    t, b = rollout.final_index.T
-    cut = rollout.truncated[t, b] & ~rollout.terminated[t, b]
-    if cut.any():
-        final = place.tensors(take(rollout.final_obs, cut))
-        value = module(final, found.memory[t[cut], b[cut]]).value
-        final_value[t[cut], b[cut]] = value.cpu().numpy()
-    return Recall(first, found.memory, starts, final_value)
+    final_obs, t, b = rollout.cut_off()
+    if len(t):
+        value = place.module(place.tensors(final_obs), found.memory[t, b]).value
+        final_value[t, b] = value.cpu().numpy()
+    first, begins = place.tensors(rollout.memory), place.tensors(begins_of(rollout))
+    return Recall(first, found.memory, begins, final_value)
+
+
+def remembered(rollout: Rollout, obs: Tree, place: Placement[PolicyModule]) -> Prediction:
+    """Run a policy that remembers on a rollout, from the memory with which it began.
+
+    Returns:
+        Outputs ``[T, B, num_outputs]``, values and memories; see `PolicyModule.unroll`.
+    """
+    assert rollout.memory is not None, "a policy that remembers tells what it did"
+    shape = rollout.reward.shape
+    return place.module.unroll(
+        tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), obs),
+        place.tensors(begins_of(rollout)),
+        place.tensors(rollout.memory),
+    )
+
+
+def begins_of(rollout: Rollout) -> npt.NDArray[np.bool_]:
+    """Where episodes begin within a rollout, bool ``[T, B]``."""
+    begins = np.zeros_like(rollout.done)
+    begins[1:] = rollout.done[:-1]
+    return begins
 
 
 # ---------------------------------------------------------------- numbers

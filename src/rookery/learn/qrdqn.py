@@ -6,7 +6,6 @@ of every action's return are learned by quantile regression; actions are chosen 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -14,23 +13,23 @@ import torch
 from torch import Tensor
 
 from rookery.learn.config import QRDQNConfig
-from rookery.learn.optimizers import Adam, gradient_step
-from rookery.learn.placement import compiled
-from rookery.learn.replay_learner import Batch, ReplayLearner
-from rookery.learn.schedule import scheduled
-from rookery.learn.target import Target, to_host
-from rookery.learn.values import best_action, count_actions, epsilon_at, width_of
-from rookery.policy import make_policy
+from rookery.learn.replay_learner import Batch
+from rookery.learn.values import (
+    ValueLearner,
+    ValueLoss,
+    best_action,
+    count_actions,
+    epsilon_greedy_policy,
+    width_of,
+)
 from rookery.policy.encoders import require_module
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
-from rookery.policy.flat import FlatParameters
 from rookery.policy.quantiles import OwnQuantiles, QuantileNetwork
 
 
-class QRDQN(ReplayLearner):
+class QRDQN(ValueLearner):
     """The learner. It writes the weights of ``policy.model``, and the policy's epsilon."""
 
-    policy: EpsilonGreedyPolicy
     config: QRDQNConfig
 
     @staticmethod
@@ -58,56 +57,19 @@ class QRDQN(ReplayLearner):
             made = require_module("network", network(*both_spaces))
             return OwnQuantiles(made, config.num_quantiles)
 
-        greedy = make_policy(
-            observation_space,
-            action_space,
-            seed=seed,
-            num_exploration=1,
-            encoder=encoder,
-            network=None if network is None else own,
-            build=build if network is None else None,
-            normalize_obs=config.normalize_obs,
+        mine = None if network is None else own
+        return epsilon_greedy_policy(
+            config, observation_space, action_space, seed, encoder, mine, build
         )
-        policy = EpsilonGreedyPolicy(greedy)
-        policy.epsilon = config.initial_epsilon
-        return policy
 
-    def __init__(
-        self, policy: EpsilonGreedyPolicy, config: QRDQNConfig, num_envs: int, seed: int = 0
-    ) -> None:
-        exponent = config.priority_exponent if config.prioritized else None
-        super().__init__(policy, config, num_envs, seed, priority_exponent=exponent)
-        flat = self.placement.flat
-        self._target = Target(self.actor, flat)
-        self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
-        self._losses = compiled(self._row_losses) if config.compile else self._row_losses
-
-    def _begin(self) -> None:
-        self._target.follow(1.0)
-
-    def _step(self, progress: float) -> dict[str, float]:
-        """Take one gradient step on the quantiles of the actions taken."""
-        config = self.config
-        batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
-        rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
-        losses, quantiles = self._losses(batch)
+    def _loss(self, batch: Batch) -> ValueLoss:
+        losses, quantiles = self._errors(batch)
         loss = (batch.weight * losses).mean()
-        gradient = self.placement.flat.gradient(loss)
-        told = {
-            "value_loss": loss,
-            "action_value": quantiles.mean(),
-            "quantile_spread": quantiles.std(1).mean() if config.num_quantiles > 1 else 0.0,
-        }
-        metrics = gradient_step(self._optimizer, loss, gradient, rate, config.max_grad_norm, told)
-        del metrics["loss"]
-        if not metrics["skipped_gradient_steps"]:
-            self._replay.set_errors(batch.place, to_host(losses))
-            self._gradient_steps += 1
-            if self._gradient_steps % config.target_interval == 0:
-                self._target.follow(config.target_rate)
-        return metrics
+        spread = quantiles.std(1).mean() if self.config.num_quantiles > 1 else 0.0
+        told = {"action_value": quantiles.mean(), "quantile_spread": spread}
+        return ValueLoss(loss, losses, told)
 
-    def _row_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of each transition, float32 ``[N]``; and its action's quantiles, ``[N, K]``."""
         quantiles = _of_action(_quantiles(self.actor, batch.obs), batch.action)
         return quantile_huber(quantiles, self._targets(batch), self.config.huber_limit), quantiles
@@ -123,19 +85,6 @@ class QRDQN(ReplayLearner):
         chooser = _quantiles(self.actor, batch.next_obs) if self.config.double else quantiles
         best = best_action(chooser.mean(2), batch.next_mask)
         return batch.reward[:, None] + batch.discount[:, None] * _of_action(quantiles, best)
-
-    def _explore(self, progress: float) -> None:
-        self.policy.epsilon = epsilon_at(self.config, progress)
-
-    def _settings(self, progress: float) -> dict[str, float]:
-        rate = scheduled(self.config.learning_rate, self.config.final_learning_rate, progress)
-        return {"epsilon": self.policy.epsilon, "learning_rate": rate}
-
-    def _optimizers(self) -> Mapping[str, Adam]:
-        return {"optimizer": self._optimizer}
-
-    def _apart(self) -> Mapping[str, FlatParameters]:
-        return {"target": self._target.flat}
 
 
 def quantile_huber(quantiles: Tensor, samples: Tensor, limit: float) -> Tensor:

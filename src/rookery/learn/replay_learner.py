@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rookery.env.action_mask import MASK_KEY
 from rookery.learn.base import Learner, observe
 from rookery.learn.budget import UpdateBudget
 from rookery.learn.optimizers import Adam
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
 from rookery.learn.target import fill, to_host
-from rookery.policy.action_masks import MASK_KEY
 from rookery.policy.exploring import ExploringPolicy
 from rookery.policy.flat import FlatParameters
 from rookery.policy.policy_module import PolicyModule
@@ -70,7 +69,7 @@ class ReplayLearner(Learner):
 
     reads_values = False
     keeps_replay = True
-    collectors: ClassVar[tuple[str, ...]] = ("caller", "workers", "async")
+    collectors = ("caller", "workers", "async")
     log_steps = 1000
 
     config: Any
@@ -105,8 +104,6 @@ class ReplayLearner(Learner):
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         if self._replay.is_empty:
             self._budget.begin_anew()  # perhaps the run was resumed without its replay
-        if self.policy.shows_mask:  # so do the observations in the replay
-            rollout = replace(rollout, action_mask=None)
         self._replay.add(rollout)
         observe(rollout, self.policy.model)
         due = self._budget.spend(rollout.num_transitions)
@@ -149,7 +146,7 @@ class ReplayLearner(Learner):
 
     def _on_device(self, found: Transitions) -> Batch:
         tensors = self.placement.tensors
-        mask, path = found.next_mask, found.path_obs
+        mask, path = None, found.path_obs
         if self.policy.shows_mask:
             rows = np.reshape(found.next_obs[MASK_KEY], (len(found.reward), -1))
             # After a termination some envs show none; the value there counts nothing.

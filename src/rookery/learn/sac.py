@@ -6,6 +6,7 @@ Gaussian actor, and an entropy coefficient that is learned along with them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,17 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from rookery.learn.config import SACConfig
-from rookery.learn.continuous import actor_policy, critics_for
+from rookery.learn.continuous import TwinCriticLearner, actor_policy
 from rookery.learn.optimizers import Adam, gradient_step
-from rookery.learn.replay_learner import Batch, ReplayLearner
-from rookery.learn.schedule import scheduled
-from rookery.learn.target import Target
+from rookery.learn.replay_learner import Batch
 from rookery.policy.distributions import SquashedGaussian
 from rookery.policy.flat import FlatParameters
 from rookery.policy.squashed import SquashedGaussianPolicy
 from rookery.rollout.tree import Tree
-
-_NO_LIMIT = float("inf")
 
 
 class EntropyCoefficient(nn.Module):
@@ -38,7 +35,7 @@ class EntropyCoefficient(nn.Module):
         return self.log_alpha.exp()[0]
 
 
-class SAC(ReplayLearner):
+class SAC(TwinCriticLearner):
     """The learner. It writes the weights of ``policy.model``."""
 
     policy: SquashedGaussianPolicy
@@ -62,15 +59,9 @@ class SAC(ReplayLearner):
         self, policy: SquashedGaussianPolicy, config: SACConfig, num_envs: int, seed: int = 0
     ) -> None:
         super().__init__(policy, config, num_envs, seed, with_path=True)
-        device, epsilon = self.placement.device, config.adam_epsilon
-        self._critics = critics_for(policy, self.actor, config, seed).to(device)
-        self._critic_flat = FlatParameters(self._critics)
-        self._target = Target(self._critics, self._critic_flat)
-        self._coefficient = EntropyCoefficient().to(device)
+        self._coefficient = EntropyCoefficient().to(self.placement.device)
         self._alpha_flat = FlatParameters(self._coefficient)
-        self._actor_optimizer = Adam(self.placement.flat.tensor, epsilon=epsilon)
-        self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=epsilon)
-        self._alpha_optimizer = Adam(self._alpha_flat.tensor, epsilon=epsilon)
+        self._alpha_optimizer = Adam(self._alpha_flat.tensor, epsilon=config.adam_epsilon)
         wanted = config.target_entropy
         self._target_entropy = -float(policy.layout.num_columns) if wanted is None else wanted
 
@@ -87,30 +78,27 @@ class SAC(ReplayLearner):
 
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the critics, the actor and the entropy coefficient."""
-        rate = scheduled(self.config.learning_rate, None, progress)
+        rate = self._learning_rate(progress)
         batch, alpha = self._sample(), self._alpha()
 
         value_loss, values = self._critic_loss(batch, self._targets(batch, alpha))
-        gradient = self._critic_flat.gradient(value_loss)
-        told = {"value_loss": value_loss, "action_value": values.mean()}
-        critic = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT, told)
+        critic = self._improve_critics(value_loss, values, rate)
 
         policy_loss, log_prob = self._actor_loss(batch, alpha)
-        gradient = self.placement.flat.gradient(policy_loss)
         told = {
             "policy_loss": policy_loss,
             "entropy": -log_prob.mean(),
             "entropy_coef": alpha,
         }
-        actor = gradient_step(self._actor_optimizer, policy_loss, gradient, rate, _NO_LIMIT, told)
+        actor = self._improve_actor(policy_loss, rate, told)
 
         skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
         if self.config.entropy_coef is None and not skipped:
             alpha_loss = self._alpha_loss(log_prob)
             gradient = self._alpha_flat.gradient(alpha_loss)
-            gradient_step(self._alpha_optimizer, alpha_loss, gradient, rate, _NO_LIMIT)
+            gradient_step(self._alpha_optimizer, alpha_loss, gradient, rate, math.inf)
 
-        self._target.follow(self.config.target_rate)
+        self._target_critics.follow(self.config.target_rate)
         self._gradient_steps += not skipped
         metrics = {**actor, **critic, "skipped_gradient_steps": skipped}
         del metrics["loss"]
@@ -133,7 +121,7 @@ class SAC(ReplayLearner):
         has the entropies of the states between in it too, each by an action drawn there now.
         """
         action, log_prob = self._draw(batch.next_obs)
-        soft_value = self._target.module(batch.next_obs, action).amin(0) - alpha * log_prob
+        soft_value = self._target_critics.module(batch.next_obs, action).amin(0) - alpha * log_prob
         target: Tensor = batch.reward + batch.discount * soft_value
         if batch.path_obs is not None and batch.path_discount is not None:
             _, log_probs = self._draw(batch.path_obs)
@@ -160,22 +148,12 @@ class SAC(ReplayLearner):
         """Draw actions, through which gradients flow, and their log probabilities."""
         return SquashedGaussian(self.actor.run(obs).outputs).rsample(self._noise)
 
-    def _explore(self, progress: float) -> None:
-        self.policy.is_uniform = not self._gradient_steps and self._budget.is_warming_up
-
-    def _settings(self, progress: float) -> dict[str, float]:
-        return {"learning_rate": scheduled(self.config.learning_rate, None, progress)}
-
     def _optimizers(self) -> Mapping[str, Adam]:
-        return {
-            "actor_optimizer": self._actor_optimizer,
-            "critic_optimizer": self._critic_optimizer,
-            "alpha_optimizer": self._alpha_optimizer,
-        }
+        return {**super()._optimizers(), "alpha_optimizer": self._alpha_optimizer}
 
     def _apart(self) -> Mapping[str, FlatParameters]:
         return {
             "critics": self._critic_flat,
-            "targets": self._target.flat,
+            "targets": self._target_critics.flat,
             "log_alpha": self._alpha_flat,
         }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rookery.errors import ConfigError
-from rookery.learn.config import Scheduled
+from rookery.learn.config_base import Scheduled
 
 
 def scheduled(start: Scheduled, final: float | None, progress: float) -> float:

@@ -15,19 +15,15 @@ import torch
 from torch import Tensor
 
 from rookery.learn.config import TD3Config
-from rookery.learn.continuous import actor_policy, critics_for
-from rookery.learn.optimizers import Adam, gradient_step
-from rookery.learn.replay_learner import Batch, ReplayLearner
-from rookery.learn.schedule import scheduled
+from rookery.learn.continuous import TwinCriticLearner, actor_policy
+from rookery.learn.replay_learner import Batch
 from rookery.learn.target import Target
 from rookery.policy.flat import FlatParameters
 from rookery.policy.squashed import NoisyPolicy
 from rookery.rollout.tree import Tree
 
-_NO_LIMIT = float("inf")
 
-
-class TD3(ReplayLearner):
+class TD3(TwinCriticLearner):
     """The learner. It writes the weights of ``policy.model``.
 
     The actor's outputs are those of SAC's; the first half, squashed, is the action, and the second
@@ -56,12 +52,7 @@ class TD3(ReplayLearner):
         self, policy: NoisyPolicy, config: TD3Config, num_envs: int, seed: int = 0
     ) -> None:
         super().__init__(policy, config, num_envs, seed)
-        self._critics = critics_for(policy, self.actor, config, seed).to(self.placement.device)
-        self._critic_flat = FlatParameters(self._critics)
-        self._target_critics = Target(self._critics, self._critic_flat)
         self._target_actor = Target(self.actor, self.placement.flat)
-        self._actor_optimizer = Adam(self.placement.flat.tensor, epsilon=config.adam_epsilon)
-        self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=config.adam_epsilon)
         self._policy_loss = 0.0  # the latest
 
     def _begin(self) -> None:
@@ -69,20 +60,20 @@ class TD3(ReplayLearner):
 
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step on the critics, and now and then one on the actor."""
-        rate = scheduled(self.config.learning_rate, None, progress)
+        rate = self._learning_rate(progress)
         batch = self._sample()
 
         values = self._critics(batch.obs, batch.action)
         value_loss = (values - self._targets(batch)).square().mean(1).sum()
-        gradient = self._critic_flat.gradient(value_loss)
-        told = {"value_loss": value_loss, "action_value": values.mean()}
-        metrics = gradient_step(self._critic_optimizer, value_loss, gradient, rate, _NO_LIMIT, told)
+        metrics = self._improve_critics(value_loss, values, rate)
         del metrics["loss"]
 
         if not metrics["skipped_gradient_steps"]:
             self._gradient_steps += 1
             if self._gradient_steps % self.config.policy_delay == 0:
-                actor = self._improve_actor(batch, rate)
+                actor = self._improve_actor(self._actor_loss(batch), rate)
+                for target in (self._target_critics, self._target_actor):
+                    target.follow(self.config.target_rate)
                 self._policy_loss = actor["loss"]
                 metrics["skipped_gradient_steps"] += actor["skipped_gradient_steps"]
         return {**metrics, "policy_loss": self._policy_loss}
@@ -102,21 +93,14 @@ class TD3(ReplayLearner):
         target: Tensor = batch.reward + batch.discount * values.amin(0)
         return target
 
-    def _improve_actor(self, batch: Batch, rate: float) -> dict[str, float]:
-        """Follow the first critic's gradient, ``-mean(Q_1(s, mu(s)))``; then the targets follow."""
-        loss = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
-        gradient = self.placement.flat.gradient(loss)
-        metrics = gradient_step(self._actor_optimizer, loss, gradient, rate, _NO_LIMIT)
-        for target in (self._target_critics, self._target_actor):
-            target.follow(self.config.target_rate)
-        return metrics
+    def _actor_loss(self, batch: Batch) -> Tensor:
+        """``-mean(Q_1(s, mu(s)))``, by the first critic."""
+        loss: Tensor = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
+        return loss
 
     def _explore(self, progress: float) -> None:
-        self.policy.is_uniform = not self._gradient_steps and self._budget.is_warming_up
+        super()._explore(progress)
         self.policy.noise = self.config.exploration_noise
-
-    def _settings(self, progress: float) -> dict[str, float]:
-        return {"learning_rate": scheduled(self.config.learning_rate, None, progress)}
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "policy_loss": self._policy_loss}
@@ -124,12 +108,6 @@ class TD3(ReplayLearner):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._policy_loss = float(state["policy_loss"])
-
-    def _optimizers(self) -> Mapping[str, Adam]:
-        return {
-            "actor_optimizer": self._actor_optimizer,
-            "critic_optimizer": self._critic_optimizer,
-        }
 
     def _apart(self) -> Mapping[str, FlatParameters]:
         return {

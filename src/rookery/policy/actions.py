@@ -6,7 +6,6 @@ Free of torch, so that workers can use it: `rookery.policy.distributions` draws 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -14,11 +13,12 @@ import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 
+from rookery.env.spaces import batched
 from rookery.errors import SpaceError
+from rookery.policy.space_tree import Path, at_path, leaf_spaces, place_of
 from rookery.rollout.tree import Tree
 
 Kind: TypeAlias = Literal["categorical", "bernoulli", "gaussian", "squashed"]
-Path: TypeAlias = "tuple[str | int, ...]"
 Rows: TypeAlias = npt.NDArray[Any]
 
 # Of squashed normals: the logarithm of the deviation stays within.
@@ -62,7 +62,7 @@ class ActionPart:
             return np.asarray(rows[:, 0].astype(np.int64, copy=False) + self.space.start)
         if self.kind == "categorical":
             rows = rows + np.ravel(self.space.start)
-        shaped = rows.reshape(-1, *self.space.shape)
+        shaped = rows.reshape(len(rows), *self.space.shape)
         return shaped.astype(self.space.dtype, copy=False) if self.sizes else shaped
 
     def to_env(self, action: Rows) -> Rows:
@@ -109,7 +109,7 @@ class ActionLayout:
 
     def encode(self, action: Tree) -> Rows:
         """Turn a batch of actions ``[N, *action]`` into rows ``[N, K]``."""
-        rows = [part.encode(branch(action, part.path)) for part in self.parts]
+        rows = [part.encode(at_path(action, part.path)) for part in self.parts]
         return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1, dtype=self.dtype)
 
     def decode(self, rows: Rows) -> Tree:
@@ -119,20 +119,15 @@ class ActionLayout:
         """
         if not self.is_joint:
             return self.parts[0].decode(rows)
-        parts = iter(self.parts)
-        return _build(self.space, lambda: (part := next(parts)).decode(rows[:, part.columns]))
+        decoded = [part.decode(rows[:, part.columns]) for part in self.parts]
+        return batched(self.space, iter(decoded))
 
     def to_env(self, action: Tree) -> Tree:
         """Make a batch of decoded actions fit the action space."""
         if not self.is_joint:
             return self.parts[0].to_env(action)
-        parts = iter(self.parts)
-
-        def fit() -> Rows:
-            part = next(parts)
-            return part.to_env(branch(action, part.path))
-
-        return _build(self.space, fit)
+        fitted = [part.to_env(at_path(action, part.path)) for part in self.parts]
+        return batched(self.space, iter(fitted))
 
     def pack(self, rows: Rows) -> Rows:
         """Turn rows ``[N, K]`` into what a rollout holds of them: one array ``[N, ...]``."""
@@ -175,7 +170,7 @@ def action_layout(space: spaces.Space[Any], *, squashed: bool = False) -> Action
     """
     parts: list[ActionPart] = []
     ends = dict.fromkeys(("outputs", "columns", "choices", "deviations"), 0)
-    for path, leaf in _leaves(space, ()):
+    for path, leaf in leaf_spaces(space):
         kind, sizes = _kind(leaf, path, squashed), _sizes(leaf)
         width = int(np.prod(leaf.shape or (), dtype=np.int64))
         widths = {
@@ -187,24 +182,11 @@ def action_layout(space: spaces.Space[Any], *, squashed: bool = False) -> Action
         places = {name: slice(ends[name], ends[name] + size) for name, size in widths.items()}
         ends = {name: place.stop for name, place in places.items()}
         parts.append(ActionPart(path, leaf, kind, sizes, **places))
-    if not parts:
+    if not ends["columns"]:
         raise SpaceError(f"action_space holds nothing to choose: {space}")
     is_joint = isinstance(space, (spaces.Dict, spaces.Tuple))
     widths = {f"num_{name}": end for name, end in ends.items()}
     return ActionLayout(space, tuple(parts), **widths, is_joint=is_joint)
-
-
-def _leaves(space: spaces.Space[Any], path: Path) -> Iterator[tuple[Path, spaces.Space[Any]]]:
-    branches: Any = ()
-    match space:
-        case spaces.Dict():
-            branches = space.spaces.items()
-        case spaces.Tuple():
-            branches = enumerate(space.spaces)
-        case _:
-            yield path, space
-    for key, branch in branches:
-        yield from _leaves(branch, (*path, key))
 
 
 def _kind(space: spaces.Space[Any], path: Path, squashed: bool) -> Kind:
@@ -236,26 +218,3 @@ def _sizes(space: spaces.Space[Any]) -> tuple[int, ...]:
             return (2,) * int(np.prod(space.shape))
         case _:
             return ()
-
-
-def place_of(path: Path) -> str:
-    """Write a path as one indexes with it: ``['a'][0]``."""
-    return "".join(f"[{key!r}]" for key in path)
-
-
-def branch(tree: Tree, path: Path) -> Any:
-    """Return what lies at ``path`` of a tree."""
-    for key in path:
-        tree = tree[key]
-    return tree
-
-
-def _build(space: spaces.Space[Any], leaf: Any) -> Tree:
-    """Build a tree in the form of ``space``; ``leaf()`` gives its leaves one after the other."""
-    match space:
-        case spaces.Dict():
-            return {key: _build(branch, leaf) for key, branch in space.spaces.items()}
-        case spaces.Tuple():
-            return tuple(_build(branch, leaf) for branch in space.spaces)
-        case _:
-            return leaf()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,6 @@ from rookery.rollout.tree import Tree
 
 if TYPE_CHECKING:
     from rookery.policy.weights import Weights
-
-Mask: TypeAlias = "npt.NDArray[np.bool_] | None"
 
 
 class PolicyStep(NamedTuple):
@@ -49,14 +47,12 @@ class Policy(ABC):
     model: Weights | None = None
 
     @abstractmethod
-    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
+    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         """Decide for a batch of observations ``[B, *obs]``.
 
         Args:
             obs: a batch of observations; not kept, it may be overwritten after the call.
             deterministic: take the most probable action instead of drawing one.
-            mask: bool ``[B, num_choices]``, the legal choices, where envs tell them; a policy that
-                is never given one need not take it.
         """
 
     def value(self, obs: Tree) -> npt.NDArray[np.float32]:
@@ -97,23 +93,21 @@ class SplitPolicy(Policy):
     """
 
     @abstractmethod
-    def sample(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> npt.NDArray[Any]:
+    def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
         """Draw actions ``[B, *action]`` for a batch of observations; see `Policy.act`."""
 
     @abstractmethod
     def assess(
-        self, obs: Tree, action: npt.NDArray[Any], mask: Mask = None
+        self, obs: Tree, action: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return log probability and value of N steps, float32 ``[N]`` each.
 
         Args:
             obs: ``[N, *obs]``.
             action: ``[N, *action]``, as `sample` drew them under the present weights.
-            mask: bool ``[N, num_choices]``, what `sample` was given.
         """
 
-    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
+    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         """Do both halves at once."""
-        masks = () if mask is None else (mask,)
-        action = self.sample(obs, deterministic, *masks)
-        return PolicyStep(action, *self.assess(obs, action, *masks))
+        action = self.sample(obs, deterministic)
+        return PolicyStep(action, *self.assess(obs, action))

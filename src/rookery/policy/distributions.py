@@ -299,8 +299,8 @@ def _of_part(
         case "bernoulli":
             return Bernoulli(outputs, mask)
         case "gaussian":
-            assert log_std is not None, "a Gaussian needs log_std"
-            return Gaussian(outputs, log_std)
+            # There is none where all numbers of an action space lie in empty parts.
+            return Gaussian(outputs, outputs.new_empty(0) if log_std is None else log_std)
         case "squashed":
             return SquashedGaussian(outputs)
 

@@ -19,10 +19,13 @@ from torch import Tensor, nn
 
 from rookery.errors import ConfigError, SpaceError
 from rookery.policy.images import NatureCNN, is_image
+from rookery.policy.space_tree import Path, at_path, leaf_spaces, place_of
 from rookery.rollout.text import text_as_arrays
 from rookery.rollout.tree import Tree, tree_map
 
 EncoderFactory: TypeAlias = Callable[[spaces.Space[Any]], nn.Module]
+
+_READABLE = (spaces.Box, spaces.MultiBinary, spaces.Discrete, spaces.MultiDiscrete)
 
 
 class Numbers(nn.Module):
@@ -67,7 +70,7 @@ class Leaf:
         is_own: whether an encoder of the user's reads it.
     """
 
-    path: tuple[str | int, ...]
+    path: Path
     space: spaces.Space[Any]
     is_own: bool = False
 
@@ -79,12 +82,6 @@ class Leaf:
         if is_image(self.space):
             return 2
         return int(not isinstance(self.space, spaces.Box))
-
-    def read(self, obs: Tree) -> Any:
-        """Return this part of an observation."""
-        for key in self.path:
-            obs = obs[key]
-        return obs
 
 
 class FeatureEncoder(nn.Module):
@@ -124,7 +121,7 @@ class FeatureEncoder(nn.Module):
 
     def forward(self, obs: Tree) -> Tensor:
         pairs = zip(self._leaves, self.parts, strict=True)
-        features = [part(leaf.read(obs)) for leaf, part in pairs]
+        features = [part(at_path(obs, leaf.path)) for leaf, part in pairs]
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
 
@@ -139,7 +136,7 @@ def observation_leaves(
         SpaceError: a part can be read by no built-in encoder.
     """
     own = own or {}
-    leaves = list(_leaves(space, (), own))
+    leaves = list(_leaves(space, own))
     found = [_dotted(leaf.path) for leaf in leaves]
     for name in own:
         if name not in found:
@@ -231,28 +228,18 @@ def _plain(space: spaces.Space[Any]) -> nn.Module:
     return OneHot(space) if is_choice else Numbers()
 
 
-def _leaves(space: Any, path: tuple[str | int, ...], own: Mapping[str, Any]) -> Iterator[Leaf]:
-    if _dotted(path) in own:
-        yield Leaf(path, space, is_own=True)
-        return
-    match space:
-        case spaces.Dict():
-            for key, branch in space.spaces.items():
-                yield from _leaves(branch, (*path, key), own)
-        case spaces.Tuple():
-            for index, branch in enumerate(space.spaces):
-                yield from _leaves(branch, (*path, index), own)
-        case spaces.Box() | spaces.MultiBinary() | spaces.Discrete() | spaces.MultiDiscrete():
-            yield Leaf(path, space)
-        case _:
-            place = "".join(f"[{key!r}]" for key in path)
+def _leaves(space: Any, own: Mapping[str, Any]) -> Iterator[Leaf]:
+    for path, leaf in leaf_spaces(space, lambda path: _dotted(path) in own):
+        is_own = _dotted(path) in own
+        if not is_own and not isinstance(leaf, _READABLE):
             way = f"encoder={{{_dotted(path)!r}: ...}}" if path else "encoder=..."
             raise SpaceError(
-                f"no built-in network reads observation_space{place}, a {type(space).__name__}; "
-                "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple are supported; give an "
-                f"encoder of your own for it: {way}"
+                f"no built-in network reads observation_space{place_of(path)}, a "
+                f"{type(leaf).__name__}; Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple "
+                f"are supported; give an encoder of your own for it: {way}"
             )
+        yield Leaf(path, leaf, is_own)
 
 
-def _dotted(path: tuple[str | int, ...]) -> str:
+def _dotted(path: Path) -> str:
     return ".".join(map(str, path))

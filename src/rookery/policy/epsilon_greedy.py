@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.policy.action_masks import shown_mask
-from rookery.policy.base import Mask
 from rookery.policy.exploring import ExploringPolicy
 from rookery.rollout.tree import Tree
 
@@ -25,14 +24,13 @@ class EpsilonGreedyPolicy(ExploringPolicy):
     def epsilon(self, value: float) -> None:
         self.exploration[0] = value
 
-    def _explore(self, obs: Tree, mask: Mask) -> npt.NDArray[Any]:
-        if mask is None and self.shows_mask:
-            mask = shown_mask(obs)
-        rows = self.layout.unpack(self._drawn(obs, True, mask))
+    def _explore(self, obs: Tree) -> npt.NDArray[Any]:
+        rows = self.layout.unpack(self._drawn(obs, True))
         at_random = self.rng.random(len(rows)) < self.epsilon
-        if mask is None:
+        if not self.shows_mask:
             drawn = self.rng.integers(self.layout.num_choices, size=len(rows))
         else:
+            mask = shown_mask(obs)
             # Of several uniform numbers, each is as likely as any other to be the greatest.
             drawn = np.where(mask, self.rng.random(mask.shape), -1.0).argmax(axis=1)
         return self.layout.pack(np.where(at_random[:, None], drawn[:, None], rows))

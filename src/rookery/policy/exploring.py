@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.policy.actions import ActionLayout
-from rookery.policy.base import Mask, Policy, PolicyStep, SplitPolicy
+from rookery.policy.base import Policy, PolicyStep, SplitPolicy
 from rookery.policy.network_policy import NetworkPolicy
-from rookery.rollout.tree import Tree
+from rookery.rollout.tree import Tree, num_rows
 
 
 class ExploringPolicy(Policy):
@@ -62,11 +62,11 @@ class ExploringPolicy(Policy):
     def use_stream(self, index: int) -> None:
         self._inner.use_stream(index)
 
-    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
+    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         if deterministic:
-            action = self._drawn(obs, True, mask)
+            action = self._drawn(obs, True)
         else:
-            action = self._explore(obs, mask)
+            action = self._explore(obs)
         unknown = np.full(len(action), np.nan, np.float32)
         return PolicyStep(action, unknown, unknown)
 
@@ -77,21 +77,14 @@ class ExploringPolicy(Policy):
         return self._inner.to_env(action)
 
     @abstractmethod
-    def _explore(self, obs: Tree, mask: Mask) -> npt.NDArray[Any]:
+    def _explore(self, obs: Tree) -> npt.NDArray[Any]:
         """Draw actions, ``[B, *action]``."""
 
-    def _drawn(self, obs: Tree, deterministic: bool, mask: Mask) -> npt.NDArray[Any]:
+    def _drawn(self, obs: Tree, deterministic: bool) -> npt.NDArray[Any]:
         """What the inner policy decides."""
         if isinstance(self._inner, SplitPolicy):
-            return self._inner.sample(obs, deterministic, mask)
-        return self._inner.act(obs, deterministic, mask).action
-
-
-def num_rows(obs: Tree) -> int:
-    """Count the rows of a batch of observations."""
-    while isinstance(obs, (dict, tuple)):
-        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
-    return len(obs)
+            return self._inner.sample(obs, deterministic)
+        return self._inner.act(obs, deterministic).action
 
 
 def _rebuilt(kind: type[ExploringPolicy], inner: NetworkPolicy, version: int) -> ExploringPolicy:

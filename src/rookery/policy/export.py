@@ -13,6 +13,7 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
+from rookery.env.spaces import batched
 from rookery.errors import ConfigError, MissingExtra
 from rookery.policy.encoders import to_tensors
 from rookery.policy.policy_module import PolicyModule
@@ -36,7 +37,7 @@ class DeterministicPolicy(nn.Module):
         for k, part in enumerate(policy.layout.parts):
             kinds = {"low": np.float32, "high": np.float32, "start": np.int64}
             for name, dtype in kinds.items():
-                if hasattr(part.space, name):
+                if hasattr(part.space, name) and part.columns.stop > part.columns.start:
                     table = torch.from_numpy(np.array(getattr(part.space, name), dtype))
                     self.register_buffer(f"{name}{k}", table, persistent=False)
 
@@ -44,7 +45,7 @@ class DeterministicPolicy(nn.Module):
         found = self.policy(obs, memory)
         rows = self.policy.distribution(found.outputs).mode()
         actions = iter([self._action(k, rows) for k in range(len(self.policy.layout.parts))])
-        action = _build(self.policy.layout.space, actions)
+        action = batched(self.policy.layout.space, actions)
         return action if found.memory is None else (action, found.memory)
 
     def _action(self, index: int, rows: Tensor) -> Tensor:
@@ -52,10 +53,12 @@ class DeterministicPolicy(nn.Module):
         part = self.policy.layout.parts[index]
         rows = rows[:, part.columns]
         if part.kind == "categorical":
-            choices = rows.long().reshape(-1, *part.space.shape)
+            choices = rows.long().reshape(rows.shape[0], *part.space.shape)
             start: Tensor = getattr(self, f"start{index}")
             return choices + start
-        action = rows.reshape(-1, *part.space.shape)
+        action = rows.reshape(rows.shape[0], *part.space.shape)
+        if not rows.shape[1]:  # nor has it tables, which torch.export cannot write when empty
+            return action
         if part.kind == "bernoulli":
             return action.to(torch.int8)
         low, high = getattr(self, f"low{index}"), getattr(self, f"high{index}")
@@ -114,13 +117,3 @@ def _require_onnx() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtra("export to ONNX needs: pip install 'rookery[onnx]'") from error
-
-
-def _build(space: spaces.Space[Any], leaves: Any) -> Tree:
-    match space:
-        case spaces.Dict():
-            return {key: _build(branch, leaves) for key, branch in space.spaces.items()}
-        case spaces.Tuple():
-            return tuple(_build(branch, leaves) for branch in space.spaces)
-        case _:
-            return next(leaves)

@@ -6,17 +6,16 @@ alone. A test holds them to torch's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 
+from rookery.policy.space_tree import at_path, leaf_spaces
 from rookery.rollout.tree import Tree
 
 Floats: TypeAlias = npt.NDArray[np.float32]
-Path: TypeAlias = "tuple[str | int, ...]"
 
 OBS_LIMIT = 10.0
 
@@ -33,7 +32,7 @@ class Features:
     def __init__(
         self, space: spaces.Space[Any], mean: Floats | None = None, scale: Floats | None = None
     ) -> None:
-        leaves = list(_leaves(space, ()))
+        leaves = leaf_spaces(space)
         self._leaves = sorted(leaves, key=lambda leaf: not isinstance(leaf[1], spaces.Box))
         self._mean, self._scale = mean, scale
         self._is_plain = space.dtype == np.float32 and len(space.shape or ()) == 1
@@ -43,7 +42,9 @@ class Features:
         if self._is_plain:
             x = np.asarray(obs, np.float32)
         else:
-            columns = [_columns(space, _read(obs, path)) for path, space in self._leaves]
+            columns = [
+                _columns(space, np.asarray(at_path(obs, path))) for path, space in self._leaves
+            ]
             x = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         return x if self._mean is None else self._normalized(x)
 
@@ -54,25 +55,6 @@ class Features:
         numbers *= self._scale
         np.clip(numbers, -OBS_LIMIT, OBS_LIMIT, out=numbers)
         return numbers if width == x.shape[1] else np.concatenate([numbers, x[:, width:]], axis=1)
-
-
-def _leaves(space: spaces.Space[Any], path: Path) -> Iterator[tuple[Path, Any]]:
-    branches: Any = ()
-    match space:
-        case spaces.Dict():
-            branches = space.spaces.items()
-        case spaces.Tuple():
-            branches = enumerate(space.spaces)
-        case _:
-            yield path, space
-    for key, branch in branches:
-        yield from _leaves(branch, (*path, key))
-
-
-def _read(obs: Tree, path: Path) -> npt.NDArray[Any]:
-    for key in path:
-        obs = obs[key]
-    return np.asarray(obs)
 
 
 def _columns(space: Any, values: npt.NDArray[Any]) -> Floats:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -126,9 +126,13 @@ class Core(nn.Module, ABC):
     side. Zeros are remembered where an episode begins.
 
     Attributes:
+        num_gates: G; for each unit, G numbers are computed of what is read.
+        num_states: S; each unit remembers S numbers.
         memory_size: numbers that are remembered of one env.
     """
 
+    num_gates: ClassVar[int]
+    num_states: ClassVar[int]
     memory_size: int
 
     def __init__(
@@ -136,14 +140,12 @@ class Core(nn.Module, ABC):
         num_members: int,
         inputs: int,
         size: int,
-        num_gates: int,
-        num_states: int,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.num_members, self.size = num_members, size
-        self.memory_size = num_members * num_states * size
-        gates = num_gates * size
+        self.memory_size = num_members * self.num_states * size
+        gates = self.num_gates * size
         self.input = StackedLinear(num_members, inputs, gates, 1.0, generator)
         self.memory = StackedLinear(num_members, size, gates, 1.0, generator)
 
@@ -201,14 +203,7 @@ class GRU(Core):
     reset gate, update gate and candidate lie side by side.
     """
 
-    def __init__(
-        self,
-        num_members: int,
-        inputs: int,
-        size: int,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(num_members, inputs, size, 3, 1, generator)
+    num_gates, num_states = 3, 1
 
     def _advance(self, inputs: Tensor, state: Tensor) -> Tensor:
         size = self.size
@@ -227,6 +222,8 @@ class LSTM(Core):
     2015).
     """
 
+    num_gates, num_states = 4, 2
+
     def __init__(
         self,
         num_members: int,
@@ -234,7 +231,7 @@ class LSTM(Core):
         size: int,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(num_members, inputs, size, 4, 2, generator)
+        super().__init__(num_members, inputs, size, generator)
         with torch.no_grad():
             self.input.bias[..., size : 2 * size] = 1.0
 

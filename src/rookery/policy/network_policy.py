@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from rookery.policy.action_masks import shown_mask, shows_mask
 from rookery.policy.actions import ActionLayout
-from rookery.policy.base import Mask, Policy, PolicyStep
-from rookery.policy.draws import Draws
+from rookery.policy.base import Policy, PolicyStep
+from rookery.policy.draws import Draws, Mask
 from rookery.policy.travel import stream
 from rookery.policy.weights import Weights
 from rookery.rollout.tree import Tree
@@ -57,10 +57,10 @@ class NetworkPolicy(Policy):
         self.rng = rng
         self.shows_mask = shows_mask(observation_space, layout)
 
-    def act(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> PolicyStep:
+    def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
         self.memory = memory
-        mask = self._mask(obs, mask)
+        mask = self._mask(obs)
         rows = self._choose(outputs, deterministic, mask)
         log_prob = self._draws.log_prob(outputs, self._log_std(), rows, mask)
         return PolicyStep(self.layout.pack(rows), log_prob, value)
@@ -93,8 +93,8 @@ class NetworkPolicy(Policy):
             return self._draws.mode(outputs, self._log_std(), mask)
         return self._draws.sample(outputs, self._log_std(), self.rng, mask)
 
-    def _mask(self, obs: Tree, mask: Mask) -> Mask:
-        return shown_mask(obs) if mask is None and self.shows_mask else mask
+    def _mask(self, obs: Tree) -> Mask:
+        return shown_mask(obs) if self.shows_mask else None
 
     def _memory_of(self, num_envs: int) -> Floats:
         """Return the present memory; an empty one where there is none, or one of other envs."""

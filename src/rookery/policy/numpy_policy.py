@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rookery.policy import mlp
 from rookery.policy.actions import ActionLayout
-from rookery.policy.base import Mask, SplitPolicy
+from rookery.policy.base import SplitPolicy
 from rookery.policy.features import Features
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.weights import Weights
@@ -131,19 +131,17 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
     Where the network has no critic, log probabilities and values are NaN.
     """
 
-    def sample(self, obs: Tree, deterministic: bool = False, mask: Mask = None) -> npt.NDArray[Any]:
+    def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
         outputs = mlp.act(self._towers, self._activation, self._features(obs))
         if self.spec.num_quantiles:
             outputs = outputs.reshape(len(outputs), -1, self.spec.num_quantiles).mean(axis=2)
-        return self.layout.pack(self._choose(outputs, deterministic, self._mask(obs, mask)))
+        return self.layout.pack(self._choose(outputs, deterministic, self._mask(obs)))
 
-    def assess(
-        self, obs: Tree, action: npt.NDArray[Any], mask: Mask = None
-    ) -> tuple[Floats, Floats]:
+    def assess(self, obs: Tree, action: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         outputs, value, _ = self._predict(obs)
         if self._towers.critic is None:
             return value, value
-        rows, mask = self.layout.unpack(action), self._mask(obs, mask)
+        rows, mask = self.layout.unpack(action), self._mask(obs)
         return self._draws.log_prob(outputs, self._log_std(), rows, mask), value
 
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from rookery.policy.features import OBS_LIMIT
 from rookery.policy.images import is_image
+from rookery.policy.space_tree import Path, leaf_spaces
 from rookery.rollout.normalize import EPSILON, RunningMoments
 from rookery.rollout.tree import Tree
 
@@ -35,9 +35,11 @@ class ObservationNormalizer(nn.Module):
     def __init__(self, space: spaces.Space[Any]) -> None:
         super().__init__()
         self._space = space
-        self._places: dict[tuple[str | int, ...], slice] = {}
+        self._places: dict[Path, slice] = {}
         size = 0
-        for path, leaf in _numbers(space, ()):
+        for path, leaf in leaf_spaces(space):
+            if not isinstance(leaf, spaces.Box) or is_image(leaf):
+                continue
             width = int(np.prod(leaf.shape))
             self._places[path] = slice(size, size + width)
             size += width
@@ -85,7 +87,7 @@ class ObservationNormalizer(nn.Module):
         rows = ((rows - self.mean[place]) * self.scale[place]).clamp(-OBS_LIMIT, OBS_LIMIT)
         return rows.view_as(leaf)
 
-    def _visit(self, obs: Tree, path: tuple[str | int, ...], function: Any) -> Tree:
+    def _visit(self, obs: Tree, path: Path, function: Any) -> Tree:
         """Apply ``function(leaf, place)`` to all numbers; the rest stays as it is."""
         if path in self._places:
             return function(obs, self._places[path])
@@ -94,18 +96,3 @@ class ObservationNormalizer(nn.Module):
         if isinstance(obs, tuple):
             return tuple(self._visit(o, (*path, k), function) for k, o in enumerate(obs))
         return obs
-
-
-def _numbers(
-    space: Any, path: tuple[str | int, ...]
-) -> Iterator[tuple[tuple[str | int, ...], spaces.Box]]:
-    """Yield the parts of an observation that are numbers, with their paths."""
-    match space:
-        case spaces.Dict():
-            for key, branch in space.spaces.items():
-                yield from _numbers(branch, (*path, key))
-        case spaces.Tuple():
-            for index, branch in enumerate(space.spaces):
-                yield from _numbers(branch, (*path, index))
-        case spaces.Box() if not is_image(space):
-            yield path, space

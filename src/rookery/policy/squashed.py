@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rookery.policy.base import Mask
-from rookery.policy.exploring import ExploringPolicy, num_rows
-from rookery.rollout.tree import Tree
+from rookery.policy.exploring import ExploringPolicy
+from rookery.rollout.tree import Tree, num_rows
 
 
 class SquashedPolicy(ExploringPolicy):
@@ -25,7 +24,7 @@ class SquashedPolicy(ExploringPolicy):
     def is_uniform(self, value: bool) -> None:
         self.exploration[0] = float(value)
 
-    def _explore(self, obs: Tree, mask: Mask) -> npt.NDArray[Any]:
+    def _explore(self, obs: Tree) -> npt.NDArray[Any]:
         if not self.is_uniform:
             return self._around_mean(obs)
         rows = self.rng.uniform(-1.0, 1.0, (num_rows(obs), self.layout.num_columns))
@@ -40,7 +39,7 @@ class SquashedGaussianPolicy(SquashedPolicy):
     """Draws from squashed normals, whose deviations are outputs of the network too: SAC."""
 
     def _around_mean(self, obs: Tree) -> npt.NDArray[Any]:
-        return self._drawn(obs, False, None)
+        return self._drawn(obs, False)
 
 
 class NoisyPolicy(SquashedPolicy):
@@ -56,6 +55,6 @@ class NoisyPolicy(SquashedPolicy):
         self.exploration[1] = value
 
     def _around_mean(self, obs: Tree) -> npt.NDArray[Any]:
-        action = self._drawn(obs, True, None)
+        action = self._drawn(obs, True)
         noise = self.rng.standard_normal(action.shape, np.float32)
         return np.asarray(np.clip(action + np.float32(self.noise) * noise, -1.0, 1.0))

@@ -17,7 +17,7 @@ from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.policy_module import PolicyModule
 from rookery.policy.travel import ACTIONS, seed_for
 from rookery.rollout.text import holds_text, text_as_arrays
-from rookery.rollout.tree import Tree
+from rookery.rollout.tree import Tree, num_rows
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -100,7 +100,7 @@ class TorchPolicy(NetworkPolicy):
         device = self._first_parameter.device
         memory = None
         if self.is_recurrent:
-            memory = torch.from_numpy(self._memory_of(_num_rows(obs))).to(device)
+            memory = torch.from_numpy(self._memory_of(num_rows(obs))).to(device)
         was_training = module.training
         if was_training:  # statistics of batches are not of what is acted on
             module.eval()
@@ -127,9 +127,3 @@ def _rebuilt(
     policy.version, policy.memory = version, memory
     policy.current_version()
     return policy
-
-
-def _num_rows(obs: Tree) -> int:
-    while isinstance(obs, (dict, tuple)):
-        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
-    return len(obs)

@@ -2,7 +2,7 @@
 
 from rookery.rollout.episodes import Episodes, EpisodeTracker
 from rookery.rollout.normalize import RewardScaler, RunningMoments
-from rookery.rollout.returns import discounted_returns, gae
+from rookery.rollout.returns import gae
 from rookery.rollout.rollout import Rollout
 from rookery.rollout.tree import Tree
 
@@ -13,6 +13,5 @@ __all__ = [
     "Rollout",
     "RunningMoments",
     "Tree",
-    "discounted_returns",
     "gae",
 ]

@@ -16,7 +16,6 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 _COLUMNS = ("obs", "action", "reward", "terminated", "truncated", "valid")
-_MASK = "action_mask"
 
 
 class Transitions(NamedTuple):
@@ -32,8 +31,6 @@ class Transitions(NamedTuple):
             where the episode terminated.
         weight: float32 ``[N]``, corrects for drawing some more often than others; ones where all
             are drawn alike.
-        next_mask: bool ``[N, num_choices]``, the choices that are legal at ``next_obs``; None
-            where actions are not masked.
         path_obs: ``[n_step - 1, N, *obs]``, the observations between ``obs`` and ``next_obs``;
             None unless the replay was asked for them, and with ``n_step`` 1.
         path_discount: float32 ``[n_step - 1, N]``, by how much the reward that followed each of
@@ -47,7 +44,6 @@ class Transitions(NamedTuple):
     next_obs: Tree
     discount: Floats
     weight: Floats
-    next_mask: Flags | None = None
     path_obs: Tree | None = None
     path_discount: Floats | None = None
 
@@ -79,9 +75,6 @@ class Replay:
     observation that nobody acted on yet. Every env has a ring of its own, so that rollouts of some
     of the envs can be added.
 
-    Where actions are masked, a transition is drawn only once it is known which choices its next
-    observation allows: not before the next rollout has come, and never after a truncation.
-
     Args:
         num_rows: how many rows are kept, so ``num_rows * num_envs`` transitions.
         num_envs: B.
@@ -111,7 +104,6 @@ class Replay:
         self._final_obs: dict[tuple[int, int], Tree] = {}  # by row and env
         self._heads = np.zeros(num_envs, np.int64)  # each env's row beyond the newest
         self._counts = np.zeros(num_envs, np.int64)  # each env's rows
-        self._awaited = np.zeros(num_envs, np.bool_)  # whose newest row waits for the next mask
         self._priorities: Priorities | None = None
         if priority_exponent is not None:
             self._priorities = Priorities(self._num_places * num_envs, priority_exponent)
@@ -136,7 +128,6 @@ class Replay:
             self._allocate(rollout)
         envs = rollout.env_ids
         self._end_episodes(envs[rollout.after_reset])
-        self._release_newest(envs)
         places = (self._heads[envs] + np.arange(rollout.num_steps + 1)[:, None]) % self._num_places
         self._drop_final_obs(places, envs)
         for name in self._rows:
@@ -149,8 +140,6 @@ class Replay:
         added = self._counts[envs] + rollout.num_steps
         self._counts[envs] = np.minimum(added, self._num_places - 1)
         self._keep_final_obs(rollout, places)
-        if _MASK in self._rows:
-            self._hold_back_unmasked(places[:-1], envs)
         self._admit(places, np.broadcast_to(envs, places.shape))
 
     def _admit(self, places: Ints, envs: Ints) -> None:
@@ -159,41 +148,16 @@ class Replay:
             self._priorities.admit(index, self._rows["valid"].reshape(-1)[index])
 
     def _end_episodes(self, envs: Ints) -> None:
-        """Note that ``envs`` were reset from outside: their newest rows were their episodes' last.
-
-        With masks these rows stay out: what their last observations allow is not known.
-        """
+        """Note that the newest rows of ``envs``, reset from outside, were their episodes' last."""
         for b in envs[self._counts[envs] > 0].tolist():
             newest, head = (self._heads[b] - 1) % self._num_places, self._heads[b]
             if not self._done((newest, b)):
                 self._rows["truncated"][newest, b] = True
                 self._final_obs[int(newest), b] = copy(take(self._rows["obs"], (head, b)))
-                self._awaited[b] = False
-
-    def _release_newest(self, envs: Ints) -> None:
-        """Make the newest rows drawable whose next observation's mask comes now."""
-        envs = envs[self._awaited[envs]]
-        if not len(envs):
-            return
-        newest = (self._heads[envs] - 1) % self._num_places
-        self._rows["valid"][newest, envs] = True
-        self._admit(newest, envs)
-        self._awaited[envs] = False
-
-    def _hold_back_unmasked(self, places: Ints, envs: Ints) -> None:
-        """Keep rows from being drawn whose next observation's mask is not known."""
-        rows = self._rows
-        terminated, cut = rows["terminated"][places, envs], rows["truncated"][places, envs]
-        rows["valid"][places, envs] &= terminated | ~cut
-        newest = places[-1]
-        waits = rows["valid"][newest, envs] & ~terminated[-1]
-        rows["valid"][newest[waits], envs[waits]] = False
-        self._awaited[envs] = waits
 
     def _allocate(self, rollout: Rollout) -> None:
-        names = _COLUMNS if getattr(rollout, _MASK, None) is None else (*_COLUMNS, _MASK)
         num_envs = self._num_envs
-        for name in names:
+        for name in _COLUMNS:
             like = take(getattr(rollout, name), (0, 0))
             self._rows[name] = tree_map(
                 lambda a: np.zeros((self._num_places, num_envs, *np.shape(a)), a.dtype), like
@@ -253,16 +217,8 @@ class Replay:
             next_obs,
             sums.discount,
             np.ones(len(index), np.float32) if weight is None else weight,
-            self._next_mask(following, env, terminated),
             *path,
         )
-
-    def _next_mask(self, following: Ints, env: Ints, terminated: Flags) -> Flags | None:
-        if _MASK not in self._rows:
-            return None
-        mask: Flags = self._rows[_MASK][following, env]
-        mask[terminated] = True  # of another episode, or of none yet; its value counts nothing
-        return mask
 
     def set_errors(self, index: Ints, error: Floats) -> None:
         """Tell what errors, float32 ``[N]``, the transitions ``index`` had; priorities follow."""
@@ -321,7 +277,6 @@ class Replay:
             "rows": {name: take(column, used) for name, column in self._rows.items()},
             "heads": self._heads.copy(),
             "counts": self._counts.copy(),
-            "awaited": self._awaited.copy(),
             "final_obs": [[row, env, obs] for (row, env), obs in self._final_obs.items()],
             "priorities": self._priorities.state_dict() if self._priorities else None,
         }
@@ -332,7 +287,7 @@ class Replay:
             column = zeros_rows(self._num_places, tree_map(lambda a: a[0], _trees(saved)))
             assign(column, slice(0, len(state["rows"]["valid"])), _trees(saved))
             self._rows[name] = column
-        for name in ("heads", "counts", "awaited"):
+        for name in ("heads", "counts"):
             getattr(self, f"_{name}")[:] = state[name]
         self._final_obs = {
             (int(row), int(env)): copy(_trees(obs)) for row, env, obs in state["final_obs"]

@@ -57,32 +57,6 @@ def gae(
     return advantage, advantage + value
 
 
-def discounted_returns(
-    reward: Floats,
-    last_value: Floats,
-    terminated: Flags,
-    truncated: Flags,
-    final_value: Floats,
-    *,
-    gamma: float,
-) -> Floats:
-    """Sum the discounted rewards of every row to its episode's end, or to the rollout's.
-
-    A truncated episode goes on with ``final_value``, the last row with ``last_value``: the n-step
-    return of Mnih et al. (2016), section 4.
-
-    Returns:
-        float32 ``[T, B]``.
-    """
-    ended = terminated | truncated
-    returns = np.asarray(reward + gamma * final_value * (truncated & ~terminated), np.float32)
-    decay = np.where(ended, 0.0, gamma).astype(np.float32)
-    returns[-1] += decay[-1] * last_value
-    for t in range(len(reward) - 2, -1, -1):
-        returns[t] += decay[t] * returns[t + 1]
-    return returns
-
-
 def following_value(
     value: Floats, last_value: Floats, terminated: Flags, truncated: Flags, final_value: Floats
 ) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.errors import MissingExtra
-from rookery.rollout.tree import Tree, stack, tree_map, zeros_rows
+from rookery.rollout.tree import Tree, stack, take, tree_map, zeros_rows
 
 
 @dataclass(slots=True)
@@ -41,8 +41,6 @@ class Rollout:
         policy_version: int64 ``[B]``, the version of the weights that acted.
         memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
             where the policy remembers nothing.
-        action_mask: bool ``[T, B, num_choices]``, the choices that were legal, where envs told
-            them; see `rookery.policy.action_masks`.
         env_ids: int64 ``[B]``, which env each column is of.
         after_reset: bool ``[B]``, whether the env was reset from outside before the first row, so
             that this does not go on with the episode of the rollout before, which has no end.
@@ -65,7 +63,6 @@ class Rollout:
     env_ids: npt.NDArray[np.int64]
     after_reset: npt.NDArray[np.bool_]
     memory: npt.NDArray[np.float32] | None = None
-    action_mask: npt.NDArray[np.bool_] | None = None
     final_info: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
@@ -117,6 +114,16 @@ class Rollout:
     def done(self) -> npt.NDArray[np.bool_]:
         """bool ``[T, B]``: the episode ended with this transition, either way."""
         return self.terminated | self.truncated
+
+    def cut_off(self) -> tuple[Tree, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Episodes that were truncated and not terminated: a value stands in for their rest.
+
+        Returns:
+            Their true final observations, ``[C, *obs]``, and the t and b of each, int64 ``[C]``.
+        """
+        t, b = self.final_index.T
+        cut = self.truncated[t, b] & ~self.terminated[t, b]
+        return take(self.final_obs, cut), t[cut], b[cut]
 
     def torch(self) -> Rollout:
         """The same rollout with tensors in place of the arrays, over the same memory.

@@ -7,18 +7,16 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
+from rookery.env.spaces import FreeLeaf, leaves
 from rookery.rollout.tree import Tree
 
 
 def holds_text(space: spaces.Space[Any]) -> bool:
     """Whether a part of the space is a Text."""
-    match space:
-        case spaces.Dict():
-            return any(map(holds_text, space.spaces.values()))
-        case spaces.Tuple():
-            return any(map(holds_text, space.spaces))
-        case _:
-            return isinstance(space, spaces.Text)
+    return any(
+        isinstance(leaf, FreeLeaf) and isinstance(leaf.space, spaces.Text)
+        for leaf in leaves(space, "observation")
+    )
 
 
 def text_as_arrays(space: spaces.Space[Any], obs: Tree) -> Tree:

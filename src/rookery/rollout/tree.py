@@ -60,8 +60,18 @@ def stack(trees: Sequence[Tree], like: Tree) -> Tree:
 
 
 def merge_axes(tree: Tree) -> Tree:
-    """Merge the first two axes of every array: ``[T, B, ...]`` becomes ``[T * B, ...]``."""
-    return tree_map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
+    """Merge the first two axes of every array or tensor: ``[T, B, ...]`` becomes ``[T * B, ...]``.
+
+    The length is written out: where a part of an observation is empty, -1 could be any number.
+    """
+    return tree_map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), tree)
+
+
+def num_rows(tree: Tree) -> int:
+    """Count the rows of a batch, by its first array."""
+    while isinstance(tree, (dict, tuple)):
+        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
+    return len(tree)
 
 
 def zeros_rows(num_rows: int, like: Tree) -> Tree:

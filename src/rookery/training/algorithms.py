@@ -13,7 +13,6 @@ from rookery.errors import ConfigError, MissingExtra
 from rookery.learn.base import Algorithm, Learner
 from rookery.learn.config import (
     A2CConfig,
-    Config,
     DQNConfig,
     ImpalaConfig,
     PPOConfig,
@@ -21,6 +20,7 @@ from rookery.learn.config import (
     SACConfig,
     TD3Config,
 )
+from rookery.learn.config_base import Config
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.training.settings import CollectorName, TrainSettings

@@ -12,9 +12,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium import Space
 
 from rookery.env.seeding import env_seeds
+from rookery.errors import ConfigError, WorkerError
 from rookery.policy.base import Policy
+from rookery.training.results import EvalResult
+from rookery.training.run_dir import RunDirectory
+from rookery.training.source import EnvSource
 from rookery.vector.base import VectorEnv
 
 MOST_EPISODE_STEPS = 100_000  # of one episode of an evaluation, unless told otherwise
@@ -91,6 +96,48 @@ def run_episodes(
     return Score(returns, lengths, seconds, note)
 
 
+class EvaluationEnvs:
+    """The vector env of evaluations, kept from one to the next.
+
+    Args:
+        source: makes it.
+        options: of every vector env of the run.
+        spaces: of observations and actions of the policy, which those of the envs must be.
+    """
+
+    def __init__(
+        self, source: EnvSource, options: dict[str, Any], spaces: tuple[Space[Any], Space[Any]]
+    ) -> None:
+        self._source, self._options, self._spaces = source, options, spaces
+        self._venv: VectorEnv | None = None
+
+    def of(self, num_envs: int) -> VectorEnv:
+        """Return the one of so many envs.
+
+        Raises:
+            ConfigError: its spaces are not the policy's.
+        """
+        if self._venv is None or self._venv.num_envs != num_envs:
+            self.close()
+            venv = self._venv = self._source.make(num_envs, **self._options)
+            own = venv.single_observation_space, venv.single_action_space
+            kinds = ("observation", "action")
+            for kind, theirs, ours in zip(kinds, own, self._spaces, strict=True):
+                if theirs != ours:
+                    self.close()
+                    raise ConfigError(
+                        f"the evaluation envs have {kind} space {theirs}, the policy has {ours}; "
+                        "give an eval_env (or eval_wrappers) of the same spaces"
+                    )
+        return self._venv
+
+    def close(self) -> None:
+        """Close the vector env, if there is one."""
+        if self._venv is not None:
+            self._venv.close()
+            self._venv = None
+
+
 @contextmanager
 def as_it_was(policy: Any) -> Iterator[None]:
     """Have a policy act, and remember and draw afterwards as if it had not, whatever happens."""
@@ -118,6 +165,26 @@ def _note(num_cut: int, max_episode_steps: int, finished: int, episodes: int, lo
             f"{lost} others (what failed is in info['fault'] of a step, and in the worker's output)"
         )
     return "; ".join(notes)
+
+
+def result_of(score: Score, folder: RunDirectory) -> EvalResult:
+    """What an evaluation came to.
+
+    Raises:
+        WorkerError: when no episode could be counted.
+    """
+    if not len(score.returns):
+        raise WorkerError(f"The evaluation came to nothing: {score.note}", command="step")
+    steps = int(score.lengths.sum())
+    return EvalResult(
+        run_dir=str(folder.path),
+        steps=steps,
+        seconds=score.seconds,
+        steps_per_second=steps / score.seconds,
+        eval_return_mean=float(np.mean(score.returns)),
+        eval_return_std=float(np.std(score.returns)),
+        episodes=len(score.returns),
+    )
 
 
 def evaluation_seed(seed: int) -> int:

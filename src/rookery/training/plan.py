@@ -15,7 +15,7 @@ from rookery.env.action_mask import ActionMaskFromInfo
 from rookery.env.arguments import checked_wrappers, known_names
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
-from rookery.learn.config import Config
+from rookery.learn.config_base import Config
 from rookery.training.algorithms import (
     BUILT_IN,
     BuiltIn,

@@ -13,13 +13,13 @@ from rookery.telemetry.sink import Sink
 from rookery.training.agent import Agent, agent_of
 from rookery.training.callbacks import Callback
 from rookery.training.checkpoint import load_checkpoint
-from rookery.training.evaluation import MOST_EPISODE_STEPS, run_episodes
+from rookery.training.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes
 from rookery.training.interrupt import Terminated
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult, TrainResult
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainSettings
-from rookery.training.trainer import Trainer, result_of
+from rookery.training.trainer import Trainer
 
 
 def train(

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 from gymnasium import Space
 
 from rookery.env.arguments import unfit, whole_number
 from rookery.errors import (
     ClosedError,
-    ConfigError,
     PicklingError,
     RookeryError,
     UsageError,
     WorkerError,
 )
-from rookery.learn.config import Config
+from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.telemetry.sink import Sink
 from rookery.training import state
@@ -36,7 +34,12 @@ from rookery.training.callbacks import (
 )
 from rookery.training.clock import Clock
 from rookery.training.collection import open_collection
-from rookery.training.evaluation import MOST_EPISODE_STEPS, Score, run_episodes
+from rookery.training.evaluation import (
+    MOST_EPISODE_STEPS,
+    EvaluationEnvs,
+    result_of,
+    run_episodes,
+)
 from rookery.training.finite import FiniteRollouts
 from rookery.training.history import History
 from rookery.training.interrupt import Interrupts, Terminated
@@ -221,7 +224,6 @@ class Trainer:
         self._is_over = False  # whether the envs were used for the final evaluation
         self._pid = os.getpid()
         self._is_whole = True  # whether no update is half done
-        self._eval_venv: VectorEnv | None = None
         began = time.perf_counter()
         with ExitStack() as stack:
             stack.enter_context(folder.held(saved is not None or settings.overwrite))
@@ -231,7 +233,10 @@ class Trainer:
                 self._interrupts.check,
             )  # fmt: skip
             stack.callback(self.collection.close)
-            stack.callback(self._close_evaluation)
+            self._evaluation = EvaluationEnvs(
+                plan.eval_source, settings.vector_options(), self.collection.spaces
+            )
+            stack.callback(self._evaluation.close)
             self.policy, self.collector = self.collection.policy, self.collection.collector
             if initial is not None:
                 initial.give_weights_to(self.policy)
@@ -362,7 +367,7 @@ class Trainer:
         whole_number("max_episode_steps", max_episode_steps, 1)
         if seed is not None:
             whole_number("seed", seed, 0)
-        venv = self._evaluation_envs(min(self.plan.settings.num_envs, episodes))
+        venv = self._evaluation.of(min(self.plan.settings.num_envs, episodes))
         return self._play(venv, episodes, deterministic, seed, max_episode_steps)
 
     def final_evaluation(self) -> EvalResult | None:
@@ -395,26 +400,6 @@ class Trainer:
         seed = self.plan.settings.seed if seed is None else seed
         score = run_episodes(venv, self.policy, episodes, seed, deterministic, max_episode_steps)
         return result_of(score, self.run_dir)
-
-    def _evaluation_envs(self, num_envs: int) -> VectorEnv:
-        if self._eval_venv is None or self._eval_venv.num_envs != num_envs:
-            self._close_evaluation()
-            options = self.plan.settings.vector_options()
-            venv = self._eval_venv = self.plan.eval_source.make(num_envs, **options)
-            own = venv.single_observation_space, venv.single_action_space
-            for kind, theirs, ours in zip(("observation", "action"), own, self.spaces, strict=True):
-                if theirs != ours:
-                    self._close_evaluation()
-                    raise ConfigError(
-                        f"the evaluation envs have {kind} space {theirs}, the policy has {ours}; "
-                        "give an eval_env (or eval_wrappers) of the same spaces"
-                    )
-        return self._eval_venv
-
-    def _close_evaluation(self) -> None:
-        if self._eval_venv is not None:
-            self._eval_venv.close()
-            self._eval_venv = None
 
     # ---------------------------------------------------------------- what is kept
 
@@ -523,26 +508,6 @@ class Trainer:
             raise ClosedError(
                 f"{call}: this trainer is closed; rookery.resume goes on with the run"
             )
-
-
-def result_of(score: Score, folder: RunDirectory) -> EvalResult:
-    """What an evaluation came to.
-
-    Raises:
-        WorkerError: when no episode could be counted.
-    """
-    if not len(score.returns):
-        raise WorkerError(f"The evaluation came to nothing: {score.note}", command="step")
-    steps = int(score.lengths.sum())
-    return EvalResult(
-        run_dir=str(folder.path),
-        steps=steps,
-        seconds=score.seconds,
-        steps_per_second=steps / score.seconds,
-        eval_return_mean=float(np.mean(score.returns)),
-        eval_return_std=float(np.std(score.returns)),
-        episodes=len(score.returns),
-    )
 
 
 def _sizes(config: Any, num_envs: int) -> tuple[int, tuple[int, ...]]:

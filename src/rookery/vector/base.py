@@ -35,6 +35,13 @@ from rookery.vector.crash import CrashRecorder
 from rookery.vector.episodes import Episodes
 from rookery.vector.modes import check_mode
 from rookery.vector.options import Options, separated
+from rookery.vector.order_parts import (
+    MOST_SEED,
+    part_of,
+    prepared_resets,
+    require_whole_batches,
+    seed_words,
+)
 from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
@@ -42,7 +49,6 @@ from rookery.vector.statistics import CarrierStatistics, Statistics
 from rookery.worker.orders import (
     NO_SEED,
     RESET,
-    SEED_IN_MESSAGE,
     SINGLY,
     STEP,
     Order,
@@ -51,7 +57,6 @@ from rookery.worker.orders import (
 from rookery.worker.protocol import BellOfMany, NotFinishedError
 
 _OWN_CALLS = ("reset", "step", "close")
-_MOST_SEED = 2**63  # that fits the word of an order
 
 
 class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
@@ -199,7 +204,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 self._settle()
             seeds = consecutive_seeds(seed, self.num_envs)
             options, mask = separated(options, self.num_envs)
-            requests = self._prepared_resets(seeds, options, mask)
+            requests = prepared_resets(self._carriers, seeds, options, mask)
             if self._recorder is not None:
                 self._recorder.note_reset(seeds, options, mask)
             self._enlarge_slab_if_wanted()
@@ -209,7 +214,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 carrier.note_seeds(seeds[ids.start : ids.stop], own)
             for carrier, request in requests:
                 carrier.tell_reset(request)
-            self._ask_all("reset", RESET, mask, self._seed_words(seeds, options))
+            self._ask_all("reset", RESET, mask, seed_words(seeds, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
@@ -220,26 +225,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             results = self._results.reset(has_told)
             self._pending.is_over()
         return results
-
-    def _prepared_resets(
-        self, seeds: list[int | None], options: Options, mask: list[bool] | None
-    ) -> list[tuple[Carrier, Any]]:
-        """Requests that tell carriers what does not fit into words."""
-        if options is None and not any(_is_large(seed) for seed in seeds):
-            return []
-        own = options if isinstance(options, list) else [options] * self.num_envs
-        requests = []
-        for carrier in self._carriers:
-            told = {i: (seeds[i], own[i]) for i in carrier.env_ids if mask is None or mask[i]}
-            if told:
-                requests.append((carrier, carrier.prepare_reset(told)))
-        return requests
-
-    @staticmethod
-    def _seed_words(seeds: list[int | None], options: Options) -> Ids:
-        if options is not None or any(_is_large(seed) for seed in seeds):
-            return np.full(len(seeds), SEED_IN_MESSAGE)
-        return np.array([NO_SEED if seed is None else seed for seed in seeds], np.int64)
 
     # ---------------------------------------------------------------- step
 
@@ -328,27 +313,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _begin(self, name: str, order: Order) -> None:
         """Begin an order to envs of several carriers; after an interruption, begin it again."""
-        parts = [(carrier, self._part_of(order, carrier)) for carrier in self._carriers]
+        parts = [(carrier, part_of(order, carrier)) for carrier in self._carriers]
         begins = [(carrier, own) for carrier, own in parts if own is not None]
         self._pending.begin(name, order.env_ids, begins)
-
-    @staticmethod
-    def _part_of(order: Order, carrier: Carrier) -> Order | None:
-        """An order's part for the envs of one carrier; None if there is none."""
-        first, last = carrier.env_ids.start, carrier.env_ids.stop
-        if order.env_ids is None:
-            if type(order.seeds) is int:
-                return order
-            return order._replace(seeds=order.seeds[first:last])
-        kind, buffer, numbers, ids, seeds = order
-        inside = ((ids >= first) & (ids < last)).nonzero()[0]
-        if not len(inside):
-            return None
-        if type(seeds) is not int:
-            seeds = seeds[ids[inside]]
-        if type(numbers) is not int:
-            numbers = numbers[inside]
-        return Order(kind, buffer, numbers, ids[inside], seeds)
 
     def _write_actions(self, actions: Any, env_ids: Any) -> None:
         try:
@@ -390,10 +357,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             PendingCallError: when an answer of one of them is still under way.
         """
         ids = self._pending.choose(env_ids, "async_reset")
-        self._require_whole_batches("async_reset", ids)
+        if self._steps_together:
+            require_whole_batches("async_reset", ids, self._carriers)
         seeds = consecutive_seeds(seed, self.num_envs)
         for value in (seeds[i] for i in ids.tolist()):
-            if value is not None and not 0 <= value < _MOST_SEED:
+            if value is not None and not 0 <= value < MOST_SEED:
                 raise ConfigError(f"async_reset: a seed must lie in 0 to 2**63 - 1, got {value}")
         if self._recorder is not None:
             self._recorder.note_resets(ids, [seeds[i] for i in ids.tolist()])
@@ -401,7 +369,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for carrier in self._carriers:
             part = slice(carrier.env_ids.start, carrier.env_ids.stop)
             carrier.note_seeds(seeds[part], mask[part])
-        self._ask_singly(ids, RESET, self._seed_words(seeds, None))
+        self._ask_singly(ids, RESET, seed_words(seeds, None))
 
     def send(
         self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None
@@ -416,7 +384,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             PendingCallError: when an answer of one of them is still under way.
         """
         ids = self._pending.choose(env_ids, "send")
-        self._require_whole_batches("send", ids)
+        if self._steps_together:
+            require_whole_batches("send", ids, self._carriers)
         if self._episodes is not None:
             self._episodes.require("send", ids)
         if self._results.reader.wanted is not None and not self._pending.num_busy():
@@ -439,24 +408,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             return self._orders.numbers(len(ids))
         batches, places = np.unique(self._answers.carrier_of[ids], return_inverse=True)
         return self._orders.numbers(len(batches))[places]
-
-    def _require_whole_batches(self, call: str, ids: Ids) -> None:
-        """Refuse to ask some envs of a batch that steps all its envs at once.
-
-        Raises:
-            UsageError: naming the envs that belong together.
-        """
-        if not self._steps_together:
-            return
-        for carrier in self._carriers:
-            own = [i for i in ids.tolist() if i in carrier.env_ids]
-            if own and len(own) != len(carrier.env_ids):
-                first, last = carrier.env_ids[0], carrier.env_ids[-1]
-                raise UsageError(
-                    f"{call}: native batches step all their envs at once, and envs {first}-{last} "
-                    f"are one batch; of these, only {own} are named. Name all of them or none. No "
-                    "env was asked anything"
-                )
 
     def recv(
         self, min_envs: int = 1, timeout: float | None = None
@@ -708,7 +659,3 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
 
 _HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers", "_episodes")
-
-
-def _is_large(seed: int | None) -> bool:
-    return seed is not None and not 0 <= seed < _MOST_SEED

@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rookery.env.action_mask import MASK_KEY
 from rookery.vector.base import VectorEnv
 
-_KEYS = ("action_mask", "mask")  # in infos, or in a Dict observation
+_KEYS = (MASK_KEY, "mask")  # in infos, or in a Dict observation
 _METHOD = "action_masks"  # as sb3-contrib asks for it
 _POOL = 32  # actions drawn beforehand, where every action is legal
 

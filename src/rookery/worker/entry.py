@@ -18,7 +18,7 @@ from rookery.env.batches import Batch
 from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
 from rookery.worker.board import Board
 from rookery.worker.channel import ChannelClosedError, PipeChannel
-from rookery.worker.loop import OrderServer, RequestHandler, serve
+from rookery.worker.loop import attached, serve
 from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Bells, WorkerSpec
 
 _ORPHAN_CHECK_S = 1.0
@@ -85,19 +85,16 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
     except ChannelClosedError:
         batch.close()
         raise
-    part = board.orders.part(assignment.env_ids, assignment.index)
-    batch.attach(board.arrays, assignment.autoreset_mode, part.progress, travels=True)
-    if assignment.replaces is not None:
-        batch.replace(assignment.replaces)
-        for seed in [seed for seed in assignment.replaces if seed is not None][:1]:
-            _follow_seed(assignment.index, seed)
-    handler = RequestHandler(batch, board.arrays, part.progress)
+    follow_seed = partial(_follow_seed, assignment.index)
+    server = attached(
+        batch, assignment, board.arrays, board.orders, travels=True, on_first_seed=follow_seed
+    )
+    handler = server.handler
 
     def receive_loan() -> None:
         handler.memory = channel.receive_block()
 
     handler.add({ADOPT_SLAB: partial(board.receive_slab, channel), LEND: receive_loan})
-    server = OrderServer(batch, part, handler, partial(_follow_seed, assignment.index))
     serve(channel, bells, server, assignment.first_requests)
 
 

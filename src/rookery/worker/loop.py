@@ -26,8 +26,9 @@ from rookery.worker.orders import (
     STEP,
     Group,
     OrderPart,
+    Orders,
 )
-from rookery.worker.protocol import INSTALL, PREPARE_RESET, Bells
+from rookery.worker.protocol import INSTALL, PREPARE_RESET, Assignment, Bells
 
 
 class GivenUpError(BaseException):
@@ -147,6 +148,36 @@ class OrderServer:
         if word == SEED_IN_MESSAGE:
             return self.handler.prepared.pop(env_id)
         return (None if word == NO_SEED else word), None
+
+
+def attached(
+    batch: Batch,
+    assignment: Assignment,
+    arrays: BatchArrays,
+    orders: Orders,
+    *,
+    travels: bool = False,
+    on_first_seed: Callable[[int], None] | None = None,
+) -> OrderServer:
+    """Give a batch its part of the arrays and of the orders, or that of a batch that was lost.
+
+    Args:
+        batch: the envs.
+        assignment: which envs they are, and what they replace.
+        arrays: that the batch writes to.
+        orders: of all envs.
+        travels: whether the caller is another process.
+        on_first_seed: see `OrderServer`; called now if the batch that was lost was given seeds.
+    """
+    part = orders.part(assignment.env_ids, assignment.index)
+    batch.attach(arrays, assignment.autoreset_mode, part.progress, travels=travels)
+    if assignment.replaces is not None:
+        batch.replace(assignment.replaces)
+        first = next((seed for seed in assignment.replaces if seed is not None), None)
+        if on_first_seed is not None and first is not None:
+            on_first_seed(first)
+    handler = RequestHandler(batch, arrays, part.progress)
+    return OrderServer(batch, part, handler, on_first_seed)
 
 
 def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: int) -> None:

@@ -18,7 +18,7 @@ from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.memory import SharedBlock
 from rookery.worker.channel import ChannelClosedError, MessageQueue, QueueChannel
-from rookery.worker.loop import GivenUpError, OrderServer, RequestHandler, serve
+from rookery.worker.loop import GivenUpError, attached, serve
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import Assignment, BatchMaker, Bells
 from rookery.worker.threadbell import ThreadBell
@@ -127,13 +127,8 @@ class WorkerThread:
 
     def _serve(self, batch: Batch) -> None:
         assignment, arrays, orders = self._theirs.receive()[1]
-        part = orders.part(assignment.env_ids, assignment.index)
-        batch.attach(arrays, assignment.autoreset_mode, part.progress)
+        server = attached(batch, assignment, arrays, orders)
         batch.check_after_env(self._raise_if_given_up)
-        if assignment.replaces is not None:
-            batch.replace(assignment.replaces)
-        handler = RequestHandler(batch, arrays, part.progress)
-        server = OrderServer(batch, part, handler)
         serve(self._theirs, self.bells, server, assignment.first_requests)
 
     def _raise_if_given_up(self) -> None:

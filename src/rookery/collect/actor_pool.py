@@ -1,4 +1,4 @@
-"""Crew: workers in which copies of one policy act, and the rollouts that they fill."""
+"""ActorPool: workers in which copies of one policy act, and the rollouts that they fill."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
 
-from rookery.collect.actor import Part, Report, install_actor
-from rookery.collect.board import RolloutBoard, RolloutShape
+from rookery.collect.actor import ActorSpec, Report, install_actor
+from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
 from rookery.errors import RookeryError
 from rookery.memory import SharedBlock
 from rookery.policy.base import Policy
@@ -25,11 +25,11 @@ _LOOK_S = 0.1  # how often a wait for whoever is first looks after those that ar
 _STOP_GRACE_S = 5.0
 
 
-class Crew:
+class ActorPool:
     """Has workers fill rollouts, one at a time each, and waits for them.
 
     Args:
-        venv: its workers are used; it is closed with the crew.
+        venv: its workers are used; it is closed with the pool.
         policy: every worker gets a copy.
         shape: of the rollouts.
         info_keys: names of the numbers to keep of the infos with which episodes end.
@@ -57,31 +57,31 @@ class Crew:
         self._between_waits = between_waits
         self._under_way: set[int] = set()  # workers that are filling a rollout
         self._rollouts: dict[tuple[int, int, int], Rollout] = {}  # by buffer and envs
-        self._board = RolloutBoard(shape, policy.model)
-        block = SharedBlock(self._board.size_bytes)
+        self._buffers = RolloutBuffers(shape, policy.model)
+        block = SharedBlock(self._buffers.size_bytes)
         try:
-            self._board.map(block.memory)
+            self._buffers.map(block.memory)
             self._install(block, info_keys)
         finally:
             block.close()
         self._finalizer = weakref.finalize(
-            self, _end, os.getpid(), venv, self.workers, self._under_way, self._board.stop
+            self, _end, os.getpid(), venv, self.workers, self._under_way, self._buffers.stop
         )
 
     def _install(self, block: SharedBlock, info_keys: tuple[str, ...]) -> None:
         ids = [worker.env_ids for worker in self.workers]
-        parts = [
-            Part(self.shape, self._policy, i.start, i.stop, stream, info_keys)
+        specs = [
+            ActorSpec(self.shape, self._policy, i.start, i.stop, stream, info_keys)
             for stream, i in enumerate(ids)
         ]
         requests = [
-            worker.request(INSTALL, install_actor, part)
-            for worker, part in zip(self.workers, parts, strict=True)
+            worker.request(INSTALL, install_actor, spec)
+            for worker, spec in zip(self.workers, specs, strict=True)
         ]
         for worker in self.workers:
             worker.call_between_waits(self._between_waits)
             worker.lend(block)
-            worker.find_actions(self._board.last_action)
+            worker.find_actions(self._buffers.last_action)
         self._begin_all(requests)
         self._finish_all()
         for worker in self.workers:  # from now on: there is nothing to leave in good order yet
@@ -94,7 +94,7 @@ class Crew:
 
     def publish(self) -> None:
         """Have the workers act with the policy's present weights, from their next rollout on."""
-        self._board.weights.publish(self._policy.model, self._policy.current_version())
+        self._buffers.weights.publish(self._policy.model, self._policy.current_version())
 
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all envs; what they show is where the first buffer goes on from."""
@@ -150,18 +150,18 @@ class Crew:
                 self.workers[index].check()
 
     def rollout_of(self, buffer: int, envs: slice) -> Rollout:
-        """The rollout of some envs, as views; see `RolloutBoard.rollout`."""
+        """The rollout of some envs, as views; see `RolloutBuffers.rollout`."""
         # Made once: 60 us that with rollouts of a few steps are spent thousands of times a second.
         place = buffer, envs.start, envs.stop
         if place not in self._rollouts:
-            self._rollouts[place] = self._board.rollout(buffer, envs)
+            self._rollouts[place] = self._buffers.rollout(buffer, envs)
         return replace(self._rollouts[place])
 
     def close(self) -> None:
         """Stop the workers where they are, and close the envs."""
         self._finalizer()
         # Shared memory and semaphores go with the last reference to them.
-        del self.workers, self._requests, self._rollouts, self._board
+        del self.workers, self._requests, self._rollouts, self._buffers
 
     def _begin_all(self, requests: Sequence[Any]) -> None:
         for index, (worker, request) in enumerate(zip(self.workers, requests, strict=True)):

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from rookery.collect.actor import Report
-from rookery.collect.ahead import Ahead
+from rookery.collect.rollout_queue import RolloutQueue
 from rookery.rollout import Rollout
 
 
-class ScriptedCrew:
+class ScriptedPool:
     """Workers of one env each; ``pace[i]`` is how many waits worker i needs for a rollout."""
 
     def __init__(self, pace):
@@ -47,12 +47,12 @@ class ScriptedCrew:
 
 
 def _collect(pace, max_policy_lag, num_rollouts=30):
-    crew = ScriptedCrew(pace)
-    ahead = Ahead(crew, max_policy_lag)
+    pool = ScriptedPool(pace)
+    queue = RolloutQueue(pool, max_policy_lag)
     rollouts = []
     for version in range(num_rollouts):
-        crew.version = version
-        rollouts.append(ahead.collect(version))
+        pool.version = version
+        rollouts.append(queue.collect(version))
     lags = [version - rollout.policy_version for version, rollout in enumerate(rollouts)]
     return [rollout.env_ids.tolist() for rollout in rollouts], lags
 

@@ -1,4 +1,4 @@
-"""Ahead: workers that go on filling rollouts while the learner learns, but not too far."""
+"""RolloutQueue: workers that go on filling rollouts while the learner learns, but not too far."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from rookery.collect.actor import Report
-from rookery.collect.crew import Crew
+from rookery.collect.actor_pool import ActorPool
 from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side
 
@@ -20,7 +20,7 @@ class _Filled(NamedTuple):
     report: Report
 
 
-class _Lane:
+class _WorkerBuffers:
     """One worker's buffers: filled ones in order, and at most one that is being filled."""
 
     def __init__(self, num_buffers: int) -> None:
@@ -50,7 +50,7 @@ class _Lane:
         self.filled.append(_Filled(order, self.buffer, self.version, report))
 
 
-class Ahead:
+class RolloutQueue:
     """Hands out what workers have finished, first come, first served.
 
     With W workers, ``2 W / max_policy_lag`` of them at a time use up half of the lag if they are
@@ -60,12 +60,12 @@ class Ahead:
     of them every time, 46 %.
     """
 
-    def __init__(self, crew: Crew, max_policy_lag: int) -> None:
-        self._crew = crew
+    def __init__(self, pool: ActorPool, max_policy_lag: int) -> None:
+        self._pool = pool
         self._max_policy_lag = max_policy_lag
-        num_workers = len(crew.workers)
+        num_workers = len(pool.workers)
         self._group_size = min(-(-2 * num_workers // max_policy_lag), num_workers)
-        self._lanes = [_Lane(crew.shape.num_buffers) for _ in range(num_workers)]
+        self._workers = [_WorkerBuffers(pool.shape.num_buffers) for _ in range(num_workers)]
         self._finished = 0
 
     def collect(self, version: int) -> Rollout:
@@ -77,17 +77,17 @@ class Ahead:
         self._begin_idle(version)
         limit = version - self._max_policy_lag
         while (chosen := self._choose(limit)) is None:
-            for index in self._crew.wait():
-                report = self._crew.finish(index)
+            for index in self._pool.wait():
+                report = self._pool.finish(index)
                 self._finished += 1
-                self._lanes[index].finish(self._finished, report)
+                self._workers[index].finish(self._finished, report)
             self._begin_idle(version)
         return side_by_side([self._hand_out(index) for index in chosen])
 
     def _begin_idle(self, version: int) -> None:
-        for index, lane in enumerate(self._lanes):
-            if lane.has_room:
-                self._crew.begin(index, lane.begin(version))
+        for index, worker in enumerate(self._workers):
+            if worker.has_room:
+                self._pool.begin(index, worker.begin(version))
 
     def _choose(self, limit: int) -> list[int] | None:
         """Which workers' rollouts to hand out, by env; None if more must be waited for.
@@ -95,23 +95,23 @@ class Ahead:
         Args:
             limit: rollouts of this version or older must not be left behind.
         """
-        lanes = self._lanes
-        old = {i for i, lane in enumerate(lanes) if _is_old(lane, limit)}
-        ready = {i for i, lane in enumerate(lanes) if lane.filled}
+        workers = self._workers
+        old = {i for i, worker in enumerate(workers) if _is_old(worker, limit)}
+        ready = {i for i, worker in enumerate(workers) if worker.filled}
         if not old <= ready or len(ready) < self._group_size:
             return None
-        first = sorted(ready, key=lambda i: (i not in old, lanes[i].filled[0].order))
+        first = sorted(ready, key=lambda i: (i not in old, workers[i].filled[0].order))
         return sorted(first[: max(self._group_size, len(old))])
 
     def _hand_out(self, index: int) -> Rollout:
-        filled = self._lanes[index].filled.popleft()
-        ids = self._crew.workers[index].env_ids
-        rollout = self._crew.rollout_of(filled.buffer, slice(ids.start, ids.stop))
+        filled = self._workers[index].filled.popleft()
+        ids = self._pool.workers[index].env_ids
+        rollout = self._pool.rollout_of(filled.buffer, slice(ids.start, ids.stop))
         if filled.report.finals is not None:
             filled.report.finals.put_into(rollout)
         return rollout
 
 
-def _is_old(lane: _Lane, limit: int) -> bool:
-    oldest = lane.oldest()
+def _is_old(worker: _WorkerBuffers, limit: int) -> bool:
+    oldest = worker.oldest()
     return oldest is not None and oldest <= limit

@@ -1,4 +1,4 @@
-"""RolloutBoard: the shared memory in which workers write rollouts and a learner reads them.
+"""RolloutBuffers: the shared memory in which workers write rollouts and a learner reads them.
 
 A worker's envs write each observation once, straight into its row of a rollout ``[T, B, ...]``.
 """
@@ -64,7 +64,7 @@ class RolloutShape:
         return columns
 
 
-class RolloutBoard:
+class RolloutBuffers:
     """Rollouts and weights over one piece of memory.
 
     The observations of a buffer have T + 1 rows: the last one is what the envs showed after the

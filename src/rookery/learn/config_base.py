@@ -1,0 +1,147 @@
+"""What the settings of all learners are: plain data, and checked; importable without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeAlias, TypeVar
+
+from rookery.env.arguments import known_names, unfit, whole_number
+from rookery.env.references import imported, reference
+from rookery.errors import ConfigError
+
+C = TypeVar("C", bound="Config")
+
+# A number, or a function of the share of training that is done, from 0 to 1.
+Scheduled: TypeAlias = float | Callable[[float], float]
+
+
+class Config:
+    """Settings of one algorithm: a frozen dataclass that JSON can hold.
+
+    Attributes:
+        num_steps: steps of every env before each call of the learner.
+        hidden_sizes: widths of the hidden layers.
+    """
+
+    __slots__ = ()
+
+    num_steps: int
+    hidden_sizes: tuple[int, ...] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name, as plain data; a function is written as where it can be imported."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {k: {"function": reference(v)} if callable(v) else v for k, v in values.items()}
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        """How many transitions one gradient step reads."""
+        return self.num_steps * num_envs
+
+    def check(self, num_envs: int) -> None:
+        """Complain of settings that do not go with so many envs.
+
+        Raises:
+            ConfigError: then.
+        """
+        return
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the policy remembers the episode."""
+        return getattr(self, "recurrent", "none") != "none"
+
+    @classmethod
+    def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
+        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists.
+
+        Raises:
+            ConfigError: there is no such setting, or one has a value that cannot be.
+        """
+        known_names([field.name for field in fields(cls)], values, f"settings of {cls.__name__}")  # type: ignore[arg-type]
+        return cls(**{name: _value(name, value) for name, value in values.items()})
+
+
+class _LostFunction:
+    """Stands for a function that was not written down; it is an error to ask it anything."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, progress: float) -> float:
+        raise ConfigError(
+            f"{self._name} was a lambda or a local function, which config.json cannot hold; pass "
+            f"it again: rookery.resume(run_dir, {self._name}=...)"
+        )
+
+
+def _value(name: str, value: Any) -> Any:
+    """Undo what `Config.to_dict` and JSON have made of one value."""
+    if isinstance(value, list):
+        return tuple(value)
+    if not isinstance(value, dict):
+        return value
+    try:
+        return imported(value["function"] or "")
+    except (ImportError, AttributeError, ValueError):
+        return _LostFunction(name)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def at_least(config: Any, low: float, *names: str) -> None:
+    """Refuse settings that are no numbers of at least ``low``, nor functions of the progress."""
+    for name in names:
+        value = getattr(config, name)
+        if callable(value):
+            if getattr(config, f"final_{name}", None) not in (None, 0.0):
+                raise ConfigError(f"{name} is a function; it says itself where final_{name} is")
+            continue
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise unfit(name, "a number", value)
+        if not value >= low:  # NaN neither
+            raise ConfigError(f"{name} is {value}; it must be at least {low}")
+
+
+def counts(config: Any, *names: str) -> None:
+    """Refuse settings that are no whole numbers from 1 on."""
+    for name in names:
+        whole_number(name, getattr(config, name), 1)
+
+
+def shares(config: Any, *names: str) -> None:
+    """Refuse settings that do not lie in [0, 1]."""
+    for name in names:
+        if not 0.0 <= getattr(config, name) <= 1.0:
+            raise ConfigError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
+
+
+def known_network(config: Any) -> None:
+    """Refuse hidden layers and activations that cannot be."""
+    sizes = config.hidden_sizes
+    is_tuple = isinstance(sizes, (tuple, list))
+    if sizes is not None and not (is_tuple and all(type(n) is int and n > 0 for n in sizes)):
+        raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
+    if config.activation not in ("tanh", "relu"):
+        raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
+
+
+def known_memory(config: Any) -> None:
+    """Refuse kinds of memory that there are not, or that cannot be compiled."""
+    if config.recurrent not in ("none", "gru", "lstm"):
+        raise ConfigError(f"recurrent is {config.recurrent!r}; it must be 'none', 'gru' or 'lstm'")
+    if config.recurrent != "none" and config.compile:
+        raise ConfigError(
+            f"compile is for networks without memory; leave it out with recurrent="
+            f"{config.recurrent!r}"
+        )
+
+
+def known_device(config: Any) -> None:
+    """Refuse devices that torch has no such name for."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps", config.device):
+        raise ConfigError(
+            f"device is {config.device!r}; it must be 'cpu', 'cuda', 'cuda:N' or 'mps'"
+        )
