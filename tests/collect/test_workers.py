@@ -472,21 +472,6 @@ def test_closing_twice_is_fine_and_collecting_afterwards_is_not():
         collector.publish()
 
 
-def test_policies_that_remember_are_refused():
-    env = gym.make("CartPole-v1")
-    policy = make_policy(env.observation_space, env.action_space, core="gru")
-    with pytest.raises(rookery.ConfigError, match="SyncCollector"):
-        rookery.WorkerCollector("CartPole-v1", policy, num_envs=2, num_workers=1, num_steps=4)
-
-
-def test_policies_that_remember_are_refused_also_when_made_here():
-    def remember(observation_space, action_space):
-        return make_policy(observation_space, action_space, core="gru")
-
-    with pytest.raises(rookery.ConfigError, match="SyncCollector"):
-        rookery.WorkerCollector("CartPole-v1", remember, num_envs=2, num_workers=1, num_steps=4)
-
-
 def test_other_seeds_can_be_chosen_until_collecting_has_begun():
     first = []
     for seed, chosen in [(5, None), (0, [5, 6])]:

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
@@ -136,6 +137,7 @@ class Actor:
             for buffer in buffers
         ]
         self._is_first = True
+        self._is_recurrent = policy.is_recurrent
         self._decide: Callable[[Rollout, int, Tree], npt.NDArray[Any]] = self._act
         if isinstance(policy, SplitPolicy):
             self._decide = self._sample
@@ -146,6 +148,10 @@ class Actor:
         version = self._weights.read(self._policy.model)
         rollout = self._rollouts[buffer]
         assign(self._obs[buffer][0], ..., self._obs[buffer - 1][-1])
+        if self._is_first:
+            self._policy.begin_episodes(np.ones(rollout.num_envs, np.bool_))
+        if rollout.memory is not None:
+            rollout.memory[:] = self._policy.memory
         self._ends.kept.clear()
         self._run(buffer, rollout)
         rollout.valid[:] = True
@@ -170,6 +176,8 @@ class Actor:
             arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
             ends.t = t
             step(first + t)
+            if self._is_recurrent:
+                self._policy.begin_episodes(rollout.terminated[t] | rollout.truncated[t])
 
     def _sample(self, rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
         return self._policy.sample(obs)  # type: ignore[attr-defined, no-any-return]

@@ -6,7 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rookery.errors import ConfigError
+from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 
 
@@ -14,8 +17,28 @@ def refuse_memory(policy: Any, collector: str) -> None:
     """Complain of a policy that remembers, where all envs must be decided for at once."""
     if getattr(policy, "is_recurrent", False):
         raise ConfigError(
-            f"{collector} cannot keep what a recurrent policy remembers; use SyncCollector"
+            f"{collector} cannot keep what a recurrent policy remembers; use SyncCollector or "
+            "WorkerCollector"
         )
+
+
+def memory_size(policy: Policy) -> int:
+    """Count the numbers that a policy remembers of one env; its own memory stays as it is.
+
+    Raises:
+        ConfigError: it is recurrent, and shows no memory once episodes have begun.
+    """
+    if not policy.is_recurrent:
+        return 0
+    before, policy.memory = policy.memory, None
+    policy.begin_episodes(np.ones(1, np.bool_))
+    memory, policy.memory = policy.memory, before
+    if memory is None:
+        raise ConfigError(
+            f"{type(policy).__name__} is recurrent, but has no memory after begin_episodes; "
+            "workers must know its size before they start: set memory there to zeros [B, M]"
+        )
+    return int(memory.shape[1])
 
 
 class Collector(ABC):

@@ -10,7 +10,7 @@ import cloudpickle
 from gymnasium import Space
 
 from rookery.collect.ahead import Ahead
-from rookery.collect.base import Collector, refuse_memory
+from rookery.collect.base import Collector, memory_size
 from rookery.collect.board import RolloutShape
 from rookery.collect.crew import Crew
 from rookery.env.recipe import make_recipes
@@ -38,7 +38,8 @@ class WorkerCollector(Collector):
     ``mode="sync"``: `collect` publishes the weights, all workers fill a rollout, and it returns
     views of it, which stay valid until the `collect` after the next. With one worker it is, to the
     last bit, what `SyncCollector` gives over the same envs; with several, worker i draws its
-    actions from stream i of the policy's generator (see `Policy.use_stream`).
+    actions from stream i of the policy's generator (see `Policy.use_stream`). A recurrent policy
+    remembers, in every worker, the episodes of that worker's envs.
 
     ``mode="async"``: workers go on while the learner learns, each at most two rollouts ahead of
     it, with the weights that were newest when they began. `collect` returns, side by side and as
@@ -120,7 +121,8 @@ class WorkerCollector(Collector):
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
             _check_policy(self.policy)
-            shape = RolloutShape(*spaces, venv.num_envs, num_steps)
+            size = memory_size(self.policy)
+            shape = RolloutShape(*spaces, venv.num_envs, num_steps, memory_size=size)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
             self._crew = Crew(venv, self.policy, shape, between_waits, tuple(info_keys))
             self._digest = _digest(self.policy) if self.policy.model is None else 0
@@ -234,7 +236,6 @@ def _check(mode: str, num_steps: int, max_policy_lag: int, faults: FaultPolicy |
 
 
 def _check_policy(policy: Policy) -> None:
-    refuse_memory(policy, "WorkerCollector")
     if policy.model is not None and type(policy).__reduce__ is object.__reduce__:
         raise ConfigError(
             f"{type(policy).__name__} has a model, but does not say how a worker is to rebuild it "
