@@ -167,7 +167,7 @@ class Forgetful(Remembering):
 
 
 def test_a_policy_that_does_not_show_its_memory_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Forgetful.*begin_episodes"):
+    with pytest.raises(ConfigError, match=r"Forgetful.*begin_episodes"):
         rookery.WorkerCollector(Wander, Forgetful(), 2, 1, T)
 
 

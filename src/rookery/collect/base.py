@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rookery.errors import ConfigError
 from rookery.policy.base import Policy
@@ -30,9 +31,11 @@ def memory_size(policy: Policy) -> int:
     """
     if not policy.is_recurrent:
         return 0
-    before, policy.memory = policy.memory, None
+    before = policy.memory
+    policy.memory = None
     policy.begin_episodes(np.ones(1, np.bool_))
-    memory, policy.memory = policy.memory, before
+    memory: npt.NDArray[np.float32] | None = getattr(policy, "memory")  # noqa: B009 set just now
+    policy.memory = before
     if memory is None:
         raise ConfigError(
             f"{type(policy).__name__} is recurrent, but has no memory after begin_episodes; "
