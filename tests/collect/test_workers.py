@@ -443,7 +443,6 @@ def test_a_policy_that_cannot_travel_is_told_before_it_is_needed():
         {"mode": "later"},
         {"num_steps": 0},
         {"max_policy_lag": 0},
-        {"faults": rookery.FaultPolicy(on_fault="restart")},
     ],
 )
 def test_settings_that_cannot_be_are_refused(options):

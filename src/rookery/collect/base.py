@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,19 @@ def memory_size(policy: Policy) -> int:
     return int(memory.shape[1])
 
 
+@dataclass(frozen=True)
+class CollectorStatistics:
+    """What faults have cost so far.
+
+    Attributes:
+        restarts: workers that were replaced.
+        lost_rows: rows, of one env each, that were begun and are not learned from.
+    """
+
+    restarts: int
+    lost_rows: int
+
+
 class Collector(ABC):
     """Lets a policy act in envs and hands out what they experienced.
 
@@ -69,6 +83,10 @@ class Collector(ABC):
     def reset(self, seed: Sequence[int] | None = None) -> None:
         """Begin new episodes in all envs; a collector that does so by itself need do nothing."""
         return
+
+    def statistics(self) -> CollectorStatistics:
+        """What faults have cost so far, as a frozen snapshot; after ``close`` the last one."""
+        return CollectorStatistics(0, 0)
 
     def state_dict(self) -> dict[str, Any] | None:
         """Where it stands, as plain data; None where that cannot be said."""
