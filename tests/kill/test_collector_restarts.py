@@ -1,4 +1,4 @@
-"""A worker that acts by itself is replaced wherever it ends, and no row is told twice or wrongly."""
+"""A worker that acts by itself is replaced wherever it ends, and no row is told wrongly."""
 
 from __future__ import annotations
 

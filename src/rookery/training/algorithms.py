@@ -191,7 +191,6 @@ def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> 
     cannot = {
         "backend='serial', which starts none": settings.backend == "serial",
         "caller_steps=True: this process has no share of their envs": settings.caller_steps,
-        "on_fault='restart': a failed worker is not replaced": settings.faults().restarts,
     }
     for what, is_asked in cannot.items():
         if is_asked:
