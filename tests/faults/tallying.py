@@ -22,6 +22,7 @@ class Tally(gym.Env[Any, Any]):
         folder: where it is noted which faults have happened: each happens once, whoever repeats it.
         steps: by number of a step in the life of the env, a fault.
         resets: by number of a reset, likewise.
+        makes: by number of the processes in which the env is made, likewise.
         length: of its episodes.
         cuts: whether they are truncated at their ends, or terminated.
         actions: None for two discrete ones, else the numbers of a Box.
@@ -33,6 +34,7 @@ class Tally(gym.Env[Any, Any]):
         folder: Path,
         steps: dict[int, str] | None = None,
         resets: dict[int, str] | None = None,
+        makes: dict[int, str] | None = None,
         length: int = 5,
         cuts: bool = False,
         actions: int | None = None,
@@ -45,6 +47,9 @@ class Tally(gym.Env[Any, Any]):
         self._steps, self._resets = steps or {}, resets or {}
         self._stepped = self._reset = self._count = 0
         self._seed = -1
+        if makes:
+            (folder / f"{index}.process.{os.getpid()}").touch()
+            self._fail(makes, "make", len(list(folder.glob(f"{index}.process.*"))))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

@@ -209,6 +209,19 @@ def test_a_worker_that_dies_between_rollouts_costs_its_episodes_alone(
         assert statistics.lost_rows == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fault", [HANG, RAISE, KILL])
+def test_a_new_worker_that_fails_while_its_envs_are_made_is_replaced_too(
+    tmp_path: Path, fault: str, mode: str
+) -> None:
+    faults = FaultPolicy("restart", make_timeout_s=5 * DEADLINE_S if fault == HANG else None)
+    follower = Follower()
+    envs = _envs(tmp_path, {2: {"steps": {4: KILL}, "makes": {2: fault}}})
+    with _collector(envs, faults=faults, mode=mode) as collector:
+        _collect(collector, 8, follower, learns=True)
+        assert collector.statistics().restarts == 2
+
+
 def test_past_the_budget_the_fault_is_raised(tmp_path: Path) -> None:
     faulty = {0: {"steps": {3: RAISE, 4: RAISE, 5: RAISE}}}
     faults = FaultPolicy("restart", max_restarts=2, window_s=10_000)
