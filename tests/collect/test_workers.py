@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
@@ -481,3 +482,29 @@ def test_other_seeds_can_be_chosen_until_collecting_has_begun():
             with pytest.raises(rookery.UsageError, match="have begun"):
                 collector.reset([1, 2])
     np.testing.assert_array_equal(*first)
+
+
+class Dicing(gym.Env):
+    """Observes what the global streams of its process draw."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action):
+        return self._obs(), 0.0, False, False, {}
+
+    def _obs(self):
+        return np.array([np.random.random(), random.random()])  # noqa: NPY002
+
+
+def test_global_streams_follow_the_seed_and_differ_between_workers():
+    drawn = []
+    for seed in (5, 5, 6, None, None):
+        with rookery.WorkerCollector(Dicing, Counting(), 2, 2, 3, seed=seed) as collector:
+            drawn.append(collector.collect().obs.ravel().tolist())
+    assert drawn[0] == drawn[1]
+    assert len({number for numbers in drawn[1:] for number in numbers}) == 4 * 2 * 3 * 2

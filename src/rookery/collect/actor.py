@@ -142,6 +142,7 @@ class Actor:
         self._reset_obs = take(self._arrays.batched_obs[-1], envs)
         self._words = board.words(part.first_id)
         self._info_keys = part.info_keys
+        self._follow_seed = parts.follow_seed
         self._is_reset = False  # since the last rollout
         self._was_reset = False  # ever
         self._is_recurrent = policy.is_recurrent
@@ -155,7 +156,9 @@ class Actor:
         Args:
             seeds: one, or None, for each env.
         """
-        ids = self._batch.ids
+        ids, first = self._batch.ids, next((seed for seed in seeds if seed is not None), None)
+        if first is not None and not self._was_reset:
+            self._follow_seed(first)
         self._batch.reset(len(self._arrays.obs) - 1, ids, seeds, [None] * len(ids))
         self._policy.begin_episodes(np.ones(len(ids), np.bool_))
         self._is_reset = self._was_reset = True

@@ -91,13 +91,14 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
         batch.replace(assignment.replaces)
         for seed in [seed for seed in assignment.replaces if seed is not None][:1]:
             _follow_seed(assignment.index, seed)
-    handler = RequestHandler(batch, board.arrays, part.progress)
+    follow_seed = partial(_follow_seed, assignment.index)
+    handler = RequestHandler(batch, board.arrays, part.progress, follow_seed)
 
     def receive_loan() -> None:
         handler.memory = channel.receive_block()
 
     handler.add({ADOPT_SLAB: partial(board.receive_slab, channel), LEND: receive_loan})
-    server = OrderServer(batch, part, handler, partial(_follow_seed, assignment.index))
+    server = OrderServer(batch, part, handler, follow_seed)
     serve(channel, bells, server, assignment.first_requests)
 
 
