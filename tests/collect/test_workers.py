@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
@@ -443,7 +444,6 @@ def test_a_policy_that_cannot_travel_is_told_before_it_is_needed():
         {"mode": "later"},
         {"num_steps": 0},
         {"max_policy_lag": 0},
-        {"faults": rookery.FaultPolicy(on_fault="restart")},
     ],
 )
 def test_settings_that_cannot_be_are_refused(options):
@@ -472,21 +472,6 @@ def test_closing_twice_is_fine_and_collecting_afterwards_is_not():
         collector.publish()
 
 
-def test_policies_that_remember_are_refused():
-    env = gym.make("CartPole-v1")
-    policy = make_policy(env.observation_space, env.action_space, core="gru")
-    with pytest.raises(rookery.ConfigError, match="SyncCollector"):
-        rookery.WorkerCollector("CartPole-v1", policy, num_envs=2, num_workers=1, num_steps=4)
-
-
-def test_policies_that_remember_are_refused_also_when_made_here():
-    def remember(observation_space, action_space):
-        return make_policy(observation_space, action_space, core="gru")
-
-    with pytest.raises(rookery.ConfigError, match="SyncCollector"):
-        rookery.WorkerCollector("CartPole-v1", remember, num_envs=2, num_workers=1, num_steps=4)
-
-
 def test_other_seeds_can_be_chosen_until_collecting_has_begun():
     first = []
     for seed, chosen in [(5, None), (0, [5, 6])]:
@@ -497,3 +482,29 @@ def test_other_seeds_can_be_chosen_until_collecting_has_begun():
             with pytest.raises(rookery.UsageError, match="have begun"):
                 collector.reset([1, 2])
     np.testing.assert_array_equal(*first)
+
+
+class Dicing(gym.Env):
+    """Observes what the global streams of its process draw."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action):
+        return self._obs(), 0.0, False, False, {}
+
+    def _obs(self):
+        return np.array([np.random.random(), random.random()])  # noqa: NPY002
+
+
+def test_global_streams_follow_the_seed_and_differ_between_workers():
+    drawn = []
+    for seed in (5, 5, 6, None, None):
+        with rookery.WorkerCollector(Dicing, Counting(), 2, 2, 3, seed=seed) as collector:
+            drawn.append(collector.collect().obs.ravel().tolist())
+    assert drawn[0] == drawn[1]
+    assert len({number for numbers in drawn[1:] for number in numbers}) == 4 * 2 * 3 * 2

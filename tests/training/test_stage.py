@@ -135,11 +135,9 @@ def test_only_as_many_envs_are_built_as_are_needed(tmp_path: Path, monkeypatch):
         (A2CConfig(), {"collector": "async"}, "choose from 'caller'"),
         ("dqn", {"collector": "async", "backend": "serial"}, "backend='serial'"),
         ("impala", {"backend": "serial"}, "backend='serial'.* choose collector 'caller'"),
-        ("impala", {"on_fault": "restart"}, "on_fault='restart'.* choose collector 'caller'"),
         ("impala", {"caller_steps": True}, "caller_steps.* choose collector 'caller'"),
         ("impala", {"max_policy_lag": 0}, "max_policy_lag must be .* at least 1"),
         ("ppo", {"collector": "sideways"}, "sideways"),
-        (PPOConfig(recurrent="gru"), {"collector": "workers"}, "recurrent"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_anything_starts(

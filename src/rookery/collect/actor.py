@@ -8,16 +8,25 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rookery.collect.assess import add_values, decider
-from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
+from rookery.collect.rollout_buffers import (
+    DROPPED,
+    ROW,
+    START,
+    RolloutBuffers,
+    RolloutShape,
+)
 from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.tree import assign, copy, take
 from rookery.worker.loop import Methods, WorkerParts
+
+RESET_ALL = "reset_all"  # a request: begin new episodes, with these seeds
 
 
 class Report(NamedTuple):
@@ -57,7 +66,8 @@ class ActorSpec:
 
 def install_actor(parts: WorkerParts, spec: ActorSpec) -> Methods:
     """Put an actor beside the envs of a worker."""
-    return {"collect": Actor(parts, spec).collect}
+    actor = Actor(parts, spec)
+    return {"collect": actor.collect, RESET_ALL: actor.reset_all}
 
 
 class StoppedError(Exception):
@@ -134,36 +144,92 @@ class Actor:
             [take(shared.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
             for buffer in buffers
         ]
-        self._is_first = True
+        self._reset_obs = take(self._arrays.batched_obs[-1], envs)
+        self._words = shared.words(spec.first_id)
+        self._info_keys = spec.info_keys
+        self._follow_seed = parts.follow_seed
+        self._is_reset = False  # since the last rollout
+        self._was_reset = False  # ever
+        self._is_recurrent = policy.is_recurrent
         self._decide = decider(policy)
 
+    def reset_all(self, seeds: Sequence[int | None]) -> None:
+        """Begin new episodes in all envs; what they show is where the next rollout begins.
+
+        Args:
+            seeds: one, or None, for each env.
+        """
+        ids, first = self._batch.ids, next((seed for seed in seeds if seed is not None), None)
+        if first is not None and not self._was_reset:
+            self._follow_seed(first)
+        self._batch.reset(len(self._arrays.obs) - 1, ids, seeds, [None] * len(ids))
+        self._policy.begin_episodes(np.ones(len(ids), np.bool_))
+        self._is_reset = self._was_reset = True
+
     def collect(self, buffer: int) -> Report:
-        """Fill a buffer: go on from where the buffer before it ended."""
+        """Fill a buffer: go on from where the buffer before it ended, or amid it.
+
+        Rows that a lost worker has filled, under the same weights, are kept. A new worker resets
+        its envs first, unless it was told to.
+        """
         started, busy_s = time.perf_counter(), self._batch.busy_s
         version = self._weights.read(self._policy.model)
         rollout = self._rollouts[buffer]
-        assign(self._obs[buffer][0], ..., self._obs[buffer - 1][-1])
+        if self._words[START] and (rollout.policy_version != version).any():
+            self._words[DROPPED] += self._words[START] * rollout.num_envs
+            self._words[START] = 0
+        start = self._words[START]
+        if not self._was_reset:
+            self.reset_all([None] * rollout.num_envs)
+        shown = self._reset_obs if self._is_reset else self._obs[buffer - 1][-1]
+        assign(self._obs[buffer][start], ..., shown)
         self._ends.kept.clear()
-        self._run(buffer, rollout)
-        rollout.valid[:] = True
-        rollout.policy_version[:] = version
-        rollout.after_reset[:], self._is_first = self._is_first, False
+        if start:
+            self._leave_out_lost_ends(rollout, start)
+        else:
+            self._begin(rollout, version)
+        self._is_reset = False
+        self._run(buffer, rollout, start)
         finals = self._ends.joined(self._first_id, rollout.last_obs)
         (finals or self._no_finals).put_into(rollout)
         add_values(self._policy, rollout)
         env_s = self._batch.busy_s - busy_s
         return Report(finals, time.perf_counter() - started - env_s, env_s)
 
-    def _run(self, buffer: int, rollout: Rollout) -> None:
+    def _begin(self, rollout: Rollout, version: int) -> None:
+        """Write what is known of a rollout before its first row."""
+        rollout.valid[:] = True
+        rollout.policy_version[:] = version
+        rollout.after_reset[:] = self._is_reset
+        if rollout.memory is not None:
+            rollout.memory[:] = self._policy.memory
+
+    def _leave_out_lost_ends(self, rollout: Rollout, start: int) -> None:
+        """Mark rows whose true final observations went with the worker that has filled them.
+
+        As with any fault, the last observation known stands in for it. After a termination none is
+        needed.
+        """
+        lost = (rollout.truncated & ~rollout.terminated)[:start]
+        rollout.valid[:start] &= ~lost
+        none = numbers_of({}, self._info_keys)
+        for t, b in np.argwhere(lost).tolist():
+            obs = copy(take(rollout.obs, (t, b)))
+            self._ends.kept.append((t, self._first_id + b, obs, none))
+
+    def _run(self, buffer: int, rollout: Rollout, start: int) -> None:
         """Step the envs. Everything that can be done for all rows at once is done afterwards."""
         step, to_env, decide = self._batch.step, self._policy.to_env, self._decide
         arrays, ends, actions, stop = self._arrays, self._ends, rollout.action, self._stop
-        first = buffer * self._num_steps
-        for t, obs in enumerate(self._obs[buffer][:-1]):
+        first, words = buffer * self._num_steps, self._words
+        for t, obs in enumerate(self._obs[buffer][start:-1], start):
             if stop[0]:
                 raise StoppedError
             action = decide(rollout, t, obs)
             actions[t] = action
             arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
             ends.t = t
+            words[ROW] = first + t
             step(first + t)
+            if self._is_recurrent:
+                self._policy.begin_episodes(rollout.terminated[t] | rollout.truncated[t])

@@ -8,21 +8,26 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing import connection
 from typing import Any
 
-from rookery.collect.actor import ActorSpec, Report, install_actor
+from rookery.collect.actor import RESET_ALL, ActorSpec, Report, install_actor
+from rookery.collect.base import CollectorStatistics
+from rookery.collect.replacing import FAULTS, Replacing
 from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
-from rookery.errors import RookeryError
+from rookery.errors import RookeryError, WorkerError
 from rookery.memory import SharedBlock
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.vector.process import ProcessVectorEnv
 from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import INSTALL, NotFinishedError
 
 _LOOK_S = 0.1  # how often a wait for whoever is first looks after those that are slow
 _STOP_GRACE_S = 5.0
+_NOT_YET: Any = object()  # in place of an answer that a worker is going to give
 
 
 class ActorPool:
@@ -35,6 +40,7 @@ class ActorPool:
         info_keys: names of the numbers to keep of the infos with which episodes end.
         between_waits: called ten times a second while workers are waited for; what it raises ends
             the wait.
+        faults: whether workers are replaced.
 
     Attributes:
         workers: who fills them.
@@ -49,6 +55,7 @@ class ActorPool:
         shape: RolloutShape,
         between_waits: Callable[[], None],
         info_keys: tuple[str, ...] = (),
+        faults: FaultPolicy | None = None,
     ) -> None:
         self.workers: tuple[WorkerCarrier, ...] = venv.workers
         self.shape = shape
@@ -56,24 +63,29 @@ class ActorPool:
         self._policy = policy
         self._between_waits = between_waits
         self._under_way: set[int] = set()  # workers that are filling a rollout
+        self._doing: dict[int, int | None] = {}  # which buffer each of them fills; None: a reset
+        self._restarts = faults is not None and faults.restarts
         self._rollouts: dict[tuple[int, int, int], Rollout] = {}  # by buffer and envs
         self._buffers = RolloutBuffers(shape, policy.model)
         block = SharedBlock(self._buffers.size_bytes)
+        specs = [
+            ActorSpec(shape, policy, worker.env_ids.start, worker.env_ids.stop, stream, info_keys)
+            for stream, worker in enumerate(self.workers)
+        ]
         try:
             self._buffers.map(block.memory)
-            self._install(block, info_keys)
-        finally:
+            self._install(block, specs)
+        except BaseException:
+            block.close()
+            raise
+        self._replacing = Replacing(self.workers, specs, self._buffers, block)
+        if not self._restarts:  # no worker to come needs it
             block.close()
         self._finalizer = weakref.finalize(
-            self, _end, os.getpid(), venv, self.workers, self._under_way, self._buffers.stop
+            self, _end, os.getpid(), venv, self.workers, self._under_way, self._buffers.stop, block
         )
 
-    def _install(self, block: SharedBlock, info_keys: tuple[str, ...]) -> None:
-        ids = [worker.env_ids for worker in self.workers]
-        specs = [
-            ActorSpec(self.shape, self._policy, i.start, i.stop, stream, info_keys)
-            for stream, i in enumerate(ids)
-        ]
+    def _install(self, block: SharedBlock, specs: Sequence[ActorSpec]) -> None:
         requests = [
             worker.request(INSTALL, install_actor, spec)
             for worker, spec in zip(self.workers, specs, strict=True)
@@ -81,9 +93,10 @@ class ActorPool:
         for worker in self.workers:
             worker.call_between_waits(self._between_waits)
             worker.lend(block)
-            worker.find_actions(self._buffers.last_action)
-        self._begin_all(requests)
-        self._finish_all()
+            worker.find_actions(partial(self._buffers.last_action, worker.env_ids.start))
+        for worker, request in zip(self.workers, requests, strict=True):
+            worker.begin_call(request)
+        _raise_first([_outcome(worker.finish_call) for worker in self.workers])
         for worker in self.workers:  # from now on: there is nothing to leave in good order yet
             worker.call_between_waits(self._between_waits)
         # Pickled once: every rollout repeats one of a few requests.
@@ -98,56 +111,71 @@ class ActorPool:
 
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all envs; what they show is where the first buffer goes on from."""
-        last = self.shape.num_buffers * self.shape.num_steps - 1
-        requests = []
+        self._resets = []
         for worker in self.workers:
-            ids = list(worker.env_ids)
-            own = list(seeds[ids[0] : ids[-1] + 1])
+            own = list(seeds[worker.env_ids.start : worker.env_ids.stop])
             worker.note_seeds(own, None)
-            requests.append(worker.request("reset", last, ids, own, [None] * len(ids)))
-        self._begin_all(requests)
+            self._resets.append(("reset", worker.request(RESET_ALL, own)[1]))
+        self._begin_all(None)
         self._finish_all()
 
     def begin(self, index: int, buffer: int) -> None:
         """Have a worker fill a buffer."""
-        self._under_way.add(index)
-        self.workers[index].begin_call(self._requests[index][buffer])
+        self._begin(index, buffer)
 
-    def finish(self, index: int) -> Report:
-        """Wait for a worker that fills a buffer.
+    def finish(self, index: int) -> Report | None:
+        """Wait for a worker that fills a buffer; None if another one does so in its place.
 
         Raises:
-            EnvFailed, WorkerDied, WorkerTimeout: when it failed.
+            EnvFailed, WorkerDied, WorkerTimeout: when it failed, and is not replaced.
         """
-        report: Report = self._finish(index)
+        report = self._take(index)
+        return None if report is _NOT_YET else self._noted(index, report)
+
+    def fill(self, buffer: int) -> list[Report]:
+        """Have all workers fill a buffer, and wait for them."""
+        self._begin_all(buffer)
+        return [self._noted(index, report) for index, report in enumerate(self._finish_all())]
+
+    def _noted(self, index: int, report: Report) -> Report:
+        buffer = self._doing[index]
+        if self._restarts and buffer is not None:
+            self._replacing.finish(index, buffer, report.finals is not None)
         self.policy_s += report.policy_s / len(self.workers)
         self.env_s += report.env_s / len(self.workers)
         return report
 
-    def fill(self, buffer: int) -> list[Report]:
-        """Have all workers fill a buffer, and wait for them."""
-        self._begin_all([requests[buffer] for requests in self._requests])
-        reports: list[Report] = self._finish_all()
-        self.policy_s += sum(report.policy_s for report in reports) / len(reports)
-        self.env_s += sum(report.env_s for report in reports) / len(reports)
-        return reports
+    def statistics(self) -> CollectorStatistics:
+        """What faults have cost so far."""
+        return CollectorStatistics(self._replacing.restarts(), self._replacing.lost_rows)
 
     def wait(self) -> list[int]:
         """Wait until at least one worker has something to say, and return which have.
 
         Raises:
-            WorkerDied, WorkerTimeout: when one of them failed meanwhile.
+            WorkerDied, WorkerTimeout: when one of them failed meanwhile, and is not replaced.
         """
-        pipes: dict[Any, int] = {
-            self.workers[index].message_pipe: index for index in self._under_way
-        }
         while True:
+            # Each time anew: another worker has another pipe.
+            pipes: dict[Any, int] = {
+                self.workers[index].message_pipe: index for index in self._under_way
+            }
             ready = connection.wait(list(pipes), _LOOK_S)
             if ready:
                 return [pipes[pipe] for pipe in ready]
             self._between_waits()
             for index in self._under_way:
-                self.workers[index].check()
+                self._look_after(index)
+
+    def _look_after(self, index: int) -> None:
+        """Notice a worker that will never answer."""
+        try:
+            self.workers[index].check()
+        except FAULTS as error:
+            if index in self._replacing.lost:
+                self._put_in_place(index)  # which tries once more, as often as is allowed
+            else:
+                self._lose(index, error)
 
     def rollout_of(self, buffer: int, envs: slice) -> Rollout:
         """The rollout of some envs, as views; see `RolloutBuffers.rollout`."""
@@ -161,34 +189,89 @@ class ActorPool:
         """Stop the workers where they are, and close the envs."""
         self._finalizer()
         # Shared memory and semaphores go with the last reference to them.
-        del self.workers, self._requests, self._rollouts, self._buffers
+        del self.workers, self._requests, self._rollouts, self._buffers, self._replacing
 
-    def _begin_all(self, requests: Sequence[Any]) -> None:
-        for index, (worker, request) in enumerate(zip(self.workers, requests, strict=True)):
-            self._under_way.add(index)
-            worker.begin_call(request)
+    def _begin_all(self, buffer: int | None) -> None:
+        for index in range(len(self.workers)):
+            self._begin(index, buffer)
 
-    def _finish(self, index: int) -> Any:
+    def _begin(self, index: int, buffer: int | None) -> None:
+        """Have a worker fill a buffer, or reset its envs."""
+        self._under_way.add(index)
+        self._doing[index] = buffer
+        self._replacing.begin(index)
+        self._ask(index)
+
+    def _ask(self, index: int) -> None:
+        """Tell a worker what it has to do; one that is on its way is told once it is there."""
+        if index in self._replacing.lost:
+            return
+        buffer = self._doing[index]
+        request = self._resets[index] if buffer is None else self._requests[index][buffer]
         try:
+            self.workers[index].begin_call(request)
+        except FAULTS as error:
+            self._lose(index, error)
+
+    def _take(self, index: int) -> Any:
+        """What a worker answers, or _NOT_YET where another one has to take its place first."""
+        try:
+            if index in self._replacing.lost:
+                self._put_in_place(index)
+                return _NOT_YET
             answer = self.workers[index].finish_call()
+        except FAULTS as error:
+            self._lose(index, error)
+            return _NOT_YET
         except RookeryError:
             self._under_way.discard(index)
             raise
         self._under_way.discard(index)
         return answer
 
+    def _put_in_place(self, index: int) -> None:
+        """Wait for a new worker, and tell it what the lost one had to do."""
+        try:
+            self._replacing.install(index)
+        except FAULTS as error:
+            self._lose(index, error)
+        self._ask(index)
+
+    def _lose(self, index: int, error: WorkerError) -> None:
+        """Have a worker that has failed replaced; where that is not allowed, raise the error."""
+        try:
+            if not self._restarts:
+                raise error
+            self._replacing.lose(index, error, self._doing[index])
+        except WorkerError:
+            self._under_way.discard(index)
+            raise
+
+    def _finish(self, index: int) -> Any:
+        while (answer := self._take(index)) is _NOT_YET:
+            pass
+        return answer
+
     def _finish_all(self) -> list[Any]:
         """Wait for all workers, whatever happens; then raise the first error, if there is one."""
-        answers: list[Any] = []
-        for index in range(len(self.workers)):
-            try:
-                answers.append(self._finish(index))
-            except RookeryError as error:
-                answers.append(error)
-        for answer in answers:
-            if isinstance(answer, RookeryError):
-                raise answer
-        return answers
+        indices = range(len(self.workers))
+        return _raise_first([_outcome(partial(self._finish, index)) for index in indices])
+
+
+def _outcome(finish: Callable[[], Any]) -> Any:
+    """What is returned, or the error."""
+    try:
+        return finish()
+    except RookeryError as error:
+        return error
+
+
+def _raise_first(answers: list[Any]) -> list[Any]:
+    """Raise the first error among answers, if there is one."""
+    for answer in answers:
+        if isinstance(answer, RookeryError):
+            raise answer
+    return answers
 
 
 def _end(
@@ -197,11 +280,13 @@ def _end(
     workers: Sequence[WorkerCarrier],
     under_way: set[int],
     stop: Any,
+    block: SharedBlock,
 ) -> None:
     """Have the workers leave what they are doing, then close their envs."""
     if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
         return
     stop[0] = 1
+    block.close()
     for worker in workers:
         worker.call_between_waits(lambda: None)  # what is to be left is being left
     is_over = False

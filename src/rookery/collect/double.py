@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.collect.base import Collector, refuse_memory
+from rookery.collect.base import Collector, CollectorStatistics, refuse_memory
 from rookery.collect.sync import SyncCollector
 from rookery.env.seeding import consecutive_seeds
 from rookery.policy.base import Policy
@@ -68,6 +68,11 @@ class DoubleBufferedCollector(Collector):
         self.policy_s = sum(half.policy_s for half in self._halves)
         self.env_s = sum(half.env_s for half in self._halves)
         return side_by_side([first, second])
+
+    def statistics(self) -> CollectorStatistics:
+        halves = [half.statistics() for half in self._halves]
+        restarts = sum(half.restarts for half in halves)
+        return CollectorStatistics(restarts, sum(half.lost_rows for half in halves))
 
     def reset(self, seed: Sequence[int] | None = None) -> None:
         first = self._halves[0].num_envs

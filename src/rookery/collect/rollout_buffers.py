@@ -27,6 +27,12 @@ _FLOATS = ("reward", "log_prob", "value", "final_value")
 _FLAGS = ("terminated", "truncated", "valid")
 _SLAB = ("form", "tail_used", "loose", "fixed", "tail")  # one for all rows: nobody reads them
 
+# Words of each worker about what it fills, at the place of its first env; they outlive it.
+ROW = 0  # that it steps, or has stepped, counted over all buffers; NO_ROW before the first
+START = 1  # the row with which it is to begin; those before it are of a worker that was lost
+DROPPED = 2  # rows, of one env each, that a worker before it had filled, and that were given up
+NO_ROW = -1
+
 
 @dataclass(frozen=True)
 class RolloutShape:
@@ -38,6 +44,7 @@ class RolloutShape:
         num_envs: B.
         num_steps: T.
         num_buffers: rollouts that are kept at a time; they are written in turn.
+        memory_size: numbers that the policy remembers of one env; 0 where it remembers nothing.
     """
 
     observation_space: Space[Any]
@@ -45,6 +52,7 @@ class RolloutShape:
     num_envs: int
     num_steps: int
     num_buffers: int = 2
+    memory_size: int = 0
 
     def columns(self) -> dict[str, Column]:
         """Name -> column of every array, buffers first."""
@@ -60,7 +68,9 @@ class RolloutShape:
         columns["last_value"] = Column((k, b), np.dtype(np.float32))
         columns["policy_version"] = Column((k, b), np.dtype(np.int64))
         columns["after_reset"] = Column((k, b), np.dtype(np.bool_))
+        columns["memory"] = Column((k, b, self.memory_size), np.dtype(np.float32))
         columns["stop"] = Column((1,), np.dtype(np.int64))
+        columns["words"] = Column((b, 3), np.dtype(np.int64))
         return columns
 
 
@@ -113,27 +123,61 @@ class RolloutBuffers:
             policy_version=v["policy_version"][buffer, envs],
             env_ids=np.arange(self.shape.num_envs)[envs],
             after_reset=v["after_reset"][buffer, envs],
+            memory=v["memory"][buffer, envs] if self.shape.memory_size else None,
             **rows,
         )
 
-    def last_action(self, steps: int, env_id: int) -> Any:
-        """The action of an env in the latest of its batch's ``steps``."""
-        k, t = divmod(steps - 1, self.shape.num_steps)
-        return self._views["action"][k % self.shape.num_buffers, t, env_id].copy()
+    def words(self, first_id: int) -> Any:
+        """The words of the worker whose first env is ``first_id``, see ROW, START and DROPPED."""
+        return self._views["words"][first_id].data
+
+    def last_action(self, first_id: int, env_id: int) -> Any:
+        """The action of an env in the row that its worker has begun last; None before the first.
+
+        Args:
+            first_id: of the worker's envs.
+            env_id: which of them.
+        """
+        row = self.words(first_id)[ROW]
+        if row == NO_ROW:
+            return None
+        k, t = divmod(row, self.shape.num_steps)
+        return self._views["action"][k, t, env_id].copy()
+
+    def close_row(self, buffer: int, t: int, envs: slice) -> None:
+        """Close the transitions of envs that were lost in row ``t``; nobody is to learn from them.
+
+        The last observation known, on which the row's action was decided, stands in for the final
+        one.
+        """
+        views = self._views
+        for name, value in (("reward", 0.0), ("terminated", False), ("truncated", True)):
+            views[name][buffer, t, envs] = value
+        views["valid"][buffer, t, envs] = False
+
+    def num_invalid(self, buffer: int, envs: slice) -> int:
+        """Count the rows of some envs that are not to be learned from."""
+        return int(np.count_nonzero(~self._views["valid"][buffer, :, envs]))
 
     def arrays_for(self, envs: BatchArrays) -> ActingArrays:
-        """What an `EnvBatch` writes to; step t of buffer k is its buffer ``k * T + t``."""
-        k, num_steps = self.shape.num_buffers, self.shape.num_steps
-        spaces = replace(envs.spaces, num_buffers=k * num_steps)
-        views = _idle_columns(envs.spaces)
-        views["reset_at"] = envs.reset_at
-        for b in range(k * num_steps):
+        """What an `EnvBatch` writes to; step t of buffer k is its buffer ``k * T + t``.
+
+        One more buffer, the last, is of this process alone: for resets, which belong to no row.
+        """
+        num_steps = self.shape.num_steps
+        last = self.shape.num_buffers * num_steps
+        spaces = replace(envs.spaces, num_buffers=last + 1)
+        idle = _idle_columns(envs.spaces)
+        views = {**idle, "reset_at": envs.reset_at}
+        for b in range(last + 1):
+            views.update({f"{name}{b}": idle[f"{name}0"] for name in _SLAB})
             buffer, t = divmod(b, num_steps)
-            views.update({f"{name}{b}": views[f"{name}0"] for name in _SLAB})
             for i, column in enumerate(self._obs):
-                views[f"obs{b}.{i}"] = column[buffer, t + 1]
+                views[f"obs{b}.{i}"] = idle[f"obs0.{i}"] if b == last else column[buffer, t + 1]
             for name in ("reward", "terminated", "truncated"):
-                views[f"{name}{b}"] = self._views[name][buffer, t]
+                views[f"{name}{b}"] = (
+                    idle[f"{name}0"] if b == last else self._views[name][buffer, t]
+                )
         return ActingArrays(spaces, views)
 
 

@@ -79,8 +79,9 @@ class RolloutQueue:
         while (chosen := self._choose(limit)) is None:
             for index in self._pool.wait():
                 report = self._pool.finish(index)
-                self._finished += 1
-                self._workers[index].finish(self._finished, report)
+                if report is not None:
+                    self._finished += 1
+                    self._workers[index].finish(self._finished, report)
             self._begin_idle(version)
         return side_by_side([self._hand_out(index) for index in chosen])
 

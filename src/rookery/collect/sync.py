@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values, decider
-from rookery.collect.base import Collector
+from rookery.collect.base import Collector, CollectorStatistics
 from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
@@ -85,6 +85,7 @@ class SyncCollector(Collector):
         self._faulted: list[tuple[int, npt.NDArray[np.bool_]]] = []
         self._final: list[tuple[int, int, Tree, dict[str, float]]] = []
         self._info_keys = tuple(info_keys)
+        self._lost_rows = 0
         self._after_reset = np.zeros(venv.num_envs, np.bool_)
 
     def collect(self) -> Rollout:
@@ -228,6 +229,7 @@ class SyncCollector(Collector):
             self._ended = ended[-1]
         for t, mask in self._faulted:
             rollout.valid[t] &= ~mask
+            self._lost_rows += int(mask.sum())
 
     def _add_finals(self, rollout: Rollout) -> None:
         rollout.last_obs = copy(self._obs)
@@ -240,6 +242,12 @@ class SyncCollector(Collector):
         told = [noted.get((t, b), none) for t, b in index.tolist()]
         info = {key: np.array([each[key] for each in told]) for key in self._info_keys}
         Finals(index, _following(rollout, index), info).put_into(rollout)
+
+    def statistics(self) -> CollectorStatistics:
+        if not isinstance(self._venv, HalvedVectorEnv):
+            return CollectorStatistics(0, self._lost_rows)
+        restarts = sum(carrier.restarts for carrier in self._venv.statistics().carriers)
+        return CollectorStatistics(restarts, self._lost_rows)
 
     def state_dict(self) -> dict[str, Any] | None:
         """Where it stands, amid a rollout too, as plain data. It goes with the envs' own states.

@@ -10,7 +10,7 @@ import cloudpickle
 from gymnasium import Space
 
 from rookery.collect.actor_pool import ActorPool
-from rookery.collect.base import Collector, refuse_memory
+from rookery.collect.base import Collector, CollectorStatistics, memory_size
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
 from rookery.env.recipe import make_recipes
@@ -38,13 +38,19 @@ class WorkerCollector(Collector):
     ``mode="sync"``: `collect` publishes the weights, all workers fill a rollout, and it returns
     views of it, which stay valid until the `collect` after the next. With one worker it is, to the
     last bit, what `SyncCollector` gives over the same envs; with several, worker i draws its
-    actions from stream i of the policy's generator (see `Policy.use_stream`).
+    actions from stream i of the policy's generator (see `Policy.use_stream`). A recurrent policy
+    remembers, in every worker, the episodes of that worker's envs.
 
     ``mode="async"``: workers go on while the learner learns, each at most two rollouts ahead of
     it, with the weights that were newest when they began. `collect` returns, side by side and as
     arrays of the caller's own, what ``2 / max_policy_lag`` of the workers finished first, and more
     where a rollout would grow too old otherwise: for that it waits. ``env_ids`` says whose they
     are, ``policy_version`` which weights acted; ``rookery.learn.impala`` learns from such rollouts.
+
+    With ``faults=FaultPolicy("restart")`` a worker that dies, hangs or whose env raises is
+    replaced, as those of a vector env are. A fault closes a transition of each of its envs, which
+    `Rollout.valid` leaves out; `Rollout.after_reset` tells where it came between two rollouts, or
+    where the new worker, which acts with the newest weights, had to begin a rollout anew.
 
     After an error the collector is closed.
 
@@ -53,7 +59,6 @@ class WorkerCollector(Collector):
         single_observation_space: of one env.
         single_action_space: of one env.
         num_workers: worker processes.
-        pids: their process ids.
     """
 
     def __init__(
@@ -98,13 +103,13 @@ class WorkerCollector(Collector):
             wrappers: callables ``Env -> Env``, applied where the env lives.
             start_method: see `rookery.make_vec`.
             threads_per_worker: cap on numerical threads in workers.
-            faults: its deadlines; ``on_fault="restart"`` is not supported here.
+            faults: deadlines, and whether workers are replaced.
 
         Raises:
             UsageError: when the arguments cannot work.
             WorkerError: when an env could not be built.
         """
-        _check(mode, num_steps, max_policy_lag, faults)
+        _check(mode, num_steps, max_policy_lag)
         if isinstance(policy, Policy):
             _check_policy(policy)
         venv = ProcessVectorEnv(
@@ -120,16 +125,18 @@ class WorkerCollector(Collector):
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
             _check_policy(self.policy)
-            shape = RolloutShape(*spaces, venv.num_envs, num_steps)
+            size = memory_size(self.policy)
+            shape = RolloutShape(*spaces, venv.num_envs, num_steps, memory_size=size)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
-            self._pool = ActorPool(venv, self.policy, shape, between_waits, tuple(info_keys))
+            keys = tuple(info_keys)
+            self._pool = ActorPool(venv, self.policy, shape, between_waits, keys, faults)
             self._digest = _digest(self.policy) if self.policy.model is None else 0
         except BaseException:
             venv.close(terminate=True)
             raise
         self.single_observation_space, self.single_action_space = spaces
         self.num_envs, self.num_steps, self.num_workers = venv.num_envs, num_steps, venv.num_workers
-        self.pids = venv.pids
+        self._pids, self._statistics = venv.pids, self._pool.statistics()
         self.closed = False
         self._between_waits = between_waits
         self._is_reset = False
@@ -187,8 +194,19 @@ class WorkerCollector(Collector):
     def close(self) -> None:
         """Stop the workers and close the envs; rollouts that were returned stay valid."""
         if not self.closed:
+            self._pids, self._statistics = self.pids, self.statistics()
             self.closed = True
             self._pool.close()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the present workers; after `close`, of the last ones."""
+        if self.closed:
+            return self._pids
+        return tuple(worker.pid for worker in self._pool.workers)
+
+    def statistics(self) -> CollectorStatistics:
+        return self._statistics if self.closed else self._pool.statistics()
 
     def __enter__(self) -> WorkerCollector:
         return self
@@ -219,22 +237,16 @@ class WorkerCollector(Collector):
         return rollout
 
 
-def _check(mode: str, num_steps: int, max_policy_lag: int, faults: FaultPolicy | None) -> None:
+def _check(mode: str, num_steps: int, max_policy_lag: int) -> None:
     if mode not in ("sync", "async"):
         raise ConfigError(f"mode must be 'sync' or 'async', got {mode!r}")
     if num_steps < 1:
         raise ConfigError(f"num_steps must be at least 1, got {num_steps}")
     if max_policy_lag < 1:
         raise ConfigError(f"max_policy_lag must be at least 1, got {max_policy_lag}")
-    if faults is not None and faults.restarts:
-        raise ConfigError(
-            "WorkerCollector cannot replace failed workers yet; use FaultPolicy(on_fault='raise'), "
-            "or SyncCollector over a vector env with this FaultPolicy"
-        )
 
 
 def _check_policy(policy: Policy) -> None:
-    refuse_memory(policy, "WorkerCollector")
     if policy.model is not None and type(policy).__reduce__ is object.__reduce__:
         raise ConfigError(
             f"{type(policy).__name__} has a model, but does not say how a worker is to rebuild it "

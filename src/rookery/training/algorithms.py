@@ -188,12 +188,9 @@ _LACKS = {
 
 def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
     """Complain of what workers that collect by themselves cannot do."""
-    config = getattr(algorithm, "config", None)
     cannot = {
         "backend='serial', which starts none": settings.backend == "serial",
         "caller_steps=True: this process has no share of their envs": settings.caller_steps,
-        "on_fault='restart': a failed worker is not replaced": settings.faults().restarts,
-        "recurrent policies, whose memory does not travel": getattr(config, "is_recurrent", False),
     }
     for what, is_asked in cannot.items():
         if is_asked:

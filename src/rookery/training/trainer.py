@@ -321,9 +321,19 @@ class Trainer:
                 self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
         self.history.warn_of_missing(self.plan.settings.info_keys)
         speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
-        now = {**speed, **self.history.metrics(), **self._finite.metrics()}
+        now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
         metrics = {**now, **self._means, **self._peaks, **self._times}
         return Update(self.steps, rollout.num_transitions, metrics)
+
+    def _faults(self) -> dict[str, float]:
+        """What faults have cost, as metrics; none while there was no fault."""
+        statistics = self.collector.statistics()
+        if not statistics.restarts:
+            return {}
+        return {
+            "worker_restarts": float(statistics.restarts),
+            "lost_transitions": float(statistics.lost_rows),
+        }
 
     def _collect(self) -> Any:
         try:

@@ -573,7 +573,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
             carriers=tuple(
                 CarrierStatistics(
-                    carrier.pid, carrier.env_ids, carrier.busy_s, carrier.steps_in_caller
+                    carrier.pid,
+                    carrier.env_ids,
+                    carrier.busy_s,
+                    carrier.steps_in_caller,
+                    carrier.restarts,
                 )
                 for carrier in self._carriers
             ),

@@ -20,6 +20,7 @@ class Carrier(Protocol):
         env_ids: the indices of its envs.
         pid: the process in which they are.
         busy_s: seconds spent stepping.
+        restarts: how often the worker was replaced.
         steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
         needs_poll: whether answers are not complete before ``poll`` was called.
         is_torn: whether an interruption has left something that only a reset can mend.
@@ -39,6 +40,9 @@ class Carrier(Protocol):
 
     @property
     def busy_s(self) -> float: ...
+
+    @property
+    def restarts(self) -> int: ...
 
     @property
     def needs_poll(self) -> bool: ...

@@ -186,10 +186,10 @@ class ProcessVectorEnv(VectorEnv):
         """The carriers of workers, for a collector that has them act by themselves.
 
         Raises:
-            ConfigError: when the calling process steps envs too, or workers may be replaced.
+            ConfigError: when the calling process steps envs too.
         """
-        if self._faults.restarts or any(carrier.steps_in_caller for carrier in self._carriers):
-            raise ConfigError("only plain workers can act by themselves")
+        if any(carrier.steps_in_caller for carrier in self._carriers):
+            raise ConfigError("only workers can act by themselves, not the calling process")
         return tuple(self._carriers)  # type: ignore[arg-type]
 
     def _assemble(

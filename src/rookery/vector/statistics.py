@@ -15,12 +15,14 @@ class CarrierStatistics:
         env_ids: its envs.
         busy_s: seconds spent stepping them.
         in_caller: whether the calling thread steps them itself.
+        restarts: how often the worker was replaced.
     """
 
     pid: int
     env_ids: range
     busy_s: float
     in_caller: bool
+    restarts: int = 0
 
 
 @dataclass(frozen=True)

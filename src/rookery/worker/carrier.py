@@ -93,6 +93,11 @@ class WorkerCarrier:
         """Seconds that all its workers have spent stepping."""
         return self._supervisor.busy_s
 
+    @property
+    def restarts(self) -> int:
+        """How often its worker was replaced."""
+        return self._supervisor.attempt
+
     def describe(self) -> Description:
         """Wait until the envs are built, and say what they are; a fault here is raised."""
         return self._supervisor.describe()
@@ -391,13 +396,38 @@ class WorkerCarrier:
         self._supervisor.send_block(block)
         self.finish_call()
 
-    def find_actions(self, last_action: Callable[[int, int], Any]) -> None:
+    def find_actions(self, last_action: Callable[[int], Any]) -> None:
         """Say where actions are that somebody in the worker decides on, for messages.
 
         Args:
-            last_action: ``(steps of the batch, env id) -> action`` of the latest of these steps.
+            last_action: ``env id -> action`` of its latest step.
         """
         self._reports.last_action = last_action
+
+    def replace_after(self, error: WorkerError) -> None:
+        """Have a worker that failed at a request replaced, unless that was done already.
+
+        The new one starts in the background. It is brought up to date by the next request, and has
+        nothing that was lent to the other one, or installed there.
+
+        Args:
+            error: what happened.
+
+        Raises:
+            WorkerError: that error, where no restart is left.
+        """
+        self._call = None
+        if self._supervisor.is_up:
+            self._fail(error)  # of no order: whoever acts in the worker closes what was cut short
+        if self._supervisor.is_ended:
+            raise error
+
+    def replace_if_large(self) -> bool:
+        """Replace a worker above ``max_worker_rss_mb``; whether it was.
+
+        To be called between requests, when an episode of its envs has ended.
+        """
+        return self._watches_memory and self._recovery.recycle_if_large(True)
 
     @property
     def message_pipe(self) -> Any:

@@ -47,12 +47,14 @@ class WorkerParts:
         arrays: that the batch writes to and the caller watches.
         progress: int64 ``[3]``, see :meth:`rookery.env.batch.EnvBatch.attach`.
         memory: of the block that was lent.
+        follow_seed: to be called with the first seed that an env is given, before its reset.
     """
 
     batch: Batch
     arrays: BatchArrays
     progress: Any
     memory: Any
+    follow_seed: Callable[[int], None] = lambda seed: None
 
 
 class RequestHandler:
@@ -62,18 +64,26 @@ class RequestHandler:
         batch: the envs.
         arrays: that the batch writes to.
         progress: see :class:`WorkerParts`.
+        follow_seed: likewise.
 
     Attributes:
         prepared: by env id, seed and options of a reset that will be ordered.
         memory: of a block that was lent.
     """
 
-    def __init__(self, batch: Batch, arrays: BatchArrays, progress: Any) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        arrays: BatchArrays,
+        progress: Any,
+        follow_seed: Callable[[int], None] = lambda seed: None,
+    ) -> None:
         self.prepared: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self.memory: Any = None
         self._batch = batch
         self._arrays = arrays
         self._progress = progress
+        self._follow_seed = follow_seed
         self._methods: dict[str, Callable[..., Any]] = {
             PREPARE_RESET: self.prepared.update,
             INSTALL: self._install,
@@ -91,7 +101,8 @@ class RequestHandler:
         return function(*args)
 
     def _install(self, factory: Callable[..., Methods], *args: Any) -> None:
-        parts = WorkerParts(self._batch, self._arrays, self._progress, self.memory)
+        own = self._batch, self._arrays, self._progress
+        parts = WorkerParts(*own, self.memory, self._follow_seed)
         self.add(factory(parts, *args))
 
 
@@ -157,7 +168,7 @@ def attached(
     orders: Orders,
     *,
     travels: bool = False,
-    on_first_seed: Callable[[int], None] | None = None,
+    on_first_seed: Callable[[int], None] = lambda seed: None,
 ) -> OrderServer:
     """Give a batch its part of the arrays and of the orders, or that of a batch that was lost.
 
@@ -174,9 +185,9 @@ def attached(
     if assignment.replaces is not None:
         batch.replace(assignment.replaces)
         first = next((seed for seed in assignment.replaces if seed is not None), None)
-        if on_first_seed is not None and first is not None:
+        if first is not None:
             on_first_seed(first)
-    handler = RequestHandler(batch, arrays, part.progress)
+    handler = RequestHandler(batch, arrays, part.progress, on_first_seed)
     return OrderServer(batch, part, handler, on_first_seed)
 
 

@@ -126,12 +126,21 @@ class Recovery:
         else:
             self._part.answer_for_lost(env_ids)
 
-    def recycle_if_large(self) -> None:
-        """Replace a worker that is too large, once an episode of its envs has ended."""
+    def recycle_if_large(self, has_ended: bool | None = None) -> bool:
+        """Replace a worker that is too large, once an episode of its envs has ended.
+
+        Args:
+            has_ended: whether one has; None looks at the last step of each env.
+
+        Returns:
+            Whether it was replaced.
+        """
         memory = self._supervisor.memory
         memory.look(self._supervisor.worker.pid)
-        if memory.complaint and self._any_ended():
-            self._replace(memory.complaint, ())
+        if not memory.complaint or not (self._any_ended() if has_ended is None else has_ended):
+            return False
+        self._replace(memory.complaint, ())
+        return True
 
     def gone(self, env_id: int) -> WorkerDied:
         """The error of an env that has no worker."""

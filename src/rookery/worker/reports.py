@@ -25,15 +25,15 @@ class Reports:
         env_ids: as given.
         seeds: that the envs were reset with last.
         steps_together: whether a fault of one env is a fault of all.
-        last_action: ``(steps of the batch, env id) -> action`` of the latest of these steps, where
-            somebody in the worker decides on actions.
+        last_action: ``env id -> action`` of its latest step, where somebody in the worker decides
+            on actions.
     """
 
     def __init__(self, env_ids: range, env_name: str) -> None:
         self.env_ids = env_ids
         self.seeds: list[int | None] = [None] * len(env_ids)
         self.steps_together = False
-        self.last_action: Callable[[int, int], Any] | None = None
+        self.last_action: Callable[[int], Any] | None = None
         self._name = env_name
         self._memory: tuple[OrderPart, BatchArrays] | None = None
 
@@ -102,12 +102,12 @@ class Reports:
         return {
             "seed": self.seeds[env_id - self.env_ids.start],
             "steps_since_reset": int(steps - arrays.reset_at[env_id]),
-            "last_action": self._action(arrays, steps, env_id) if stepping else None,
+            "last_action": self._action(arrays, env_id) if stepping else None,
         }
 
-    def _action(self, arrays: BatchArrays, steps: int, env_id: int) -> Any:
+    def _action(self, arrays: BatchArrays, env_id: int) -> Any:
         if self.last_action is not None:
-            return self.last_action(steps, env_id)
+            return self.last_action(env_id)
         return next(arrays.read_actions(range(env_id, env_id + 1)))
 
 

@@ -1,0 +1,123 @@
+"""Runs whose envs fail now and then: workers are replaced, and the run goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rookery
+from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.telemetry.jsonl import read_jsonl
+from rookery.testing import Fault, Faulty
+
+SMALL: Any = {"num_steps": 16, "hidden_sizes": (8,)}
+REPLAY: Any = {**SMALL, "warmup_steps": 64, "batch_size": 8}
+RUNS = {
+    "ppo": (PPOConfig(**SMALL, num_epochs=2), "CartPole-v1"),
+    "recurrent ppo": (
+        PPOConfig(**SMALL, num_epochs=2, recurrent="gru", memory_size=4, sequence_length=8),
+        "CartPole-v1",
+    ),
+    "a2c": (A2CConfig(**SMALL, normalize_reward=True), "CartPole-v1"),
+    "impala": (ImpalaConfig(**SMALL), "CartPole-v1"),
+    "dqn": (DQNConfig(**REPLAY, n_step=3, prioritized=True), "CartPole-v1"),
+    "sac": (SACConfig(**REPLAY, updates_per_step=0.25), "Pendulum-v1"),
+}
+CASES = [
+    *((name, "workers") for name in RUNS),
+    *((name, "async") for name in ("impala", "dqn", "sac")),
+    ("ppo", "caller"),
+    ("dqn", "caller"),
+]
+
+
+class FailsOnce(gym.Wrapper[Any, Any, Any, Any]):
+    """Fails at some of its steps, each of which comes once, whoever repeats it.
+
+    Args:
+        env: that is wrapped.
+        folder: where it is noted which have come.
+        faults: by number of a step.
+    """
+
+    def __init__(self, env: Any, folder: str, faults: dict[int, int]) -> None:
+        super().__init__(env)
+        self._folder, self._faults, self._count = Path(folder), faults, 0
+
+    def step(self, action: Any) -> Any:
+        self._count += 1
+        fault = self._faults.get(self._count)
+        if fault is not None and self._is_first():
+            Faulty()._commit(fault)
+        return self.env.step(action)
+
+    def _is_first(self) -> bool:
+        """Whether no env, in whatever process, has been here."""
+        try:
+            (self._folder / f"failed-{self._count}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _options(folder: Path, env: str, **options: Any) -> dict[str, Any]:
+    faults = {40: int(Fault.KILL), 41: int(Fault.RAISE)}
+
+    def make() -> Any:
+        return FailsOnce(gym.make(env), str(folder), faults)
+
+    settings: dict[str, Any] = {
+        "total_steps": 480, "num_envs": 4, "num_workers": 2, "on_fault": "restart",
+        "max_restarts": 9, "eval_episodes": 0, "backend": "process",
+    }  # fmt: skip
+    return {"env": make, **settings, **options}
+
+
+@pytest.mark.parametrize(("name", "collector"), CASES)
+def test_a_run_goes_on_when_workers_fail(tmp_path: Path, name: str, collector: str) -> None:
+    config, env = RUNS[name]
+    with rookery.Trainer(
+        algo=config, collector=collector, run_dir=tmp_path / "run", **_options(tmp_path, env)
+    ) as trainer:
+        updates = list(trainer)
+        assert len(list(tmp_path.glob("failed-*"))) == 2
+        metrics = updates[-1].metrics
+        assert metrics["worker_restarts"] == trainer.collector.statistics().restarts == 2
+        assert metrics["lost_transitions"] == trainer.collector.statistics().lost_rows > 0
+        assert np.isfinite(trainer.policy.model.parameters).all()
+        trainer.save()
+    assert updates[-1].steps >= 480
+    assert "worker_restarts" in read_jsonl(tmp_path / "run" / "metrics.jsonl")[-1]
+    env_again = _options(tmp_path, env)["env"]
+    assert rookery.resume(tmp_path / "run", env=env_again, total_steps=640).steps >= 640
+
+
+def test_a_run_in_which_nothing_failed_says_nothing_of_it(tmp_path: Path) -> None:
+    with rookery.Trainer(
+        "CartPole-v1", RUNS["ppo"][0], total_steps=64, num_envs=2, num_workers=1, eval_episodes=0,
+        collector="workers", on_fault="restart", run_dir=tmp_path,
+    ) as trainer:  # fmt: skip
+        assert not {"worker_restarts", "lost_transitions"} & set(next(trainer).metrics)
+
+
+@pytest.mark.parametrize("collector", ["workers", "async"])
+def test_past_the_restarts_that_are_allowed_the_fault_ends_the_run(
+    tmp_path: Path, collector: str
+) -> None:
+    with rookery.Trainer(
+        algo=RUNS["impala"][0], collector=collector, run_dir=tmp_path / "run",
+        **_options(tmp_path, "CartPole-v1", max_restarts=0),
+    ) as trainer, pytest.raises(rookery.WorkerError):  # fmt: skip
+        list(trainer)
+
+
+def test_envs_in_this_process_are_still_refused(tmp_path: Path) -> None:
+    options = _options(tmp_path, "CartPole-v1", backend="serial")
+    with pytest.raises(ConfigError, match="backend='serial'"):
+        rookery.Trainer(
+            algo=RUNS["ppo"][0], collector="workers", run_dir=tmp_path / "run", **options
+        )
