@@ -90,8 +90,9 @@ def _collect(
 
 
 def _end(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    psutil.Process(pid).wait(60)
+    process = psutil.Process(pid)  # before it is gone
+    process.kill()
+    process.wait(60)
 
 
 # ---------------------------------------------------------------- in step with the learner
