@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rookery.env.spaces import batched
 from rookery.errors import ConfigError, MissingExtra
+from rookery.policy.actions import ActionPart
 from rookery.policy.encoders import to_tensors
 from rookery.policy.policy_module import PolicyModule
 from rookery.rollout.tree import Tree, tree_map
@@ -37,7 +38,7 @@ class DeterministicPolicy(nn.Module):
         for k, part in enumerate(policy.layout.parts):
             kinds = {"low": np.float32, "high": np.float32, "start": np.int64}
             for name, dtype in kinds.items():
-                if hasattr(part.space, name) and part.columns.stop > part.columns.start:
+                if hasattr(part.space, name) and not _is_empty(part):
                     table = torch.from_numpy(np.array(getattr(part.space, name), dtype))
                     self.register_buffer(f"{name}{k}", table, persistent=False)
 
@@ -57,7 +58,7 @@ class DeterministicPolicy(nn.Module):
             start: Tensor = getattr(self, f"start{index}")
             return choices + start
         action = rows.reshape(rows.shape[0], *part.space.shape)
-        if not rows.shape[1]:  # nor has it tables, which torch.export cannot write when empty
+        if _is_empty(part):  # it has no tables, as torch.export writes no empty ones
             return action
         if part.kind == "bernoulli":
             return action.to(torch.int8)
@@ -65,6 +66,10 @@ class DeterministicPolicy(nn.Module):
         if part.kind == "squashed":
             action = low + (action + 1.0) * ((high - low) / 2)
         return torch.clamp(action, low, high)
+
+
+def _is_empty(part: ActionPart) -> bool:
+    return bool(part.columns.start == part.columns.stop)
 
 
 def export_policy(policy: PolicyModule, observation_space: spaces.Space[Any], path: Path) -> None:
