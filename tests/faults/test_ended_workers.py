@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,33 @@ def test_what_could_not_be_sent_is_not_told_to_a_new_worker() -> None:
             venv.set_attr("label", threading.Lock())
         venv.step(np.array([Fault.KILL, 0, 0, 0]))
         assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [0, 0, 2, 2]
+
+
+class Picky(Faulty):
+    """Takes short labels alone, and has a number that cannot be set."""
+
+    @property
+    def number(self) -> int:
+        return 7
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "label" and len(value) > 5:
+            raise ValueError(f"too long: {value}")
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_what_an_env_refused_to_be_set_is_not_told_to_a_new_worker(on_fault: Any) -> None:
+    with rookery.make_vec(Picky, 2, "process", num_workers=2, faults=FaultPolicy(on_fault)) as venv:
+        venv.reset()
+        venv.set_attr("label", "short")
+        for name, value in [("label", "not short"), ("number", 3)]:
+            with pytest.raises(rookery.EnvFailed, match=f"setting of '{name}'"):
+                venv.set_attr(name, value)
+        with suppress(rookery.WorkerDied):
+            venv.step(np.array([Fault.KILL, 0]))
+        assert venv.reset()[0][:, 0].tolist() == [0, 0]
+        assert venv.get_attr("label") == ("short", "short")
 
 
 def test_a_deadline_while_a_worker_is_replaced_costs_no_further_restart() -> None:

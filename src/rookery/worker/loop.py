@@ -28,6 +28,7 @@ from rookery.worker.orders import (
     OrderPart,
 )
 from rookery.worker.protocol import INSTALL, PREPARE_RESET, Bells
+from rookery.worker.unsendable import result_error
 
 
 class GivenUpError(BaseException):
@@ -63,6 +64,7 @@ class RequestHandler:
         progress: see :class:`WorkerParts`.
 
     Attributes:
+        batch: as given.
         prepared: by env id, seed and options of a reset that will be ordered.
         memory: of a block that was lent.
     """
@@ -70,7 +72,7 @@ class RequestHandler:
     def __init__(self, batch: Batch, arrays: BatchArrays, progress: Any) -> None:
         self.prepared: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self.memory: Any = None
-        self._batch = batch
+        self.batch = batch
         self._arrays = arrays
         self._progress = progress
         self._methods: dict[str, Callable[..., Any]] = {
@@ -86,11 +88,11 @@ class RequestHandler:
         """Do what a request asks."""
         function = self._methods.get(method)
         if function is None:
-            function = getattr(self._batch, method)
+            function = getattr(self.batch, method)
         return function(*args)
 
     def _install(self, factory: Callable[..., Methods], *args: Any) -> None:
-        parts = WorkerParts(self._batch, self._arrays, self._progress, self.memory)
+        parts = WorkerParts(self.batch, self._arrays, self._progress, self.memory)
         self.add(factory(parts, *args))
 
 
@@ -201,7 +203,11 @@ def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
     (number, payload), method = channel.receive(), ""
     try:
         method, args = channel.decode(payload)
-        answer = channel.encode(handler.answer(method, args))
+        result = handler.answer(method, args)
+        try:
+            answer = channel.encode(result)
+        except Exception as error:
+            raise result_error(handler.batch, method, args, result, error) from error
     except GivenUpError:
         raise
     except BaseException as error:  # whatever an env does, the caller hears of it
