@@ -104,6 +104,7 @@ class OrderServer:
         part: the words of their orders.
         handler: has seeds and options that came in messages.
         on_first_seed: called once, with the first seed that an env is given, before its reset.
+        check: called with every order, before it is carried out; what it raises ends the service.
 
     Attributes:
         batch, part, handler: as given.
@@ -115,9 +116,10 @@ class OrderServer:
         part: OrderPart,
         handler: RequestHandler,
         on_first_seed: Callable[[int], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.batch, self.part, self.handler = batch, part, handler
-        self._on_first_seed = on_first_seed
+        self._on_first_seed, self._check = on_first_seed, check
 
     def carry_out(self, group: Group) -> Any:
         """Step or reset a group of envs.
@@ -128,6 +130,8 @@ class OrderServer:
         Raises:
             EnvFailed: when an env raises; all others of the group have done as they were told.
         """
+        if self._check is not None:
+            self._check()
         if group.kind == STEP:
             return self.batch.step(group.buffer, group.env_ids)
         if group.kind == NOTHING:

@@ -133,7 +133,8 @@ class WorkerThread:
         if assignment.replaces is not None:
             batch.replace(assignment.replaces)
         handler = RequestHandler(batch, arrays, part.progress)
-        server = OrderServer(batch, part, handler)
+        # A thread is given up before its successor is ordered anything, through the same words.
+        server = OrderServer(batch, part, handler, check=self._raise_if_given_up)
         serve(self._theirs, self.bells, server, assignment.first_requests)
 
     def _raise_if_given_up(self) -> None:
