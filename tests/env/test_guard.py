@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -245,6 +247,65 @@ def test_an_env_that_cannot_be_one_is_described_by_every_carrier(
     with pytest.raises(rookery.EnvFailed, match=f"Env 0 .* raised TypeError in make.*{words}") as e:
         rookery.make_vec(source, 2, backend=backend)
     assert isinstance(e.value, TypeError) and e.value.command == "make"
+
+
+class Returns(Good):
+    """Its first reset, or each step, returns something else."""
+
+    observation_space = spaces.Box(-9, 9, (2,), np.float32)
+
+    def __init__(self, command: str, result: Any) -> None:
+        self._results = {"reset": (np.zeros(2, np.float32), {})}
+        self._results["step"] = (np.zeros(2, np.float32), 1.0, False, False, {})
+        self._results[command] = result
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self._results["reset"]
+
+    def step(self, action: Any) -> Any:
+        return self._results["step"]
+
+
+@pytest.mark.parametrize(
+    ("command", "result", "words"),
+    [
+        # An observation of two values can be unpacked as if it were (observation, info).
+        ("reset", np.zeros(2, np.float32), r"an array of shape \(2,\) .*before 0.26"),
+        ("reset", (np.zeros(2, np.float32), None), "a dict as info, but returned None"),
+        ("reset", (np.zeros(2, np.float32),), "returned 1 value"),
+        ("reset", (np.zeros(2, np.float32), []), r"a dict as info, but returned a list: \[\]"),
+        ("step", np.zeros(5), r"an array of shape \(5,\)"),
+        ("step", (np.zeros(2, np.float32), 1.0, False, {}), "4 values.*before 0.26"),
+        ("step", (np.zeros(2, np.float32), 1.0, False, False, None), "info, but returned None"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["serial", "thread", "process"])
+def test_what_an_env_must_not_return_is_described_by_every_carrier(
+    command: str, result: Any, words: str, backend: str
+) -> None:
+    kwargs = {"command": command, "result": result}
+    with rookery.make_vec(Returns, 2, backend=backend, env_kwargs=kwargs) as venv:
+        with pytest.raises(rookery.EnvFailed, match=f"Env 0 .* in {command} .*{words}") as e:
+            venv.reset()
+            venv.step(np.zeros(2, int))
+        assert isinstance(e.value, TypeError) and isinstance(e.value.__cause__, TypeError)
+        assert e.value.command == command
+
+
+@pytest.mark.parametrize(
+    "info",
+    [OrderedDict(), defaultdict(int), MappingProxyType({}), MappingProxyType({"a": 1})],
+    ids=["OrderedDict", "defaultdict", "empty proxy", "proxy"],
+)
+@pytest.mark.parametrize("command", ["reset", "step"])
+def test_an_info_may_be_any_mapping_though_it_is_empty(info: Any, command: str) -> None:
+    obs = np.zeros(2, np.float32)
+    result = (obs, info) if command == "reset" else (obs, 1.0, False, False, info)
+    with SerialVectorEnv([lambda: Returns(command, result)]) as venv:
+        infos = {"reset": venv.reset()[1], "step": venv.step(np.zeros(1, int))[4]}
+    assert {key: values.tolist() for key, values in infos[command].items()} == (
+        {"a": [1], "_a": [True]} if info else {}
+    )
 
 
 def test_what_wrappers_make_is_checked() -> None:

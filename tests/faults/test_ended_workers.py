@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from patience import PATIENCE_S
+from patience import DEADLINE_S, PATIENCE_S
 
 import rookery
 from rookery import FaultPolicy
 from rookery.testing import Fault, Faulty
+from rookery.worker.orders import Order, OrderPart
 from rookery.worker.supervisor import Supervisor
+from rookery.worker.thread import WorkerThread
 
 KILL = np.array([0, 0, 0, Fault.KILL])
 
@@ -93,6 +96,33 @@ def test_what_could_not_be_sent_is_not_told_to_a_new_worker() -> None:
             venv.set_attr("label", threading.Lock())
         venv.step(np.array([Fault.KILL, 0, 0, 0]))
         assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [0, 0, 2, 2]
+
+
+class Picky(Faulty):
+    """Takes short labels alone, and has a number that cannot be set."""
+
+    @property
+    def number(self) -> int:
+        return 7
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "label" and len(value) > 5:
+            raise ValueError(f"too long: {value}")
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_what_an_env_refused_to_be_set_is_not_told_to_a_new_worker(on_fault: Any) -> None:
+    with rookery.make_vec(Picky, 2, "process", num_workers=2, faults=FaultPolicy(on_fault)) as venv:
+        venv.reset()
+        venv.set_attr("label", "short")
+        for name, value in [("label", "not short"), ("number", 3)]:
+            with pytest.raises(rookery.EnvFailed, match=f"setting of '{name}'"):
+                venv.set_attr(name, value)
+        with suppress(rookery.WorkerDied):
+            venv.step(np.array([Fault.KILL, 0]))
+        assert venv.reset()[0][:, 0].tolist() == [0, 0]
+        assert venv.get_attr("label") == ("short", "short")
 
 
 def test_a_deadline_while_a_worker_is_replaced_costs_no_further_restart() -> None:
@@ -189,3 +219,35 @@ def test_a_step_that_is_cut_short_after_a_reset_with_options_is_closed() -> None
         obs, _, _, truncated, _ = venv.step(KILL)
         assert truncated.tolist() == [False, False, True, True]
         assert obs[:, 0].tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_thread_that_was_given_up_carries_out_no_order_of_its_successor(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[WorkerThread] = []
+    ask = OrderPart.ask
+
+    def kill(worker: WorkerThread) -> None:
+        worker._is_given_up = True
+        given_up.append(worker)
+
+    def ask_and_wake_the_old(part: OrderPart, order: Order) -> None:
+        ask(part, order)
+        while given_up:
+            given_up[-1].bells.go.ring()
+            while given_up[-1].is_alive() and part.is_busy():
+                time.sleep(0.001)
+            given_up.pop()
+
+    monkeypatch.setattr(WorkerThread, "kill", kill)
+    monkeypatch.setattr(OrderPart, "ask", ask_and_wake_the_old)
+    faults = FaultPolicy("restart")
+    with rookery.make_vec(Faulty, 3, "thread", 1, faults=faults, autoreset_mode=mode) as venv:
+        for _ in range(3):  # the first thread has seen fewer requests than those that follow it
+            venv.reset(seed=1)
+            venv.send(np.array([Fault.RAISE]), [1])
+            venv.recv(timeout=PATIENCE_S)
+            venv.reset_async(options={"reset_mask": np.array([False, True, False])})
+            venv.reset_wait(timeout=DEADLINE_S)
+            assert venv.step(np.zeros(3, int))[3].tolist() == [True, False, True]

@@ -36,6 +36,22 @@ def _gone(pids: tuple[int, ...]) -> bool:
     return not psutil.wait_procs(games, timeout=PATIENCE_S)[1]
 
 
+class DiesBesideACopy(Faulty):
+    """Forks a copy of its worker, which holds all that the worker had open, and exits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.fork() == 0:
+            signal.pause()
+        os._exit(7)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_a_copy_that_a_constructor_has_forked_hides_no_end(method: str) -> None:
+    with pytest.raises(rookery.WorkerDied, match="exit code 7 during make"):
+        rookery.make_vec(DiesBesideACopy, 2, backend="process", num_workers=2, start_method=method)
+
+
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_they_end_when_the_vector_env_is_closed(method: str) -> None:
     with rookery.make_vec(Launcher, 2, backend="process", start_method=method) as venv:

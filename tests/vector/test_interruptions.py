@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -129,6 +130,36 @@ def test_a_ctrl_c_at_any_line_of_a_replacement_is_mended_by_a_reset(mode: str) -
             assert _counts(venv.reset(seed=3)[0]) == [0, 0]
             assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
             assert venv.get_attr("label") == ("blue", "blue")
+        assert line > 100
+
+
+@pytest.mark.parametrize("take_up", ["reset", "step_wait"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_ctrl_c_at_any_line_of_a_step_that_tells_of_a_loss_is_mended(
+    mode: str, take_up: str
+) -> None:
+    faults = rookery.FaultPolicy("restart", max_restarts=10**6)
+    with rookery.make_vec(Faulty, 3, "thread", 1, faults=faults, autoreset_mode=mode) as venv:
+        carrier: Any = venv._carriers[0]
+        is_interrupted, line = True, 0
+        while is_interrupted:
+            venv.reset(seed=1)
+            venv.send(np.array([Fault.RAISE]), [1])  # the others are lost while they are idle
+            venv.recv(timeout=PATIENCE_S)
+            if mode == "disabled":
+                venv.reset(options={"reset_mask": np.array([False, True, False])})
+            is_interrupted = _is_interrupted(lambda: venv.step(np.zeros(3, int)), line)
+            while carrier._supervisor.is_up and carrier._part.is_busy():
+                time.sleep(0.001)  # until what was begun is done, which may be half of it
+            if is_interrupted and take_up == "step_wait":
+                with suppress(rookery.NoPendingCallError):  # it came before anything was begun
+                    obs, _, _, truncated, _ = venv.step_wait(timeout=PATIENCE_S)
+                    assert truncated.tolist() == [True, False, True]
+                    # Its episode had ended, but where it was reset meanwhile.
+                    assert _counts(obs)[1] == venv.get_attr("count")[1] == (mode != "next_step")
+            assert _counts(venv.reset(seed=3)[0]) == [0, 0, 0]
+            assert _counts(venv.step(np.zeros(3, int))[0]) == [1, 1, 1]
+            line += 1
         assert line > 100
 
 

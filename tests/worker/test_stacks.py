@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import rookery
-from rookery.testing import Faulty
+from rookery.testing import Fault, Faulty
 from rookery.worker import process
 
 MAIN = [
@@ -81,3 +81,22 @@ def test_a_stopped_process_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None
         worker.suspend()
         with pytest.raises(rookery.WorkerTimeout, match="the process is stopped"):
             venv.step(np.array([0]))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="POSIX only")
+def test_a_process_that_is_gone_before_it_is_asked_is_told_of_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = rookery.FaultPolicy(step_timeout_s=0.2)  # who hangs misses any deadline
+    with rookery.make_vec(Faulty, 1, "process", 1, faults=policy) as venv:
+        venv.reset()
+        gone, kill = venv.pids, os.kill
+
+        def no_such_process(pid: int, number: int) -> None:
+            if pid in gone:  # as where somebody else has reaped it
+                raise ProcessLookupError(pid)
+            kill(pid, number)
+
+        monkeypatch.setattr(os, "kill", no_such_process)
+        with pytest.raises(rookery.WorkerTimeout, match="did not finish its step"):
+            venv.step(np.array([Fault.HANG]))

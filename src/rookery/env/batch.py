@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -124,7 +124,7 @@ class EnvBatch(EnvGroup):
                 writers[i](obs)
                 if info or free:
                     sink.post(env_id, info)
-                elif type(info) is not dict:
+                elif type(info) is not dict and not isinstance(info, Mapping):
                     raise TypeError("info is no dict")
                 elif used and env_id in used:
                     sink.clear(env_id)
@@ -228,11 +228,14 @@ class EnvBatch(EnvGroup):
             sink = self._sinks[buffer]
             if info or self._free or final is not None:
                 sink.post(env_id, info, final)
+            elif not isinstance(info, Mapping):
+                raise TypeError("info is no dict")
             elif sink.used and env_id in sink.used:
                 sink.clear(env_id)
         except BaseException as error:
             self._free.clear()
-            raise self._explained(error, i, "reset", result, reset_problem) from error
+            # Its cause is what is wrong with the result, and need not be the error that was met.
+            raise self._explained(error, i, "reset", result, reset_problem)  # noqa: B904
 
     def _step_failure(self, error: BaseException, i: int, action: Any, result: Any) -> EnvFailed:
         if isinstance(error, EnvFailed) and error.command == "reset":

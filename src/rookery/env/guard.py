@@ -173,9 +173,10 @@ def _flag_problem(name: str, value: Any) -> str | None:
 
 
 def _info_problem(call: str, info: Any) -> str | None:
-    if isinstance(info, dict):
+    if isinstance(info, Mapping):
         return None
-    return f"{call} must return a dict as info, but returned {_kind(info)}: {in_words(info)}"
+    told = "None" if info is None else f"{_kind(info)}: {in_words(info)}"
+    return f"{call} must return a dict as info, but returned {told}"
 
 
 def _kind(value: Any) -> str:

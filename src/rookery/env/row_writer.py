@@ -9,9 +9,12 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from rookery.env.culprit import find_culprit
+from rookery.env.failure import describe
 from rookery.env.infos import Info, InfoForm, element
 from rookery.env.slab import IN_MESSAGE, LENGTH, SEE_SLAB, News, Slab
 from rookery.env.travel import pickled
+from rookery.errors import PicklingError
 
 _MOST_FORMS = 64  # that a batch learns; an env whose keys change all the time gains nothing by it
 
@@ -86,7 +89,7 @@ class RowWriter:
     def final(self, env_id: int, obs: Any, info: Info) -> Any:
         """The last observation and info of an episode, safe from the reset that follows."""
         if self._travels:
-            return pickled({"final_obs": obs, "final_info": info})
+            return _sent({"final_obs": obs, "final_info": info}, "final")
         return {"final_obs": deepcopy(obs), "final_info": dict(info)}
 
     def post(self, env_id: int, info: Info, final: Any = None) -> None:
@@ -103,7 +106,7 @@ class RowWriter:
         form_id, rest = self._fix(env_id, info) if info else (0, info)
         loose = b""
         if self._travels:
-            loose = (final or b"") + (pickled(rest) if rest else b"")
+            loose = (final or b"") + (_sent(rest) if rest else b"")
         else:
             self._slab.added[self._buffer].pop(env_id, None)
             if final or rest:
@@ -152,7 +155,7 @@ class RowWriter:
         if not self._travels:
             self._slab.added[self._buffer][env_id] = [info]
             return
-        loose = pickled(info)
+        loose = _sent(info)
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose)
 
@@ -223,3 +226,16 @@ class RowWriter:
         if form.entries:
             self._new_forms.append(form)
         return form
+
+
+def _sent(info: Info, name: str = "info") -> bytes:
+    """An info as bytes; PicklingError names what in it cannot travel."""
+    try:
+        return pickled(info)
+    except Exception as error:
+        path, part = find_culprit(info, name) or (name, info)
+        raise PicklingError(
+            f"{path} is a {type(part).__qualname__}, which cannot be sent to the calling process "
+            f"({describe(error, 200)}). Leave it out of the info, or keep the envs in that process "
+            "with backend='serial' or backend='thread'"
+        ) from error

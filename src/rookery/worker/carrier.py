@@ -73,6 +73,7 @@ class WorkerCarrier:
         self._watches_memory = policy.max_worker_rss_mb is not None
         self._told: dict[int, int] = {}  # by env, the number of the last message taken
         self._call: int | None = None  # number of the request under way
+        self._setting: tuple[Any, ...] | None = None  # its arguments, if it sets an attribute
         self._looked = 0.0
         self._all_done = bytes(len(env_ids))
         self._reports = Reports(env_ids, env_name)
@@ -290,7 +291,9 @@ class WorkerCarrier:
 
     def request(self, method: str, *args: Any) -> tuple[str, Any]:
         """A call of a method of its batch, ready to be sent."""
-        return self._supervisor.request(method, *args)
+        request = self._supervisor.request(method, *args)
+        self._setting = args if method == "set_attr" else None
+        return request
 
     def begin_call(self, request: tuple[str, Any]) -> None:
         """Have it do what was requested; where nobody is left to do it, a WorkerError is raised."""
@@ -334,6 +337,8 @@ class WorkerCarrier:
         self._call = None
         supervisor.messages.pop(number, None)
         raise_failure(content)
+        if self._setting is not None:  # what an env refused would keep every new worker from it
+            supervisor.attributes[self._setting[0]] = self._setting
         return content
 
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:

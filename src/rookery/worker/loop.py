@@ -29,6 +29,7 @@ from rookery.worker.orders import (
     Orders,
 )
 from rookery.worker.protocol import INSTALL, PREPARE_RESET, Assignment, Bells
+from rookery.worker.unsendable import result_error
 
 
 class GivenUpError(BaseException):
@@ -67,6 +68,7 @@ class RequestHandler:
         follow_seed: likewise.
 
     Attributes:
+        batch: as given.
         prepared: by env id, seed and options of a reset that will be ordered.
         memory: of a block that was lent.
     """
@@ -80,7 +82,7 @@ class RequestHandler:
     ) -> None:
         self.prepared: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self.memory: Any = None
-        self._batch = batch
+        self.batch = batch
         self._arrays = arrays
         self._progress = progress
         self._follow_seed = follow_seed
@@ -97,11 +99,11 @@ class RequestHandler:
         """Do what a request asks."""
         function = self._methods.get(method)
         if function is None:
-            function = getattr(self._batch, method)
+            function = getattr(self.batch, method)
         return function(*args)
 
     def _install(self, factory: Callable[..., Methods], *args: Any) -> None:
-        own = self._batch, self._arrays, self._progress
+        own = self.batch, self._arrays, self._progress
         parts = WorkerParts(*own, self.memory, self._follow_seed)
         self.add(factory(parts, *args))
 
@@ -114,6 +116,7 @@ class OrderServer:
         part: the words of their orders.
         handler: has seeds and options that came in messages.
         on_first_seed: called once, with the first seed that an env is given, before its reset.
+        check: called with every order, before it is carried out; what it raises ends the service.
 
     Attributes:
         batch, part, handler: as given.
@@ -125,9 +128,10 @@ class OrderServer:
         part: OrderPart,
         handler: RequestHandler,
         on_first_seed: Callable[[int], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.batch, self.part, self.handler = batch, part, handler
-        self._on_first_seed = on_first_seed
+        self._on_first_seed, self._check = on_first_seed, check
 
     def carry_out(self, group: Group) -> Any:
         """Step or reset a group of envs.
@@ -138,6 +142,8 @@ class OrderServer:
         Raises:
             EnvFailed: when an env raises; all others of the group have done as they were told.
         """
+        if self._check is not None:
+            self._check()
         if group.kind == STEP:
             return self.batch.step(group.buffer, group.env_ids)
         if group.kind == NOTHING:
@@ -169,6 +175,7 @@ def attached(
     *,
     travels: bool = False,
     on_first_seed: Callable[[int], None] = lambda seed: None,
+    check: Callable[[], None] | None = None,
 ) -> OrderServer:
     """Give a batch its part of the arrays and of the orders, or that of a batch that was lost.
 
@@ -179,16 +186,19 @@ def attached(
         orders: of all envs.
         travels: whether the caller is another process.
         on_first_seed: see `OrderServer`; called now if the batch that was lost was given seeds.
+        check: called with every order and after every env; what it raises ends the service.
     """
     part = orders.part(assignment.env_ids, assignment.index)
     batch.attach(arrays, assignment.autoreset_mode, part.progress, travels=travels)
+    if check is not None:
+        batch.check_after_env(check)
     if assignment.replaces is not None:
         batch.replace(assignment.replaces)
         first = next((seed for seed in assignment.replaces if seed is not None), None)
         if first is not None:
             on_first_seed(first)
     handler = RequestHandler(batch, arrays, part.progress, on_first_seed)
-    return OrderServer(batch, part, handler, on_first_seed)
+    return OrderServer(batch, part, handler, on_first_seed, check)
 
 
 def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: int) -> None:
@@ -243,7 +253,11 @@ def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
     (number, payload), method = channel.receive(), ""
     try:
         method, args = channel.decode(payload)
-        answer = channel.encode(handler.answer(method, args))
+        result = handler.answer(method, args)
+        try:
+            answer = channel.encode(result)
+        except Exception as error:
+            raise result_error(handler.batch, method, args, result, error) from error
     except GivenUpError:
         raise
     except BaseException as error:  # whatever an env does, the caller hears of it

@@ -39,7 +39,7 @@ class Recovery:
     Attributes:
         closing: by env, the last observation and the fault of steps that wait for an answer before
             they can be closed.
-        lost: envs that were lost and have not been told, and why: a fault, or an error.
+        lost: envs that were lost, and why: a fault, which the next order tells, or an error.
         unraised: what ended the worker before a step, for that step.
         is_unfinished: whether an interruption, or a deadline, has left a failure half dealt with.
     """
@@ -65,6 +65,7 @@ class Recovery:
         self._arrays, self._part, self._orders = arrays, part, orders
         self._mode, self._steps_together = autoreset_mode, reports.steps_together
         self._first_id = part.env_ids.start
+        self._told: tuple[int, dict[int, Any]] = 0, {}  # number of an order; faults it has told of
         self._noted = [0] * count  # numbers of orders
         self._buffers = [_NEVER] * count  # into which each env was ordered to write
         self._last = [_NEVER] * count  # the buffer with its last observation before that
@@ -154,6 +155,7 @@ class Recovery:
         supervisor = self._supervisor
         env_ids = self._part.env_ids if order.env_ids is None else order.env_ids
         chosen = [int(i) for i in env_ids]
+        self._forget_told(int(np.min(order.numbers)))
         self._note(chosen, order)
         resets = bool(order.kind & RESET)
         closed = self._lost_among(chosen, resets)
@@ -172,10 +174,21 @@ class Recovery:
         else:
             self._part.ask(order)
         self.unraised = None
-        for env_id in chosen:  # last, so that an order that was begun by halves is begun like this
-            if resets or isinstance(self.lost.get(env_id), dict):
+        if resets:
+            for env_id in chosen:
                 self.lost.pop(env_id, None)
+        else:  # they stay, so that this order, should it be begun once more, is begun like this
+            faults = {i: self.lost[i] for i in chosen if isinstance(self.lost.get(i), dict)}
+            self._told = int(np.min(order.numbers)), faults
         supervisor.worker.bells.go.ring_again()
+
+    def _forget_told(self, number: int) -> None:
+        """Forget the faults that an order has told; ``number`` is of the one that is begun now."""
+        told_by, faults = self._told
+        if told_by != number:
+            for env_id, fault in faults.items():
+                if self.lost.get(env_id) is fault:  # else the env was lost again since
+                    del self.lost[env_id]
 
     def _begin_closing(self, order: Order, chosen: list[int], closed: dict[int, Any]) -> None:
         """Begin a step of which some envs must be told that they were lost."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rookery.env.arrays import BatchArrays
-from rookery.env.failure import which_envs
+from rookery.env.failure import describe, which_envs
 from rookery.errors import RookeryError, WorkerDied, WorkerError, WorkerTimeout
 from rookery.worker.channel import TornError
 from rookery.worker.failure import Failure
@@ -87,8 +87,10 @@ class Reports:
         """What has come cannot be unpickled."""
         ids = self.env_ids
         return WorkerError(
-            f"What {command} of envs {ids[0]}-{ids[-1]} returned or raised in a worker cannot "
-            f"be rebuilt in this process: {type(error).__name__}: {error!s:.500}",
+            f"{which_envs(ids)} ({self._name}): what their {command} returned or raised in a "
+            f"worker cannot be rebuilt in this process: {type(error).__name__}: "
+            f"{describe(error, 500)}. It can be pickled but not unpickled; give its type a "
+            "__reduce__ that makes it again, or return something plainer",
             env_ids=ids,
             command=command,
         )

@@ -11,13 +11,14 @@ from typing import Any
 from rookery.env.batch import IDLE
 from rookery.env.description import Description
 from rookery.env.seeding import derived_seed
-from rookery.errors import PicklingError, WorkerDied, WorkerError
+from rookery.errors import WorkerDied, WorkerError
 from rookery.memory import SharedBlock
 from rookery.worker.channel import ChannelClosedError, TornError
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.orders import OrderPart, Orders
 from rookery.worker.protocol import PREPARE_RESET, Assignment, NotFinishedError, Worker
 from rookery.worker.reports import Reports, raise_failure
+from rookery.worker.unsendable import argument_error
 from rookery.worker.watch import Awaited, Deadlines, MemoryWatch, RestartBudget
 
 
@@ -41,6 +42,7 @@ class Supervisor:
         between_waits: called ten times a second while the worker is waited for; what it raises ends
             the wait, which can be taken up again.
         prepared: seeds and options of the reset under way, by env.
+        attributes: arguments of the ``set_attr`` that set each attribute last; by name.
         messages: that have come and were not made use of, by number.
         budget: of restarts.
         memory: notices that the worker is too large.
@@ -60,7 +62,7 @@ class Supervisor:
         self._start = start
         self._reports = reports
         self._deadlines = Deadlines(policy)
-        self._attributes: dict[str, tuple[Any, ...]] = {}  # what set_attr has set, by name
+        self.attributes: dict[str, tuple[Any, ...]] = {}
         self._busy_s_before = 0.0
         self._begin()
 
@@ -133,7 +135,7 @@ class Supervisor:
                     self.restart()
                 self.describe()
                 seeds = tuple(derived_seed(seed, self.attempt) for seed in self._reports.seeds)
-                requests = [("set_attr", args) for args in self._attributes.values()]
+                requests = [("set_attr", args) for args in self.attributes.values()]
                 if self.prepared:
                     requests.append((PREPARE_RESET, (self.prepared,)))
                 self._hand_over(
@@ -175,11 +177,7 @@ class Supervisor:
         try:
             payload = self.worker.channel.encode((method, args))
         except Exception as error:
-            raise PicklingError(
-                f"An argument of {method} cannot be sent to a worker: {error}"
-            ) from error
-        if method == "set_attr":
-            self._attributes[args[0]] = args
+            raise argument_error(method, args, error) from error
         return method, payload
 
     def send(self, number: int, payload: Any) -> None:

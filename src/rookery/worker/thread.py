@@ -127,8 +127,8 @@ class WorkerThread:
 
     def _serve(self, batch: Batch) -> None:
         assignment, arrays, orders = self._theirs.receive()[1]
-        server = attached(batch, assignment, arrays, orders)
-        batch.check_after_env(self._raise_if_given_up)
+        # A thread is given up before its successor is ordered anything, through the same words.
+        server = attached(batch, assignment, arrays, orders, check=self._raise_if_given_up)
         serve(self._theirs, self.bells, server, assignment.first_requests)
 
     def _raise_if_given_up(self) -> None:
