@@ -110,6 +110,8 @@ class PPOConfig(Config):
         target_kl: No further epochs once the approximate KL divergence passes this.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -137,6 +139,7 @@ class PPOConfig(Config):
     target_kl: float | None = None
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -188,6 +191,8 @@ class ImpalaConfig(Config):
         normalize_advantage: Whether advantages are standardised per rollout.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
             (lstm) behind the hidden layers; there are none of those unless they are asked for.
@@ -209,6 +214,7 @@ class ImpalaConfig(Config):
     normalize_advantage: bool = False
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
     memory_size: int = 64
@@ -242,6 +248,8 @@ class A2CConfig(Config):
         rms_epsilon: Added to it under the root.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -264,6 +272,7 @@ class A2CConfig(Config):
     rms_epsilon: float = 1e-8
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -309,6 +318,8 @@ class DQNConfig(Config):
         max_grad_norm: Longest gradient; longer ones are scaled down.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
         compile: Translate torch networks by torch.compile; needs a C++ compiler.
@@ -338,6 +349,7 @@ class DQNConfig(Config):
     max_grad_norm: float = 10.0
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
     compile: bool = False
@@ -392,6 +404,8 @@ class QRDQNConfig(Config):
         max_grad_norm: Longest gradient; longer ones are scaled down.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
         compile: Translate torch networks by torch.compile; needs a C++ compiler.
@@ -422,6 +436,7 @@ class QRDQNConfig(Config):
     max_grad_norm: float = 10.0
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
     compile: bool = False
@@ -469,6 +484,8 @@ class SACConfig(Config):
         target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
@@ -488,6 +505,7 @@ class SACConfig(Config):
     target_entropy: float | None = None
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
 
@@ -534,6 +552,8 @@ class TD3Config(Config):
         target_noise_clip: The most that noise may be.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
@@ -555,6 +575,7 @@ class TD3Config(Config):
     target_noise_clip: float = 0.5
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
 
@@ -618,6 +639,9 @@ def _known_network(config: Any) -> None:
         raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
     if config.activation not in ("tanh", "relu"):
         raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
+    image = config.image_encoder
+    if image not in ("nature", "impala"):
+        raise ConfigError(f"image_encoder is {image!r}; it must be 'nature' or 'impala'")
 
 
 def _known_memory(config: Any) -> None:

@@ -62,6 +62,7 @@ class DQN(ReplayLearner):
             num_exploration=1,
             encoder=encoder,
             network=network,
+            image=config.image_encoder,
             build=build if network is None else None,
             normalize_obs=config.normalize_obs,
         )

@@ -64,6 +64,7 @@ class QRDQN(ReplayLearner):
             seed=seed,
             num_exploration=1,
             encoder=encoder,
+            image=config.image_encoder,
             network=None if network is None else own,
             build=build if network is None else None,
             normalize_obs=config.normalize_obs,

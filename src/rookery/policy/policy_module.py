@@ -25,7 +25,6 @@ from rookery.policy.encoders import (
     require_module,
     told_as_config_error,
 )
-from rookery.policy.images import NatureCNN
 from rookery.policy.networks import ActorCritic, Prediction
 from rookery.policy.observation_normalizer import ObservationNormalizer
 from rookery.rollout.tree import Tree, tree_map
@@ -71,7 +70,7 @@ class PolicyModule(nn.Module):
             ``[N, memory_size]`` as second argument and returns it as third result.
         build: makes the network behind the encoder from its number of features, the layout of the
             actions and a generator; None makes an `ActorCritic`.
-        image: makes the encoder of each image, from its space and ``generator=``.
+        image: "nature" or "impala", the network that reads each image; see `FeatureEncoder`.
         hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind an encoder
             that has layers of its own, or before a memory.
         activation: "tanh" or "relu", in the towers.
@@ -100,7 +99,7 @@ class PolicyModule(nn.Module):
         encoder: EncoderFactory | Mapping[str, EncoderFactory] | None = None,
         network: NetworkFactory | None = None,
         build: BuildNetwork | None = None,
-        image: Callable[..., nn.Module] = NatureCNN,
+        image: str | Callable[..., nn.Module] = "nature",
         hidden_sizes: Sequence[int] | None = None,
         activation: str = "tanh",
         core: str = "none",
@@ -235,7 +234,7 @@ class PolicyModule(nn.Module):
 def _encoder(
     space: spaces.Space[Any],
     own: EncoderFactory | Mapping[str, EncoderFactory] | None,
-    image: Callable[..., nn.Module],
+    image: str | Callable[..., nn.Module],
     generator: torch.Generator,
 ) -> tuple[nn.Module, int]:
     """Build the encoder, and return the width of its features too."""
