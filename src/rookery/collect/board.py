@@ -5,22 +5,24 @@ A worker's envs write each observation once, straight into its row of a rollout 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space, iterate
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.spaces import Leaf, batched, leaves
+from rookery.env.spaces import FreeLeaf, Leaf, Writer, batched, leaves
 from rookery.errors import SpaceError
 from rookery.memory import Column, Layout
 from rookery.policy.actions import packed_form
 from rookery.policy.weights import Weights, WeightStore
 from rookery.rollout import Rollout, Tree
+from rookery.rollout.text import text_dtype
 from rookery.rollout.tree import stack, take
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
@@ -52,7 +54,7 @@ class RolloutShape:
         shape, dtype = packed_form(self.action_space)
         columns = {
             f"obs.{i}": Column((k, t + 1, b, *leaf.shape), leaf.dtype)
-            for i, leaf in enumerate(_array_leaves(self.observation_space))
+            for i, leaf in enumerate(array_leaves(self.observation_space))
         }
         columns["action"] = Column((k, t, b, *shape), dtype)
         columns |= {name: Column((k, t, b), np.dtype(np.float32)) for name in _FLOATS}
@@ -124,27 +126,49 @@ class RolloutBoard:
     def arrays_for(self, envs: BatchArrays) -> ActingArrays:
         """What an `EnvBatch` writes to; step t of buffer k is its buffer ``k * T + t``."""
         k, num_steps = self.shape.num_buffers, self.shape.num_steps
-        spaces = replace(envs.spaces, num_buffers=k * num_steps)
+        own = replace(envs.spaces, num_buffers=k * num_steps)
         views = _idle_columns(envs.spaces)
         views["reset_at"] = envs.reset_at
+        numbers = [column for column in self._obs if column.dtype.kind != "U"]
+        texts = [column for column in self._obs if column.dtype.kind == "U"]
+        written: list[list[npt.NDArray[Any]]] = []
         for b in range(k * num_steps):
             buffer, t = divmod(b, num_steps)
             views.update({f"{name}{b}": views[f"{name}0"] for name in _SLAB})
-            for i, column in enumerate(self._obs):
+            for i, column in enumerate(numbers):
                 views[f"obs{b}.{i}"] = column[buffer, t + 1]
             for name in ("reward", "terminated", "truncated"):
                 views[f"{name}{b}"] = self._views[name][buffer, t]
-        return ActingArrays(spaces, views)
+            written.append([column[buffer, t + 1] for column in texts])
+        return ActingArrays(own, views, written)
 
 
 class ActingArrays(BatchArrays):
     """Arrays of a batch whose actions are decided beside it: they need no shared memory.
+
+    Args:
+        spaces: what they hold.
+        views: an array for each of ``spaces.columns()``.
+        texts: per buffer, an array of strings ``[n]`` for each Text of the observation, so that
+            text needs no encoding.
 
     Attributes:
         actions_now: one for each env of the batch, for its next step.
     """
 
     actions_now: Any = ()
+
+    def __init__(
+        self,
+        spaces: BatchSpaces,
+        views: Mapping[str, npt.NDArray[Any]],
+        texts: Sequence[Sequence[npt.NDArray[Any]]],
+    ) -> None:
+        super().__init__(spaces, views)
+        self._texts = texts
+
+    def free_writers(self, buffer: int, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
+        return iter([partial(column.__setitem__, env_id) for column in self._texts[buffer]])
 
     def read_actions(self, env_ids: Sequence[int]) -> Iterator[Any]:
         if isinstance(self.actions_now, np.ndarray):
@@ -156,14 +180,22 @@ class ActingArrays(BatchArrays):
         return self.actions_now
 
 
-def _array_leaves(space: Space[Any]) -> list[Leaf]:
+def array_leaves(space: Space[Any]) -> list[Leaf]:
+    """The parts of an observation as rollouts hold them, a Text as one string.
+
+    Raises:
+        SpaceError: a part has no fixed array form.
+    """
     found = []
     for leaf in leaves(space, "observation"):
-        if not isinstance(leaf, Leaf):
-            raise SpaceError(
-                f"{leaf.path} has no fixed array form, and rollouts are arrays; wrap the env so "
-                "that it becomes one (gymnasium.wrappers.TransformObservation), or leave it out"
-            )
+        if isinstance(leaf, FreeLeaf):
+            if not isinstance(leaf.space, spaces.Text):
+                raise SpaceError(
+                    f"{leaf.path}, a {type(leaf.space).__name__}, has no fixed array form, and "
+                    "rollouts are arrays; wrap the env so that it becomes one "
+                    "(gymnasium.wrappers.TransformObservation), or leave it out"
+                )
+            leaf = Leaf(leaf.path, (), text_dtype(leaf.space))
         found.append(leaf)
     return found
 

@@ -15,6 +15,7 @@ from rookery.env.failure import in_words
 from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
 from rookery.policy.base import Policy
+from rookery.rollout.text import text_as_arrays
 from rookery.rollout.tree import Tree, tree_map
 from rookery.training.algorithms import name_of
 from rookery.training.checkpoint import load_checkpoint
@@ -256,6 +257,8 @@ def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
                     for part, own in zip(space.spaces, obs, strict=True)
                 )
             )
+        case gym_spaces.Text():
+            return _is_text(obs) if not is_batch else np.ndim(obs) == 1 and all(map(_is_text, obs))
     shape = np.shape(obs)
     if is_batch:
         return bool(len(shape) > 0 and shape[1:] == space.shape)
@@ -272,7 +275,13 @@ def _as_tree(space: Space[Any], obs: Any) -> Tree:
             return _counted(space, obs, space.start, space.n)
         case gym_spaces.MultiDiscrete():
             return _counted(space, obs, space.start, space.nvec)
+        case gym_spaces.Text():
+            return text_as_arrays(space, obs)
     return np.asarray(obs, space.dtype)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)  # numpy's strings are such, too
 
 
 def _counted(space: Space[Any], obs: Any, start: Any, n: Any) -> npt.NDArray[Any]:
