@@ -75,14 +75,20 @@ class Fill:
         self._folder, self._lines = folder, lines
 
     def __call__(self, limit: str) -> tuple[Path, list[str]]:
-        """Folder of the run that went on amid it; was it an honest error, lines of traceback,
-        files left, steps in the end."""
+        """What became of the run that went on with little room.
+
+        Returns: its folder; was it an honest error, lines of traceback, files left, steps in the
+        end.
+        """
         i = 4 * LIMITS.index(limit)
         return self._folder / limit, self._lines[i : i + 4]
 
     def at_once(self, limit: str) -> tuple[Path, str, bool, bool, int]:
-        """Folder of the run that met it first of all; the error, whether there was a checkpoint
-        and a config.json afterwards, steps of another run in its place."""
+        """What became of the run that never had room.
+
+        Returns: its folder; the error, whether there was a checkpoint and a config.json afterwards,
+        steps of another run in its place.
+        """
         i = 4 * len(LIMITS) + 3 * LIMITS.index(limit)
         told, files, steps = self._lines[i : i + 3]
         is_saved, has_config = (word == "True" for word in files.split())
