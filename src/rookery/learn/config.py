@@ -316,7 +316,8 @@ class DQNConfig(Config):
         exploration_fraction: Part of the training in which the share falls, linearly.
         adam_epsilon: Added to the root of Adam's mean of squared gradients.
         max_grad_norm: Longest gradient; longer ones are scaled down.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        hidden_sizes: Widths of the hidden layers; unset, 128 128, or none behind an image
+            network.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
@@ -401,8 +402,10 @@ class QRDQNConfig(Config):
         final_epsilon: Share of random actions at the end of exploration.
         exploration_fraction: Part of the training in which the share falls, linearly.
         adam_epsilon: Added to the root of Adam's mean of squared gradients.
-        max_grad_norm: Longest gradient; longer ones are scaled down.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        max_grad_norm: Longest gradient, of a loss that is summed over the quantiles; longer ones
+            are scaled down.
+        hidden_sizes: Widths of the hidden layers; unset, 128 128, or none behind an image
+            network.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
@@ -418,10 +421,10 @@ class QRDQNConfig(Config):
     save_replay: bool = True
     batch_size: int = 128
     gamma: float = 0.99
-    n_step: int = 1
+    n_step: int = 3
     num_quantiles: int = 50
     huber_limit: float = 1.0
-    double: bool = False
+    double: bool = True
     prioritized: bool = False
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
@@ -433,7 +436,7 @@ class QRDQNConfig(Config):
     final_epsilon: float = 0.05
     exploration_fraction: float = 0.2
     adam_epsilon: float = 1e-5
-    max_grad_norm: float = 10.0
+    max_grad_norm: float = 500.0
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
     image_encoder: Literal["nature", "impala"] = "nature"
