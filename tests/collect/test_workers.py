@@ -409,15 +409,6 @@ def test_a_policy_that_raises_is_told_with_its_traceback(mode):
         assert "in act" in str(caught.value.__cause__.__cause__)
 
 
-class Written(Faulty):
-    observation_space = spaces.Dict(text=spaces.Text(5))
-
-
-def test_observations_without_an_array_form_are_refused_by_their_path():
-    with pytest.raises(rookery.SpaceError, match=r"observation\['text'\]"):
-        rookery.WorkerCollector(Written, Counting(), 2, 1, 5)
-
-
 class CutOff(Counting):
     def __init__(self):
         self.model = make_policy(Faulty.observation_space, Faulty.action_space).model

@@ -10,14 +10,16 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig, Rollout
+from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig, Rollout
 from rookery.learn import placement
 from rookery.learn.a2c import A2C
+from rookery.learn.dqn import DQN
 from rookery.learn.impala import Impala
 from rookery.learn.machine import require_compiler, require_machine, torch_device
 from rookery.learn.placement import Placement
 from rookery.learn.ppo import PPO
 from rookery.policy.model import Model
+from rookery.rollout.tree import tree_map
 
 T, B = 8, 4
 IMAGE = spaces.Box(0, 255, (20, 20, 3), np.uint8)
@@ -144,3 +146,82 @@ def test_compiling_needs_a_compiler(monkeypatch):
     config = PPOConfig(compile=True)
     with pytest.raises(ConfigError, match="leave compile out"):
         PPO(PPO.make_policy(config, VECTOR, DISCRETE, 0), config, B)
+
+
+# ---------------------------------------------------------------- what travels
+
+
+@pytest.fixture
+def sent(monkeypatch) -> list[np.ndarray]:
+    """The arrays that are brought to the learner's device, in order."""
+    arrays: list[np.ndarray] = []
+    bring = placement.to_tensors
+
+    def noted(tree, device):
+        tree_map(arrays.append, tree)
+        return bring(tree, device)
+
+    monkeypatch.setattr(placement, "to_tensors", noted)
+    return arrays
+
+
+def _read_by(module) -> list[torch.Tensor]:
+    """What the encoder of images reads from now on, one batch after the other."""
+    read: list[torch.Tensor] = []
+    module.encoder.parts[0].register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    return read
+
+
+IMAGE_CASES: dict[str, Any] = {
+    "ppo": (PPO, PPOConfig(num_steps=T, num_epochs=3, minibatch_size=8), T * B // 8 * 3),
+    "a2c": (A2C, A2CConfig(num_steps=T), 1),
+    "impala": (Impala, ImpalaConfig(num_steps=T), 2),  # of the last observations, too
+    "memory": (PPO, PPOConfig(**_PPO, recurrent="gru", sequence_length=4), None),
+}
+
+
+@pytest.mark.parametrize("case", IMAGE_CASES)
+def test_images_travel_once_as_bytes_and_become_floats_a_minibatch_at_a_time(case, apart, sent):
+    kind, config, num_reads = IMAGE_CASES[case]
+    policy = kind.make_policy(config, IMAGE, DISCRETE, 0)
+    learner = kind(policy, config, B)
+    rollout = _rollout(policy, IMAGE)
+    rollout.truncated[:] = rollout.terminated[:] = False
+    read = _read_by(learner._place.module)
+    learner.update(rollout)
+    images = [array for array in sent if array.shape[1:] == IMAGE.shape]
+    whole, *others = sorted(images, key=len, reverse=True)
+    assert all(image.dtype == np.uint8 for image in images)
+    assert len(whole) == T * B and all(len(image) <= B for image in others)
+    assert len(others) == (case == "impala")
+    assert all(batch.dtype == torch.uint8 for batch in read)
+    assert num_reads is None or len(read) == num_reads
+    if case == "ppo":
+        assert {len(batch) for batch in read} == {8}
+
+
+def test_nothing_of_a_rollout_travels_again_with_each_epoch(apart, sent):
+    numbers = []
+    for num_epochs in (1, 4):
+        config = PPOConfig(**{**_PPO, "num_epochs": num_epochs})
+        policy = PPO.make_policy(config, VECTOR, DISCRETE, 0)
+        learner = PPO(policy, config, B)
+        rollout = _rollout(policy, VECTOR)
+        sent.clear()
+        learner.update(rollout)
+        numbers.append(sum(array.nbytes for array in sent))
+    assert numbers[0] == numbers[1] > 0
+
+
+def test_a_learner_from_replay_sends_each_image_of_a_batch_once_as_bytes(apart, sent):
+    config = DQNConfig(num_steps=T, warmup_steps=0, batch_size=6, updates_per_step=0.1, n_step=1)
+    policy = DQN.make_policy(config, IMAGE, DISCRETE, 0)
+    learner = DQN(policy, config, B)
+    rollout = _rollout(policy, IMAGE)
+    rollout.truncated[:] = rollout.terminated[:] = False
+    read = _read_by(learner.actor)
+    metrics = learner.update(rollout)
+    images = [array for array in sent if array.shape[1:] == IMAGE.shape]
+    assert len(images) == 2 * metrics["gradient_steps"] > 0  # of before and after
+    assert all(image.dtype == np.uint8 and len(image) == 6 for image in images)
+    assert read and all(batch.dtype == torch.uint8 and len(batch) == 6 for batch in read)

@@ -50,6 +50,24 @@ def test_the_loss_is_that_of_a_plain_loop(limit: float):
         assert got == pytest.approx(total, rel=1e-4)
 
 
+@pytest.mark.parametrize("limit", [1.0, 0.3, 0.0])
+def test_the_gradient_of_the_loss_is_that_of_its_formula(limit: float):
+    generator = torch.Generator().manual_seed(1)
+    quantiles = torch.randn(4, 5, generator=generator, dtype=torch.float64)
+    samples = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+
+    def summed(values: torch.Tensor) -> torch.Tensor:
+        return quantile_huber(values, samples, limit).sum()
+
+    (gradient,) = torch.autograd.grad(summed(quantiles.requires_grad_()), quantiles)
+    for place in np.ndindex(4, 5):
+        nudge = torch.zeros_like(quantiles)
+        nudge[place] = 1e-6
+        with torch.no_grad():
+            slope = (summed(quantiles + nudge) - summed(quantiles - nudge)) / 2e-6
+        assert float(gradient[place]) == pytest.approx(float(slope), abs=1e-4)
+
+
 def test_the_quantiles_of_a_distribution_are_found():
     quantiles = torch.zeros(1, 10, requires_grad=True)
     samples = torch.linspace(0.0, 1.0, 1001)[None]

@@ -6,12 +6,17 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import rookery
 from rookery import A2CConfig, DQNConfig, PPOConfig
+from rookery.training.checkpoint import load_checkpoint, save_checkpoint
 
 PPO = PPOConfig(num_steps=16, num_epochs=1)
 DQN = DQNConfig(warmup_steps=32, batch_size=16)
@@ -21,16 +26,38 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+class Masked(gym.Env[Any, Any]):
+    """Shows which of three actions are legal: one of them, and a number."""
+
+    observation_space = spaces.Dict(action_mask=spaces.MultiBinary(3), x=spaces.Box(-1, 1, (1,)))
+    action_space = spaces.Discrete(3)
+
+    def _show(self) -> Any:
+        legal = np.eye(3, dtype=np.int8)[self.np_random.integers(3)]
+        return {"action_mask": legal, "x": np.zeros(1, np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._count = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> Any:
+        self._count += 1
+        return self._show(), 1.0, self._count == 5, False, {}
+
+
 def _train(folder: Path, algo: object = PPO, env: str = "CartPole-v1") -> Path:
     options = {"total_steps": 128, "num_envs": 2, "backend": "serial", "eval_episodes": 0}
     rookery.train(env, algo, run_dir=folder, **options)
     return folder
 
 
-def _assert_refused(read: Callable[[Path], object], folder: Path, damaged: Path) -> None:
+def _assert_refused(
+    read: Callable[[Path], object], folder: Path, damaged: Path, why: str = ""
+) -> None:
     """Check that the error names the file, and that nothing was changed."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(rookery.ConfigError, match=damaged.name.replace(".", r"\.")):
+    with pytest.raises(rookery.ConfigError, match=damaged.name.replace(".", r"\.") + f".*{why}"):
         read(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -89,6 +116,28 @@ def test_the_checkpoint_of_another_algorithm_is_refused_though_its_network_would
     other = _train(tmp_path / "other", A2CConfig(num_steps=16)) / "checkpoint.pt"
     checkpoint.write_bytes(other.read_bytes())
     _assert_refused(READERS[reader], tmp_path / "run", checkpoint)
+
+
+@pytest.mark.parametrize("reader", list(READERS))
+def test_a_checkpoint_of_a_network_that_read_the_action_mask_is_refused(
+    tmp_path: Path, reader: str
+) -> None:
+    rookery.train(
+        Masked, PPO, run_dir=tmp_path, total_steps=32, num_envs=2, backend="serial", eval_episodes=1
+    )
+    checkpoint = tmp_path / "checkpoint.pt"
+    saved = load_checkpoint(checkpoint)
+    del saved["leaves_mask_out"]  # as it was before networks left the mask out
+    save_checkpoint(checkpoint, saved)
+    _assert_refused(READERS[reader], tmp_path, checkpoint, "read the part 'action_mask'")
+
+
+def test_a_checkpoint_of_before_whose_observations_show_no_mask_is_read(tmp_path: Path) -> None:
+    checkpoint = _train(tmp_path) / "checkpoint.pt"
+    saved = load_checkpoint(checkpoint)
+    del saved["leaves_mask_out"]
+    save_checkpoint(checkpoint, saved)
+    assert rookery.load(tmp_path).steps == saved["steps"]
 
 
 @pytest.mark.parametrize("reader", list(READERS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,21 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
         ),
     ),
     "image": (PPOConfig(), spaces.Box(0, 255, (3, 36, 36), np.uint8), spaces.Discrete(2)),
+    "mask": (
+        PPOConfig(),
+        spaces.Dict(action_mask=spaces.MultiBinary(6), x=BOX),
+        spaces.Discrete(6),
+    ),
+    "masks": (
+        PPOConfig(),
+        spaces.Dict(action_mask=spaces.Box(0, 1, (7,), np.float32), x=BOX),
+        spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(1)]),
+    ),
+    "masked values": (
+        DQNConfig(),
+        spaces.Dict(action_mask=spaces.MultiBinary(6), x=BOX),
+        spaces.Discrete(6),
+    ),
     "memory": (PPOConfig(recurrent="gru", memory_size=8), BOX, spaces.Discrete(3)),
 }
 tqdm.tqdm.get_lock()  # which torch's exporter makes for ever, and no test is to be charged with
@@ -73,6 +89,19 @@ def _leaves(tree: Any) -> list[Any]:
     return leaves
 
 
+def _layout(agent: Agent) -> Any:
+    return agent.policy.layout  # type: ignore[attr-defined]
+
+
+def _mask(layout: Any, rows: int) -> Any:
+    """Some of the choices, and of each component at least one."""
+    legal = np.random.default_rng(rows).random((rows, layout.num_choices)) < 0.3
+    for part in layout.parts:
+        for start, stop in itertools.pairwise(np.cumsum([part.choices.start, *part.sizes])):
+            legal[np.arange(rows), np.arange(rows) % (stop - start) + start] = True
+    return legal
+
+
 @pytest.mark.parametrize("suffix", RUNNERS)
 @pytest.mark.parametrize("name", list(CASES))
 @pytest.mark.filterwarnings(
@@ -84,7 +113,7 @@ def test_a_file_acts_as_its_agent(
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # the exporter's bar would start a thread
     agent = _agent(name)
     path = tmp_path / f"policy.{suffix}"
-    if suffix == "ts" and name == "parts":
+    if suffix == "ts" and isinstance(agent.observation_space, spaces.Dict):
         with pytest.raises(rookery.ConfigError, match=r"TorchScript takes .* write \.onnx"):
             agent.export(path)
         return
@@ -93,6 +122,8 @@ def test_a_file_acts_as_its_agent(
         space = batch_space(agent.observation_space, rows)
         space.seed(rows)
         obs = space.sample()
+        if "mask" in name:
+            obs["action_mask"][...] = _mask(_layout(agent), rows)
         agent.reset()
         wanted = _leaves(agent.act(obs))
         memory = (np.zeros((rows, 16), np.float32),) if name == "memory" else ()
@@ -106,3 +137,12 @@ def test_a_file_acts_as_its_agent(
 def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match=r"\.onnx .*\.pt2 .*\.ts"):
         _agent("choice").export(tmp_path / "policy.bin")
+
+
+def test_an_agent_that_was_exported_goes_on_learning(tmp_path: Path) -> None:
+    agent = _agent("masks")
+    agent.export(tmp_path / "policy.pt2")
+    module: Any = agent.policy.model.module  # type: ignore[attr-defined]
+    obs = to_tensors(batch_space(agent.observation_space, 5).sample())
+    drawn = module.distribution(module(obs).outputs)
+    assert torch.isfinite(drawn.log_prob(drawn.sample()) + drawn.entropy()).all()

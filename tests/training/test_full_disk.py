@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 SCRIPT = """
 import pathlib, resource, sys, traceback
 import rookery
-from rookery import PPOConfig
-from rookery.training.checkpoint import load_checkpoint
+from rookery import DQNConfig, PPOConfig
 
 def meet(folder, limit):
     rookery.train(
@@ -40,27 +38,68 @@ def meet(folder, limit):
     print(*(path.name for path in folder.rglob("*.tmp")))
     print(rookery.resume(folder, total_steps=512).steps)
 
+def meet_at_once(folder, limit):
+    # from the very beginning, so that there never was a checkpoint
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    options = dict(
+        total_steps=64, num_envs=2, backend="serial", eval_episodes=0, run_dir=folder,
+        checkpoint_interval_s=0.0,
+    )
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        rookery.train("CartPole-v1", DQNConfig(warmup_steps=8, batch_size=8), **options)
+    except rookery.StorageError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        print(error)
+    print((folder / "checkpoint.pt").exists(), (folder / "config.json").exists())
+    print(rookery.train("CartPole-v1", "ppo", overwrite=True, **options).steps)
+
 for limit in sys.argv[2:]:
     meet(pathlib.Path(sys.argv[1]) / limit, int(limit))
+for limit in sys.argv[2:]:
+    meet_at_once(pathlib.Path(sys.argv[1]) / ("first-" + limit), int(limit))
 """
 # Not even a line of metrics fits; half of a checkpoint does.
 LIMITS = ["10", "20000"]
 
 
-Fill = Callable[[str], tuple[Path, list[str]]]
+class Fill:
+    """What runs met with a limit on the size of files, all of them in one program.
+
+    Args:
+        folder: of the runs.
+        lines: that the program printed.
+    """
+
+    def __init__(self, folder: Path, lines: list[str]) -> None:
+        self._folder, self._lines = folder, lines
+
+    def __call__(self, limit: str) -> tuple[Path, list[str]]:
+        """What became of the run that went on with little room.
+
+        Returns: its folder; was it an honest error, lines of traceback, files left, steps in the
+        end.
+        """
+        i = 4 * LIMITS.index(limit)
+        return self._folder / limit, self._lines[i : i + 4]
+
+    def at_once(self, limit: str) -> tuple[Path, str, bool, bool, int]:
+        """What became of the run that never had room.
+
+        Returns: its folder; the error, whether there was a checkpoint and a config.json afterwards,
+        steps of another run in its place.
+        """
+        i = 4 * len(LIMITS) + 3 * LIMITS.index(limit)
+        told, files, steps = self._lines[i : i + 3]
+        is_saved, has_config = (word == "True" for word in files.split())
+        return self._folder / f"first-{limit}", told, is_saved, has_config, int(steps)
 
 
 @pytest.fixture(scope="module")
 def fill(tmp_path_factory: pytest.TempPathFactory) -> Fill:
-    """Runs with a limit, all of them by one program.
-
-    Returns: folder of the run; was it an honest error, lines of traceback, files left, steps in the
-    end.
-    """
+    """Runs with a limit, all of them by one program."""
     folder = tmp_path_factory.mktemp("disk")
-    lines = output_of(SCRIPT, arguments=[str(folder), *LIMITS]).splitlines()
-    told = {limit: lines[4 * i : 4 * i + 4] for i, limit in enumerate(LIMITS)}
-    return lambda limit: (folder / limit, told[limit])
+    return Fill(folder, output_of(SCRIPT, arguments=[str(folder), *LIMITS]).splitlines())
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -70,6 +109,15 @@ def test_the_last_checkpoint_stays_whole_and_the_run_goes_on_from_it(
     folder, (honest, _, _, steps) = fill(limit)
     assert (honest, steps) == ("True", "512")
     assert rookery.evaluate(folder, episodes=2).episodes == 2
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_where_nothing_was_saved_yet_nobody_is_told_to_resume(fill: Fill, limit: str) -> None:
+    folder, told, is_saved, has_config, steps = fill.at_once(limit)
+    begun = ", with overwrite=True (--overwrite)" if has_config else ""
+    assert f"cannot write {folder}" in told and "--resume" not in told
+    assert told.endswith(f"nothing of this run was saved yet; make room and start it again{begun}")
+    assert (is_saved, steps) == (False, 256)
 
 
 def test_no_half_of_a_file_is_left(fill: Fill) -> None:

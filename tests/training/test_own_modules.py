@@ -103,6 +103,61 @@ def test_one_observation_of_a_dict_can_have_its_own_encoder(tmp_path: Path) -> N
     assert result.steps == 256
 
 
+class Words(gym.Env[Any, Any]):
+    """Shows one of two words, and rewards the action that it calls for."""
+
+    observation_space = gym.spaces.Dict(word=gym.spaces.Text(5), x=gym.spaces.Box(-1, 1, (1,)))
+    action_space = gym.spaces.Discrete(2)
+
+    def _show(self) -> Any:
+        self._called = int(self.np_random.integers(2))
+        return {"word": ["left", "right"][self._called], "x": np.zeros(1, np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._show(), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(action == self._called)
+        return self._show(), reward, True, False, {}
+
+
+class FirstLetter(nn.Module):
+    """An encoder of words."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(256, 3)
+
+    def forward(self, words: Any) -> torch.Tensor:
+        return self.embedding(torch.tensor([ord(str(word)[0]) % 256 for word in words]))
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [
+        QUICK,
+        rookery.ImpalaConfig(num_steps=8),
+        rookery.DQNConfig(warmup_steps=16, batch_size=8),
+    ],
+    ids=["ppo", "impala", "dqn"],
+)
+def test_words_are_learned_from_in_workers(tmp_path: Path, algo: Any) -> None:
+    collector = "workers" if isinstance(algo, PPOConfig) else "async"
+    rookery.train(
+        Words, algo, encoder={"word": FirstLetter}, total_steps=128, num_envs=2, num_workers=2,
+        collector=collector, run_dir=tmp_path, eval_episodes=2,
+    )  # fmt: skip
+    again = rookery.resume(tmp_path, encoder={"word": FirstLetter}, total_steps=256)
+    assert again.steps == 256
+    agent = rookery.load(tmp_path, encoder={"word": FirstLetter})
+    assert agent.act({"word": "left", "x": [0.0]}) in (0, 1)
+    batch = {"word": ["left", "right"], "x": [[0.0], [0.0]]}
+    assert agent.act(batch).tolist() == [agent.act({"word": w, "x": [0.0]}) for w in batch["word"]]
+    with pytest.raises(rookery.SpaceError, match="neither one of"):
+        agent.act({"word": 3, "x": [0.0]})
+
+
 @pytest.mark.parametrize(
     ("modules", "message"),
     [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -274,13 +276,41 @@ def test_the_second_signal_is_not_waited_for():
         interrupts.check()  # nothing is left of it
 
 
-def test_signals_wait_for_the_end_of_an_update():
+def test_a_signal_that_is_waited_with_is_answered_in_words(capsys):
     interrupts = Interrupts()
     with interrupts, interrupts.deferred():
-        with interrupts.held():
-            for _ in range(3):
-                os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert "rookery: SIGTERM: ending as soon as" in capsys.readouterr().err
         with pytest.raises(Terminated):
+            interrupts.check()
+
+
+def test_after_the_first_signal_was_raised_the_next_is_not_waited_for_at_the_end():
+    interrupts = Interrupts()
+    with interrupts:
+        for _ in range(2):
+            interrupts.begin()  # the second time around, the first signal waits again
+            with interrupts.deferred():
+                os.kill(os.getpid(), signal.SIGINT)
+                with pytest.raises(KeyboardInterrupt):
+                    interrupts.check()
+        assert not interrupts.cut_short
+        with interrupts.deferred(), pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.cut_short
+
+
+def test_words_about_a_signal_that_came_amid_other_words_are_said_all_the_same(capfd, monkeypatch):
+    class Busy(io.TextIOBase):
+        def write(self, text):
+            raise RuntimeError("reentrant call inside")
+
+    monkeypatch.setattr(sys, "stderr", Busy())
+    interrupts = Interrupts()
+    with interrupts, interrupts.deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert "rookery: Ctrl-C: ending" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
             interrupts.check()
 
 

@@ -317,6 +317,18 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path: Path):
     assert rookery.evaluate(tmp_path, episodes=2).episodes == 2
 
 
+def test_arrays_of_strings_come_back_from_a_checkpoint(tmp_path: Path):
+    from rookery.training.checkpoint import save_checkpoint
+
+    words = np.array([["ab", ""], ["\u00e9\U0001f40d", "abcde"]])
+    state = {"words": words, "column": words[:, 1], "none": words[:0]}
+    save_checkpoint(tmp_path / "checkpoint.pt", state)
+    found = load_checkpoint(tmp_path / "checkpoint.pt")
+    for name, array in state.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
 def test_a_torn_write_leaves_the_checkpoint_before_it(tmp_path: Path, monkeypatch):
     from rookery.training import checkpoint
 

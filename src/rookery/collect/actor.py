@@ -144,7 +144,7 @@ class Actor:
             [take(shared.obs(buffer, envs), t) for t in range(self._num_steps + 1)]
             for buffer in buffers
         ]
-        self._reset_obs = take(self._arrays.batched_obs[-1], envs)
+        self._reset_obs = take(self._arrays.reset_obs, envs)
         self._words = shared.words(spec.first_id)
         self._info_keys = spec.info_keys
         self._follow_seed = parts.follow_seed

@@ -5,22 +5,24 @@ A worker's envs write each observation once, straight into its row of a rollout 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space, iterate
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.spaces import Leaf, batched, leaves
+from rookery.env.spaces import FreeLeaf, Leaf, Writer, batched, leaves
 from rookery.errors import SpaceError
 from rookery.memory import Column, Layout
 from rookery.policy.actions import packed_form
 from rookery.policy.weights import Weights, WeightStore
 from rookery.rollout import Rollout, Tree
+from rookery.rollout.text import text_dtype
 from rookery.rollout.tree import stack, take
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
@@ -60,7 +62,7 @@ class RolloutShape:
         shape, dtype = packed_form(self.action_space)
         columns = {
             f"obs.{i}": Column((k, t + 1, b, *leaf.shape), leaf.dtype)
-            for i, leaf in enumerate(_array_leaves(self.observation_space))
+            for i, leaf in enumerate(array_leaves(self.observation_space))
         }
         columns["action"] = Column((k, t, b, *shape), dtype)
         columns |= {name: Column((k, t, b), np.dtype(np.float32)) for name in _FLOATS}
@@ -169,26 +171,51 @@ class RolloutBuffers:
         spaces = replace(envs.spaces, num_buffers=last + 1)
         idle = _idle_columns(envs.spaces)
         views = {**idle, "reset_at": envs.reset_at}
+        reset = [np.zeros_like(column[0, 0]) for column in self._obs]
+        written: list[list[npt.NDArray[Any]]] = []
         for b in range(last + 1):
             views.update({f"{name}{b}": idle[f"{name}0"] for name in _SLAB})
             buffer, t = divmod(b, num_steps)
-            for i, column in enumerate(self._obs):
-                views[f"obs{b}.{i}"] = idle[f"obs0.{i}"] if b == last else column[buffer, t + 1]
+            rows = reset if b == last else [column[buffer, t + 1] for column in self._obs]
+            numbers = [row for row in rows if row.dtype.kind != "U"]
+            views.update({f"obs{b}.{i}": row for i, row in enumerate(numbers)})
             for name in ("reward", "terminated", "truncated"):
-                views[f"{name}{b}"] = (
-                    idle[f"{name}0"] if b == last else self._views[name][buffer, t]
-                )
-        return ActingArrays(spaces, views)
+                own = idle[f"{name}0"] if b == last else self._views[name][buffer, t]
+                views[f"{name}{b}"] = own
+            written.append([row for row in rows if row.dtype.kind == "U"])
+        reset_obs = batched(self.shape.observation_space, iter(reset))
+        return ActingArrays(spaces, views, written, reset_obs)
 
 
 class ActingArrays(BatchArrays):
     """Arrays of a batch whose actions are decided beside it: they need no shared memory.
 
+    Args:
+        spaces: what they hold.
+        views: an array for each of ``spaces.columns()``.
+        texts: per buffer, an array of strings ``[n]`` for each Text of the observation, so that
+            text needs no encoding.
+        reset_obs: what envs show after resets that belong to no row, ``[n, ...]``.
+
     Attributes:
+        reset_obs: as given.
         actions_now: one for each env of the batch, for its next step.
     """
 
     actions_now: Any = ()
+
+    def __init__(
+        self,
+        spaces: BatchSpaces,
+        views: Mapping[str, npt.NDArray[Any]],
+        texts: Sequence[Sequence[npt.NDArray[Any]]],
+        reset_obs: Tree,
+    ) -> None:
+        super().__init__(spaces, views)
+        self._texts, self.reset_obs = texts, reset_obs
+
+    def free_writers(self, buffer: int, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
+        return iter([partial(column.__setitem__, env_id) for column in self._texts[buffer]])
 
     def read_actions(self, env_ids: Sequence[int]) -> Iterator[Any]:
         if isinstance(self.actions_now, np.ndarray):
@@ -200,14 +227,22 @@ class ActingArrays(BatchArrays):
         return self.actions_now
 
 
-def _array_leaves(space: Space[Any]) -> list[Leaf]:
+def array_leaves(space: Space[Any]) -> list[Leaf]:
+    """The parts of an observation as rollouts hold them, a Text as one string.
+
+    Raises:
+        SpaceError: a part has no fixed array form.
+    """
     found = []
     for leaf in leaves(space, "observation"):
-        if not isinstance(leaf, Leaf):
-            raise SpaceError(
-                f"{leaf.path} has no fixed array form, and rollouts are arrays; wrap the env so "
-                "that it becomes one (gymnasium.wrappers.TransformObservation), or leave it out"
-            )
+        if isinstance(leaf, FreeLeaf):
+            if not isinstance(leaf.space, spaces.Text):
+                raise SpaceError(
+                    f"{leaf.path}, a {type(leaf.space).__name__}, has no fixed array form, and "
+                    "rollouts are arrays; wrap the env so that it becomes one "
+                    "(gymnasium.wrappers.TransformObservation), or leave it out"
+                )
+            leaf = Leaf(leaf.path, (), text_dtype(leaf.space))
         found.append(leaf)
     return found
 

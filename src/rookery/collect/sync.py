@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics
+from rookery.collect.rollout_buffers import array_leaves
 from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
@@ -73,6 +74,7 @@ class SyncCollector(Collector):
                 "they would remember the rows that only reset an env"
             )
         self._space = venv.single_observation_space
+        array_leaves(self._space)  # complains of what no rollout can hold
         self._has_text = holds_text(self._space)
         self._values = values
         self._between_steps = between_steps

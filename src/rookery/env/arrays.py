@@ -165,10 +165,11 @@ class BatchArrays:
         views = {n: np.zeros(shape, dtype) for n, (shape, dtype) in spaces.columns().items()}
         return cls(spaces, views, keeps_objects)
 
-    def free_writers(self, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
+    def free_writers(self, buffer: int, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
         """What takes the values of an env's free leaves, in their order.
 
         Args:
+            buffer: in which the observation is written.
             env_id: whose.
             encoded: takes the encoded values, where they have to travel.
         """

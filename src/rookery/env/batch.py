@@ -60,13 +60,13 @@ class EnvBatch(EnvGroup):
         self._env_steps: list[Callable[[Any], Any]] = [env.step for env in self.envs]
         self._env_resets: list[Callable[..., Any]] = [env.reset for env in self.envs]
         space = arrays.spaces.observation_space
-        self._free: list[bytes] = []  # encoded free values of the observation at hand
+        free = self._free = list[bytes]()  # encoded free values of the observation at hand
         self._write_obs = [
             [
-                writer(space, iter(columns), arrays.free_writers(i, self._free), i, "observation")
+                writer(space, iter(columns), arrays.free_writers(b, i, free), i, "observation")
                 for i in self.ids
             ]
-            for columns in arrays.obs
+            for b, columns in enumerate(arrays.obs)
         ]
         self._sinks: list[RowSink] = [
             sink or RowWriter(arrays.slab, b, self._free, travels, self.ids)

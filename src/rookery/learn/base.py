@@ -136,6 +136,7 @@ def actor_critic_policy(
         action_space,
         encoder=encoder,
         network=network,
+        image=config.image_encoder,
         hidden_sizes=config.hidden_sizes,
         activation=config.activation,
         normalize_obs=config.normalize_obs,

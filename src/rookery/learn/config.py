@@ -40,6 +40,8 @@ class PPOConfig(Config):
         target_kl: No further epochs once the approximate KL divergence passes this.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -67,6 +69,7 @@ class PPOConfig(Config):
     target_kl: float | None = None
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -118,6 +121,8 @@ class ImpalaConfig(Config):
         normalize_advantage: Whether advantages are standardised per rollout.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
             (lstm) behind the hidden layers; there are none of those unless they are asked for.
@@ -139,6 +144,7 @@ class ImpalaConfig(Config):
     normalize_advantage: bool = False
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
     memory_size: int = 64
@@ -172,6 +178,8 @@ class A2CConfig(Config):
         rms_epsilon: Added to it under the root.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -194,6 +202,7 @@ class A2CConfig(Config):
     rms_epsilon: float = 1e-8
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -288,8 +297,11 @@ class DQNConfig(ReplayConfig):
         exploration_fraction: Part of the training in which the share falls, linearly.
         adam_epsilon: Added to the root of Adam's mean of squared gradients.
         max_grad_norm: Longest gradient; longer ones are scaled down.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        hidden_sizes: Widths of the hidden layers; unset, 128 128, or none behind an image
+            network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
         compile: Translate torch networks by torch.compile; needs a C++ compiler.
@@ -316,6 +328,7 @@ class DQNConfig(ReplayConfig):
     max_grad_norm: float = 10.0
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
     compile: bool = False
@@ -357,9 +370,13 @@ class QRDQNConfig(ReplayConfig):
         final_epsilon: Share of random actions at the end of exploration.
         exploration_fraction: Part of the training in which the share falls, linearly.
         adam_epsilon: Added to the root of Adam's mean of squared gradients.
-        max_grad_norm: Longest gradient; longer ones are scaled down.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        max_grad_norm: Longest gradient, of a loss that is summed over the quantiles; longer ones
+            are scaled down.
+        hidden_sizes: Widths of the hidden layers; unset, 128 128, or none behind an image
+            network.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
         compile: Translate torch networks by torch.compile; needs a C++ compiler.
@@ -369,9 +386,10 @@ class QRDQNConfig(ReplayConfig):
     updates_per_step: float = 0.5
     replay_size: int = 100_000
     batch_size: int = 128
+    n_step: int = 3
     num_quantiles: int = 50
     huber_limit: float = 1.0
-    double: bool = False
+    double: bool = True
     prioritized: bool = False
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
@@ -383,9 +401,10 @@ class QRDQNConfig(ReplayConfig):
     final_epsilon: float = 0.05
     exploration_fraction: float = 0.2
     adam_epsilon: float = 1e-5
-    max_grad_norm: float = 10.0
+    max_grad_norm: float = 500.0
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
     compile: bool = False
@@ -422,6 +441,8 @@ class SACConfig(ReplayConfig):
         target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
@@ -433,6 +454,7 @@ class SACConfig(ReplayConfig):
     target_entropy: float | None = None
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
 
@@ -467,6 +489,8 @@ class TD3Config(ReplayConfig):
         target_noise_clip: The most that noise may be.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
         activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
         normalize_obs: Standardise observations by running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
@@ -480,6 +504,7 @@ class TD3Config(ReplayConfig):
     target_noise_clip: float = 0.5
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
+    image_encoder: Literal["nature", "impala"] = "nature"
     normalize_obs: bool = False
     device: str = "cpu"
 

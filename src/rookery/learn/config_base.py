@@ -119,13 +119,16 @@ def shares(config: Any, *names: str) -> None:
 
 
 def known_network(config: Any) -> None:
-    """Refuse hidden layers and activations that cannot be."""
+    """Refuse hidden layers, activations and networks for images that cannot be."""
     sizes = config.hidden_sizes
     is_tuple = isinstance(sizes, (tuple, list))
     if sizes is not None and not (is_tuple and all(type(n) is int and n > 0 for n in sizes)):
         raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
     if config.activation not in ("tanh", "relu"):
         raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
+    image = config.image_encoder
+    if image not in ("nature", "impala"):
+        raise ConfigError(f"image_encoder is {image!r}; it must be 'nature' or 'impala'")
 
 
 def known_memory(config: Any) -> None:

@@ -130,6 +130,7 @@ def actor_policy(
         num_exploration=2,
         encoder=encoder,
         network=network,
+        image=config.image_encoder,
         build=build if network is None else None,
         normalize_obs=config.normalize_obs,
         squashed=True,
@@ -145,7 +146,8 @@ def critics_for(policy: ExploringPolicy, actor: PolicyModule, config: Any, seed:
     generator = torch.Generator().manual_seed(seed_for(seed, WEIGHTS, _CRITICS))
     encoder: nn.Module = copy.deepcopy(actor.encoder).cpu()
     if isinstance(encoder, nn.Identity):
-        encoder = FeatureEncoder(policy.observation_space, generator=generator)
+        image = config.image_encoder
+        encoder = FeatureEncoder(policy.observation_space, image=image, generator=generator)
     return Critics(
         encoder,
         policy.observation_space,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -28,6 +29,23 @@ def shows_mask(observation_space: spaces.Space[Any], layout: ActionLayout) -> bo
         (part.low == 0).all() and (part.high == 1).all()
     )
     return is_flag and layout.num_choices == int(np.prod(part.shape)) > 0
+
+
+def read_space(
+    observation_space: spaces.Space[Any], layout: ActionLayout, own: Container[str] = ()
+) -> spaces.Space[Any]:
+    """The part of observations that networks read: all but a shown mask, which only masks.
+
+    Args:
+        observation_space: of one env.
+        layout: of the actions.
+        own: dotted paths of the parts that the user's encoders read; a mask among them is read. So
+            is one that is all there is.
+    """
+    if not shows_mask(observation_space, layout) or MASK_KEY in own:
+        return observation_space
+    parts = {k: v for k, v in observation_space.spaces.items() if k != MASK_KEY}  # type: ignore[attr-defined]
+    return spaces.Dict(parts) if parts else observation_space
 
 
 def shown_mask(obs: Tree) -> npt.NDArray[np.bool_]:

@@ -268,7 +268,7 @@ def distribution(
         SpaceValueError: the mask has another shape, or leaves nothing to choose.
     """
     if mask is not None:
-        require_mask_shape(layout, mask, len(outputs))
+        require_mask_shape(layout, mask, outputs.shape[0])
     if len(layout.parts) == 1:
         return _of_part(layout.parts[0], outputs, log_std, mask)
     parts = [
@@ -335,6 +335,8 @@ def _as_mask(mask: Tensor, logits: Tensor) -> Tensor:
 
 def _require_a_choice(mask: Tensor, legal: Tensor) -> None:
     """Refuse a mask whose choices ``legal``, bool ``[N, ..., A]``, are all illegal somewhere."""
+    if torch.compiler.is_compiling():  # a program that is written to a file cannot raise
+        return
     some = legal.any(-1)
     if not bool(some.all()):
         row = int((~some).nonzero()[0, 0])
@@ -345,9 +347,11 @@ def _spread(x: Tensor, sizes: tuple[int, ...], fill: float | bool) -> Tensor:
     """Lay ``[N, sum(sizes)]`` out as ``[N, K, max(sizes)]``."""
     longest = max(sizes)
     if x.shape[1] != longest * len(sizes):
-        whole = x.new_full((len(x), longest * len(sizes)), fill)
-        x = whole.index_copy(1, _places(sizes, x.device), x)
-    return x.view(len(x), len(sizes), longest)
+        whole = x.new_full((x.shape[0], longest * len(sizes)), fill)
+        # What is made while a program is written down is of that program, and must not be kept.
+        places = _places.__wrapped__ if torch.compiler.is_compiling() else _places
+        x = whole.index_copy(1, places(sizes, x.device), x)
+    return x.view(x.shape[0], len(sizes), longest)
 
 
 @functools.lru_cache(maxsize=64)

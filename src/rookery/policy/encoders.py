@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from rookery.errors import ConfigError, SpaceError
-from rookery.policy.images import NatureCNN, is_image
+from rookery.policy.images import IMAGE_ENCODERS, is_image
 from rookery.policy.space_tree import Path, at_path, leaf_spaces, place_of
 from rookery.rollout.text import text_as_arrays
 from rookery.rollout.tree import Tree, tree_map
@@ -91,7 +91,8 @@ class FeatureEncoder(nn.Module):
         space: of one env's observations.
         own: encoders of the user's for some parts, by dotted path (``"camera"``,
             ``"robot.joints"``): callables ``(space of the part) -> nn.Module``.
-        image: builds the encoder of each image.
+        image: "nature" or "impala", the network that reads each image, or what builds it from the
+            image's space and ``generator=``.
         generator: draws the initial weights.
 
     Attributes:
@@ -102,11 +103,12 @@ class FeatureEncoder(nn.Module):
         self,
         space: spaces.Space[Any],
         own: Mapping[str, EncoderFactory] | None = None,
-        image: Callable[..., nn.Module] = NatureCNN,
+        image: str | Callable[..., nn.Module] = "nature",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         own = dict(own or {})
+        build_image = IMAGE_ENCODERS[image] if isinstance(image, str) else image
         self._leaves = sorted(observation_leaves(space, own), key=lambda leaf: leaf.rank)
         self.parts = nn.ModuleList()
         for leaf in self._leaves:
@@ -114,7 +116,7 @@ class FeatureEncoder(nn.Module):
                 name = _dotted(leaf.path)
                 self.parts.append(require_module(f"encoder[{name!r}]", own[name](leaf.space)))
             elif is_image(leaf.space):
-                self.parts.append(image(leaf.space, generator=generator))
+                self.parts.append(build_image(leaf.space, generator=generator))
             else:
                 self.parts.append(_plain(leaf.space))
         self.num_features = count_features(self, space)

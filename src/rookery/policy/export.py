@@ -13,6 +13,7 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
+from rookery.env.action_mask import MASK_KEY
 from rookery.env.spaces import batched
 from rookery.errors import ConfigError, MissingExtra
 from rookery.policy.actions import ActionPart
@@ -26,7 +27,7 @@ class DeterministicPolicy(nn.Module):
 
     `torch.export.export` takes it with any spaces, `torch.jit.trace` where observations and actions
     are one array each. A policy that remembers takes its memory as second argument and returns it
-    as second result.
+    as second result. Where observations show an action mask, it has to leave a legal choice.
 
     Args:
         policy: whose parameters and statistics it shares.
@@ -44,7 +45,8 @@ class DeterministicPolicy(nn.Module):
 
     def forward(self, obs: Tree, memory: Tensor | None = None) -> Any:
         found = self.policy(obs, memory)
-        rows = self.policy.distribution(found.outputs).mode()
+        mask = obs[MASK_KEY].flatten(1) != 0 if self.policy.shows_mask else None
+        rows = self.policy.distribution(found.outputs, mask).mode()
         actions = iter([self._action(k, rows) for k in range(len(self.policy.layout.parts))])
         action = batched(self.policy.layout.space, actions)
         return action if found.memory is None else (action, found.memory)

@@ -32,8 +32,8 @@ def make_policy(
         seed: of the initial weights and, apart from them, of the drawn actions.
         num_exploration: see `rookery.policy.model.Model`.
         network: as for `rookery.policy.policy_module.PolicyModule`: ``encoder``, ``network``,
-            ``build``, ``hidden_sizes``, ``activation``, ``core``, ``core_size``,
-            ``normalize_obs``, ``squashed``.
+            ``build``, ``image``, ``hidden_sizes``, ``activation``, ``core``,
+            ``core_size``, ``normalize_obs``, ``squashed``.
 
     Returns:
         A policy that acts in numpy where the network is small and built in, else in torch. Its

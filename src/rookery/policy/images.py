@@ -141,6 +141,10 @@ class _Residual(nn.Module):
         return x + change
 
 
+# By the names that settings have for them.
+IMAGE_ENCODERS: dict[str, type[NatureCNN | ImpalaCNN]] = {"nature": NatureCNN, "impala": ImpalaCNN}
+
+
 def is_image(space: spaces.Space[Any]) -> bool:
     """Whether the built-in encoder reads a space by convolutions, and not as a row of numbers."""
     if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3, 4):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.policy import mlp
+from rookery.policy.action_masks import read_space
 from rookery.policy.actions import ActionLayout
 from rookery.policy.base import SplitPolicy
 from rookery.policy.features import Features
@@ -109,7 +110,8 @@ class NumpyNetworkPolicy(NetworkPolicy):
         super().__init__(model, spec.observation_space, spec.layout, spec.memory_size, rng)
         self.spec = spec
         self._mean, self._scale = mean, scale
-        self._features = Features(spec.observation_space, *((mean, scale) if len(mean) else ()))
+        read = read_space(spec.observation_space, spec.layout)
+        self._features = Features(read, *((mean, scale) if len(mean) else ()))
         self._views = views = spec.views(model.parameters)
         self._towers = mlp.Towers.of(views)
         self._activation = mlp.ACTIVATIONS[spec.activation]

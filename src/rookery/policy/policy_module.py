@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rookery.errors import ConfigError
-from rookery.policy.action_masks import shows_mask
+from rookery.policy.action_masks import read_space, shows_mask
 from rookery.policy.actions import ActionLayout, action_layout
 from rookery.policy.distributions import Distribution, distribution
 from rookery.policy.encoders import (
@@ -25,7 +25,6 @@ from rookery.policy.encoders import (
     require_module,
     told_as_config_error,
 )
-from rookery.policy.images import NatureCNN
 from rookery.policy.networks import ActorCritic, Prediction
 from rookery.policy.observation_normalizer import ObservationNormalizer
 from rookery.rollout.tree import Tree, tree_map
@@ -71,7 +70,7 @@ class PolicyModule(nn.Module):
             ``[N, memory_size]`` as second argument and returns it as third result.
         build: makes the network behind the encoder from its number of features, the layout of the
             actions and a generator; None makes an `ActorCritic`.
-        image: makes the encoder of each image, from its space and ``generator=``.
+        image: "nature" or "impala", the network that reads each image; see `FeatureEncoder`.
         hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind an encoder
             that has layers of its own, or before a memory.
         activation: "tanh" or "relu", in the towers.
@@ -100,7 +99,7 @@ class PolicyModule(nn.Module):
         encoder: EncoderFactory | Mapping[str, EncoderFactory] | None = None,
         network: NetworkFactory | None = None,
         build: BuildNetwork | None = None,
-        image: Callable[..., nn.Module] = NatureCNN,
+        image: str | Callable[..., nn.Module] = "nature",
         hidden_sizes: Sequence[int] | None = None,
         activation: str = "tanh",
         core: str = "none",
@@ -114,7 +113,9 @@ class PolicyModule(nn.Module):
             raise ConfigError("network stands for the whole; give either it or encoder and build")
         self.layout = action_layout(action_space, squashed=squashed)
         self.shows_mask = shows_mask(observation_space, self.layout)
-        self.normalizer = ObservationNormalizer(observation_space) if normalize_obs else None
+        parts = encoder if isinstance(encoder, Mapping) else {}
+        read = read_space(observation_space, self.layout, parts)
+        self.normalizer = ObservationNormalizer(read) if normalize_obs else None
         generator = torch.Generator().manual_seed(seed)
 
         def default(num_features: int, layout: ActionLayout, _: torch.Generator) -> nn.Module:
@@ -137,7 +138,12 @@ class PolicyModule(nn.Module):
                 made = network(observation_space, action_space)
                 self.network = require_module("network", made)
             else:
-                self.encoder, size = _encoder(observation_space, encoder, image, generator)
+                if encoder is None or isinstance(encoder, Mapping):
+                    built = FeatureEncoder(read, encoder, image, generator)
+                    self.encoder, size = built, built.num_features
+                else:
+                    self.encoder = require_module("encoder", encoder(observation_space))
+                    size = count_features(self.encoder, observation_space)
                 self.network = (build or default)(size, self.layout, generator)
             self.memory_size = int(getattr(self.network, "memory_size", 0))
             device = next(self.parameters(), torch.empty(0)).device
@@ -230,17 +236,3 @@ class PolicyModule(nn.Module):
                     f"{list(shape)} for 2 observations and action_space {self.layout.space}; it "
                     f"gave {what}"
                 )
-
-
-def _encoder(
-    space: spaces.Space[Any],
-    own: EncoderFactory | Mapping[str, EncoderFactory] | None,
-    image: Callable[..., nn.Module],
-    generator: torch.Generator,
-) -> tuple[nn.Module, int]:
-    """Build the encoder, and return the width of its features too."""
-    if own is None or isinstance(own, Mapping):
-        built = FeatureEncoder(space, own, image, generator)
-        return built, built.num_features
-    encoder = require_module("encoder", own(space))
-    return encoder, count_features(encoder, space)

@@ -11,6 +11,11 @@ from rookery.env.spaces import FreeLeaf, leaves
 from rookery.rollout.tree import Tree
 
 
+def text_dtype(space: spaces.Text) -> np.dtype[Any]:
+    """The dtype of arrays that hold any string of a Text space."""
+    return np.dtype(f"<U{max(space.max_length, 1)}")
+
+
 def holds_text(space: spaces.Space[Any]) -> bool:
     """Whether a part of the space is a Text."""
     return any(
@@ -32,6 +37,6 @@ def text_as_arrays(space: spaces.Space[Any], obs: Tree) -> Tree:
         case spaces.Tuple():
             return tuple(map(text_as_arrays, space.spaces, obs))
         case spaces.Text():
-            return np.array(obs, f"<U{space.max_length}")
+            return np.array(obs, text_dtype(space))
         case _:
             return obs

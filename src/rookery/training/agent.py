@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,12 +12,16 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium import spaces as gym_spaces
 
+from rookery.env.action_mask import MASK_KEY
 from rookery.env.failure import in_words
 from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
+from rookery.policy.action_masks import read_space
+from rookery.policy.actions import action_layout
 from rookery.policy.base import Policy
+from rookery.rollout.text import text_as_arrays
 from rookery.rollout.tree import Tree, tree_map
-from rookery.training.algorithms import name_of
+from rookery.training.algorithms import BuiltIn, name_of
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.plan import SHAPES, agent_algorithm, algorithm_to_dict
 from rookery.training.space_data import space_from_data, space_to_data
@@ -194,11 +199,23 @@ def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
     return {
         "algorithm": algorithm_to_dict(algorithm),
         "spaces": {"observation": observation, "action": action},
+        "leaves_mask_out": _leaves_mask_out(algorithm, spaces),
     }
 
 
+def _leaves_mask_out(algorithm: Algorithm, spaces: Spaces) -> bool:
+    """Whether observations show an action mask that the network does not read."""
+    if not isinstance(algorithm, BuiltIn) or algorithm.modules.network is not None:
+        return False
+    encoder = algorithm.modules.encoder
+    if encoder is not None and not isinstance(encoder, Mapping):
+        return False
+    observation, action = spaces
+    return read_space(observation, action_layout(action), encoder or ()) is not observation
+
+
 def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path) -> None:
-    """Refuse a checkpoint of another run: of other spaces, or another algorithm.
+    """Refuse a checkpoint of another run: of other spaces, another algorithm, or other features.
 
     Raises:
         ConfigError: then.
@@ -210,6 +227,11 @@ def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path
     for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
         if other is not None and other != space:
             raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
+    if _leaves_mask_out(algorithm, spaces) and not saved.get("leaves_mask_out"):
+        raise ConfigError(
+            f"{path} is of a version whose networks read the part {MASK_KEY!r} of observations, "
+            "which only says what is legal now; use the version that wrote it, or train again"
+        )
 
 
 def _told(saved: dict[str, Any], path: Path) -> tuple[str, dict[str, Any], list[Space[Any] | None]]:
@@ -256,6 +278,8 @@ def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
                     for part, own in zip(space.spaces, obs, strict=True)
                 )
             )
+        case gym_spaces.Text():
+            return _is_text(obs) if not is_batch else np.ndim(obs) == 1 and all(map(_is_text, obs))
     shape = np.shape(obs)
     if is_batch:
         return bool(len(shape) > 0 and shape[1:] == space.shape)
@@ -272,7 +296,13 @@ def _as_tree(space: Space[Any], obs: Any) -> Tree:
             return _counted(space, obs, space.start, space.n)
         case gym_spaces.MultiDiscrete():
             return _counted(space, obs, space.start, space.nvec)
+        case gym_spaces.Text():
+            return text_as_arrays(space, obs)
     return np.asarray(obs, space.dtype)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)  # numpy's strings are such, too
 
 
 def _counted(space: Space[Any], obs: Any, start: Any, n: Any) -> npt.NDArray[Any]:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rookery.errors import ConfigError, MissingExtra
 from rookery.training.run_dir import whole_file
 
+_STRINGS = "<strings>"  # the key under which an array of strings lies, as code points
+_LETTER = np.dtype("<i4")
 FORMAT = 2  # of what `Trainer` writes; what an older or newer one means is not known here
 
 
@@ -27,6 +30,10 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     def to_tensor(value: Any) -> Any:
         if not isinstance(value, np.ndarray):
             return value
+        if value.dtype.kind == "U":  # torch has no strings
+            width = value.dtype.itemsize // _LETTER.itemsize
+            letters = np.array(value, order="C").reshape(*value.shape, 1).view(_LETTER)
+            return {_STRINGS: torch.from_numpy(letters.reshape(*value.shape, width))}
         # A tensor over the same memory: a replay is not copied to be written.
         return torch.from_numpy(
             value if value.flags.writeable and value.flags.c_contiguous else value.copy()
@@ -78,7 +85,15 @@ def _torch() -> Any:
     return torch
 
 
+def _strings(letters: npt.NDArray[np.int32]) -> npt.NDArray[np.str_]:
+    """Strings of rows of code points, ``[..., width]``, which zeros end."""
+    *shape, width = letters.shape
+    return np.ascontiguousarray(letters).view(f"<U{width}").reshape(shape)
+
+
 def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, dict) and _STRINGS in value:
+        return _strings(function(value[_STRINGS]))
     if isinstance(value, dict):
         return {key: _map_leaves(function, item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Terminated(SystemExit):
@@ -28,15 +30,20 @@ class Interrupts:
 
     Entered, it takes the two signals over; entering it again within is fine. Outside `deferred` a
     signal is raised at once: `KeyboardInterrupt` or `Terminated`. Within, the first one waits for
-    `check`; a second one is raised at once, except inside `held`. Outside the main
+    `check`, which standard error says at once; a second one is raised at once. Outside the main
     thread, where Python delivers no signals, all this does nothing. A signal that this process
     ignores, as a shell's background jobs do with Ctrl-C, goes on being ignored.
+
+    Attributes:
+        cut_short: whether one was raised, since `begin`, amid what should have been finished.
     """
 
     def __init__(self) -> None:
         self._entered = 0
+        self.cut_short = False
         self._deferring = 0  # how many times `deferred` was entered
-        self._is_holding = False
+        self._is_restoring = False
+        self._is_ending = False  # whether one was raised since `begin`
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -54,11 +61,14 @@ class Interrupts:
         self._entered -= 1
         if self._entered:
             return
-        with self.held():
+        self._is_restoring = True
+        try:
             for number in reversed(list(self._before)):  # Ctrl-C last: from then on it raises
                 # Otherwise another trainer, entered later, has it, and gives it back for both.
                 if signal.getsignal(number) == self._on_signal:
                     signal.signal(number, self._handler_before(number))
+        finally:
+            self._is_restoring = False
 
     def _handler_before(self, number: int) -> Any:
         """The handler to give back: not that of a trainer that has been left already."""
@@ -70,7 +80,10 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let signals wait until `check` is called, in the block or after it; it may be nested."""
+        """Let signals wait until `check` is called, in the block or after it; it may be nested.
+
+        After a signal was raised, the next one is the second, until `begin` is called.
+        """
         with self:
             self._deferring += 1
             try:
@@ -78,14 +91,9 @@ class Interrupts:
             finally:
                 self._deferring -= 1
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let the block finish, whatever comes: half of an update must not be saved."""
-        self._is_holding = True
-        try:
-            yield
-        finally:
-            self._is_holding = False
+    def begin(self) -> None:
+        """Note that something new begins, which signals before did not mean."""
+        self._is_ending = self.cut_short = False
 
     def check(self) -> None:
         """Raise what came in since.
@@ -98,11 +106,31 @@ class Interrupts:
             self._raise()
 
     def _raise(self) -> None:
-        number, self._pending = self._pending, None
+        number, self._pending, self._is_ending = self._pending, None, True
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        again = self._pending is not None
+        is_second = self._pending is not None or (self._is_ending and self._deferring > 0)
         self._pending = number
-        if not self._is_holding and (again or not self._deferring):
-            self._raise()
+        if self._is_restoring:
+            return
+        if self._deferring and not is_second:
+            _tell(number)
+            return
+        self.cut_short = self.cut_short or self._deferring > 0
+        self._raise()
+
+
+def _tell(number: int) -> None:
+    """Answer a signal that is waited with."""
+    text = (
+        f"rookery: {SIGNALS[signal.Signals(number)]}: ending as soon as the update or file under "
+        "way is complete; a second one ends at once, with the checkpoint before\n"
+    )
+    try:
+        if sys.stderr is not None:
+            print(text, end="", file=sys.stderr, flush=True)
+    except RuntimeError:  # the signal came amid another line, and such writes cannot be nested
+        os.write(2, text.encode())
+    except (OSError, ValueError):  # nobody reads any more; an error would end the update
+        return

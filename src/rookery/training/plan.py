@@ -31,7 +31,7 @@ from rookery.training.source import EnvSource, resolve
 _FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
 SHAPES = {
     "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
-    "num_quantiles",
+    "num_quantiles", "image_encoder",
 }  # fmt: skip
 _FIXED_CONFIG = SHAPES | {"num_steps", "normalize_reward", "prioritized", "replay_size"}
 

@@ -186,10 +186,21 @@ def cannot_write(path: Path, error: BaseException) -> StorageError:
             )
         case _:
             way_out = "make room"
-    return StorageError(
-        f"cannot write {path}: {reason}. What was written before is as it was; {way_out} and go on "
-        f"with rookery train --resume"
-    )
+    return StorageError(f"cannot write {path}: {reason}. {_advice(path, way_out)}")
+
+
+def _advice(path: Path, way_out: str) -> str:
+    """What to do about a file that cannot be written: resume a run only if it has a checkpoint."""
+    kept = "What was written before is as it was"
+    runs = [RunDirectory(folder) for folder in (path.parent, path.parent.parent)]
+    if any(run.checkpoint.is_file() for run in runs):
+        return f"{kept}; {way_out} and go on with rookery train --resume"
+    if any(run.config.is_file() for run in runs):
+        again = "start it again, with overwrite=True (--overwrite)"
+        return f"{kept}, but nothing of this run was saved yet; {way_out} and {again}"
+    if path == runs[0].config:
+        return f"{kept}, but nothing of this run was saved yet; {way_out} and start it again"
+    return f"{kept}; {way_out}"
 
 
 def _usable(path: Any) -> Path:

@@ -80,7 +80,8 @@ class Trainer:
     The envs start, and the run's folder is made, when the trainer is. Leaving the ``with`` block
     writes a checkpoint, also after Ctrl-C, SIGTERM and the failure of an env, which all leave the
     weights whole; another exception never replaces a good checkpoint. While an update is made,
-    Ctrl-C waits for a moment at which everything is whole, and a second one does not.
+    Ctrl-C waits for a moment at which everything is whole, and says so; a second one does not wait,
+    and leaves the checkpoint before.
 
     Args:
         env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
@@ -273,7 +274,7 @@ class Trainer:
             WorkerError: an env, or its worker, failed.
             TrainingDiverged: numbers were not finite again and again.
         """
-        self._require_open("next")
+        self._require_whole("next")
         if self.stopped or self.steps >= self.plan.settings.total_steps:
             raise StopIteration
         update = self._update()
@@ -299,26 +300,26 @@ class Trainer:
 
     def _update(self) -> Update:
         """Collect and learn; signals wait until that is done, or until nothing is half done."""
+        self._interrupts.begin()
         with self._interrupts.deferred():
             began = time.perf_counter()
             rollout = self._collect()
-            with self._interrupts.held():
-                collected = time.perf_counter()
-                self._finite.check(rollout)
-                self._is_whole = False
-                progress = self.schedule.progress(self.steps)
-                self._means = self.plan.algorithm.update(rollout, progress)
-                self._times = self._clock.lap(began, collected)
-                lag = self.policy.version - rollout.policy_version
-                self._peaks = {}
-                if self.collection.runs_ahead:
-                    self._means = {**self._means, "policy_lag_mean": float(lag.mean())}
-                    self._peaks = {"policy_lag_max": float(lag.max())}
-                self._finite.note(self._means)
-                self.policy.version += 1
-                self.steps += rollout.num_transitions
-                self.history.add(self.steps, rollout)
-                self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
+            collected = time.perf_counter()
+            self._finite.check(rollout)
+            self._is_whole = False
+            progress = self.schedule.progress(self.steps)
+            self._means = self.plan.algorithm.update(rollout, progress)
+            self._times = self._clock.lap(began, collected)
+            lag = self.policy.version - rollout.policy_version
+            self._peaks = {}
+            if self.collection.runs_ahead:
+                self._means = {**self._means, "policy_lag_mean": float(lag.mean())}
+                self._peaks = {"policy_lag_max": float(lag.max())}
+            self._finite.note(self._means)
+            self.policy.version += 1
+            self.steps += rollout.num_transitions
+            self.history.add(self.steps, rollout)
+            self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
         self.history.warn_of_missing(self.plan.settings.info_keys)
         speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
         now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
@@ -431,9 +432,9 @@ class Trainer:
         Raises:
             StorageError: it cannot be written; the checkpoint before stays.
         """
-        self._require_open("save")
+        self._require_whole("save")
         began = time.perf_counter()
-        with self._interrupts, self._interrupts.held():
+        with self._interrupts.deferred():
             if path is not None:
                 state.save_alone(self, Path(path))
             elif not self._is_over:  # else it is saved, and the envs are no more where it stood
@@ -490,8 +491,9 @@ class Trainer:
         with self._interrupts.deferred():  # also while the signals are given back
             try:
                 is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
+                is_whole = self._is_whole and not self._interrupts.cut_short
                 is_ours = not self._closed and os.getpid() == self._pid
-                if is_good and is_ours and self._unsaved and self._is_whole:
+                if is_good and is_ours and self._unsaved and is_whole:
                     self.save()
             finally:
                 try:
@@ -507,6 +509,14 @@ class Trainer:
         except RookeryError:
             if error is None:
                 raise
+
+    def _require_whole(self, call: str) -> None:
+        self._require_open(call)
+        if not self._is_whole:
+            raise UsageError(
+                f"{call}: the last update was cut short, and its weights are half done; "
+                f"rookery.resume({str(self.run_dir.path)!r}) goes on from the last checkpoint"
+            )
 
     def _require_open(self, call: str) -> None:
         if os.getpid() != self._pid:
