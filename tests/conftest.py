@@ -32,6 +32,11 @@ hypothesis.settings.register_profile("free", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.load_profile("ci" if "CI" in os.environ else "free")
 
+# Where bytecode is not to be written, everyone of the hundreds of interpreters that tests start
+# would compile rookery anew, and every process of this run would rewrite every test.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A shell starts background jobs with Ctrl-C ignored, and all children would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
