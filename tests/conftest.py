@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from multiprocessing.process import current_process
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
@@ -283,23 +284,48 @@ def folder_for_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iter
     Finalize(None, shutil.rmtree, (folder, True), exitpriority=-1000)
 
 
-def _gained_for_good(before: Holdings) -> list[str]:
-    """Describe what is still held after garbage collection and a moment of patience."""
+def _gained_for_good(before: Holdings) -> tuple[list[str], Holdings]:
+    """Describe what is still held after garbage collection and a moment of patience, and all."""
     deadline = time.monotonic() + _GRACE_S
-    gained = Holdings.now().gained_since(before)
+    now = Holdings.now()
+    gained = now.gained_since(before)
     if gained:
         gc.collect()
     while gained and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        gained = Holdings.now().gained_since(before)
-    return gained
+        now = Holdings.now()
+        gained = now.gained_since(before)
+    return gained, now
+
+
+class _Watch:
+    """What was held after the test before, unless something outlives tests since then."""
+
+    latest: Holdings | None = None
+
+    @classmethod
+    def forget(cls, fixturedef: pytest.FixtureDef[Any]) -> None:
+        if fixturedef.scope != "function":
+            cls.latest = None
+
+
+@pytest.hookimpl
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """What is set up for several tests is no gain of one."""
+    _Watch.forget(fixturedef)
+
+
+@pytest.hookimpl
+def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """What the end of a fixture of several tests leaves is no gain of the next test."""
+    _Watch.forget(fixturedef)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """Fail a test that leaves anything behind."""
-    before = Holdings.now()
+    before = _Watch.latest or Holdings.now()
     yield
-    gained = _gained_for_good(before)
+    gained, _Watch.latest = _gained_for_good(before)
     if gained:
         pytest.fail("the test left behind:\n  " + "\n  ".join(gained), pytrace=False)
