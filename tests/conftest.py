@@ -86,7 +86,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Have the garbage collector look at nothing that was there before the first test.
 
     What tests and their libraries have imported stays, and makes every look at it long.
+
+    And keep torch to one thread: with a test on every core, two would spin for each other, which
+    made a learner's steps take five times as much of a core.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
 
