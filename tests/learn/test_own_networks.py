@@ -107,7 +107,7 @@ def _learn(form: str, answer: str, updates: int, kind: Any = PPO, config: Any = 
 @pytest.mark.parametrize("form", ["image", "floats", "stacked"])
 def test_images_of_24_pixels_are_learned_from(form):
     config = PPOConfig(num_steps=8, num_epochs=4, minibatch_size=64, learning_rate=1e-3)
-    policy, reward = _learn(form, "choice", 12, config=config)
+    policy, reward = _learn(form, "choice", 8, config=config)
     assert isinstance(policy, TorchPolicy)
     assert policy.model.module.encoder.num_features == 512  # a convolutional network's
     assert reward > 0.9

@@ -1,4 +1,4 @@
-"""Modules of a user's own, apart from all that workers have no use for, which takes long to import."""
+"""Modules of a user's own, apart from all that takes workers long to import."""
 
 from __future__ import annotations
 

@@ -127,7 +127,8 @@ venv.step(numpy.zeros(2, int))
 loaded = venv.get_attr("loaded")[0]
 venv.close()
 names = "; ".join(f"import {n}" for n in ["rookery.worker.forkserver_main", *launch._PRELOAD])
-server = subprocess.check_output([sys.executable, "-c", names + "; import sys; print(*sys.modules)"])
+names += "; import sys; print(*sys.modules)"
+server = subprocess.check_output([sys.executable, "-c", names])
 print(sorted(set(loaded) - set(server.decode().split())))
 """
     (tmp_path / "script.py").write_text(script)
