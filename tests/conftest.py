@@ -304,34 +304,40 @@ def _gained_for_good(before: Holdings) -> tuple[list[str], Holdings]:
     return gained, now
 
 
-class _Watch:
-    """What was held after the test before, unless something outlives tests since then."""
+class Watch:
+    """What was held after the test before, unless something outlives tests since then.
+
+    A plugin, for of a conftest file's hooks pytest does not call these for fixtures of a session.
+    """
 
     latest: Holdings | None = None
 
-    @classmethod
-    def forget(cls, fixturedef: pytest.FixtureDef[Any]) -> None:
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """What is set up for several tests is no gain of one."""
+        self._forget(fixturedef)
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """What the end of a fixture of several tests leaves is no gain of the next test."""
+        self._forget(fixturedef)
+
+    def _forget(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         if fixturedef.scope != "function":
-            cls.latest = None
+            self.latest = None
 
 
-@pytest.hookimpl
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
-    """What is set up for several tests is no gain of one."""
-    _Watch.forget(fixturedef)
+_watch = Watch()
 
 
-@pytest.hookimpl
-def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[Any]) -> None:
-    """What the end of a fixture of several tests leaves is no gain of the next test."""
-    _Watch.forget(fixturedef)
+def pytest_configure(config: pytest.Config) -> None:
+    """Be told of fixtures."""
+    config.pluginmanager.register(_watch)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """Fail a test that leaves anything behind."""
-    before = _Watch.latest or Holdings.now()
+    before = _watch.latest or Holdings.now()
     yield
-    gained, _Watch.latest = _gained_for_good(before)
+    gained, _watch.latest = _gained_for_good(before)
     if gained:
         pytest.fail("the test left behind:\n  " + "\n  ".join(gained), pytrace=False)
