@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from multiprocessing.process import current_process
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
@@ -31,6 +32,11 @@ from pairs import every_pair
 hypothesis.settings.register_profile("free", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.load_profile("ci" if "CI" in os.environ else "free")
+
+# Where bytecode is not to be written, everyone of the hundreds of interpreters that tests start
+# would compile rookery anew, and every process of this run would rewrite every test.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell starts background jobs with Ctrl-C ignored, and all children would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -80,7 +86,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Have the garbage collector look at nothing that was there before the first test.
 
     What tests and their libraries have imported stays, and makes every look at it long.
+
+    And keep torch to one thread: with a test on every core, two would spin for each other, which
+    made a learner's steps take five times as much of a core.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
 
@@ -278,23 +290,54 @@ def folder_for_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iter
     Finalize(None, shutil.rmtree, (folder, True), exitpriority=-1000)
 
 
-def _gained_for_good(before: Holdings) -> list[str]:
-    """Describe what is still held after garbage collection and a moment of patience."""
+def _gained_for_good(before: Holdings) -> tuple[list[str], Holdings]:
+    """Describe what is still held after garbage collection and a moment of patience, and all."""
     deadline = time.monotonic() + _GRACE_S
-    gained = Holdings.now().gained_since(before)
+    now = Holdings.now()
+    gained = now.gained_since(before)
     if gained:
         gc.collect()
     while gained and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        gained = Holdings.now().gained_since(before)
-    return gained
+        now = Holdings.now()
+        gained = now.gained_since(before)
+    return gained, now
+
+
+class Watch:
+    """What was held after the test before, unless something outlives tests since then.
+
+    A plugin, for of a conftest file's hooks pytest does not call these for fixtures of a session.
+    """
+
+    latest: Holdings | None = None
+
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """What is set up for several tests is no gain of one."""
+        self._forget(fixturedef)
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """What the end of a fixture of several tests leaves is no gain of the next test."""
+        self._forget(fixturedef)
+
+    def _forget(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        if fixturedef.scope != "function":
+            self.latest = None
+
+
+_watch = Watch()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Be told of fixtures."""
+    config.pluginmanager.register(_watch)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """Fail a test that leaves anything behind."""
-    before = Holdings.now()
+    before = _watch.latest or Holdings.now()
     yield
-    gained = _gained_for_good(before)
+    gained, _watch.latest = _gained_for_good(before)
     if gained:
         pytest.fail("the test left behind:\n  " + "\n  ".join(gained), pytrace=False)

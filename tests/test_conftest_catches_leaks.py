@@ -20,7 +20,7 @@ linux_only = pytest.mark.skipif(
 ANOTHERS = f"/rookery-{os.getpid()}-watched"
 
 WATCHED = f"""
-import mmap, multiprocessing, os, signal, subprocess, sys, threading, time
+import mmap, multiprocessing, os, pytest, signal, subprocess, sys, threading, time
 from _multiprocessing import SemLock, sem_unlink
 from multiprocessing import forkserver
 
@@ -68,6 +68,26 @@ def test_descriptor():
 def test_pipe():
     os.pipe()
 
+@pytest.fixture(scope="session")
+def session():
+    with open(__file__):
+        yield
+
+def test_fixture_of_a_session(session):
+    pass
+
+@pytest.fixture(scope="class")
+def of_a_class():
+    yield
+    kept.append(open(__file__))
+
+class TestsWithAFixture:
+    def test_of_a_class(self, of_a_class):
+        pass
+
+def test_after_a_class():
+    pass
+
 def test_mapping():
     kept.append(mmap.mmap(-1, 4096))
 
@@ -112,13 +132,23 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ):
         assert text.count(old) == 1
         text = text.replace(old, new)
-    (folder / "conftest.py").write_text(text)
-    (folder / "pairs.py").write_text((here / "pairs.py").read_text())
     (folder / "pytest.ini").write_text("[pytest]\n")
-    (folder / "test_watched.py").write_text(WATCHED)
+    tests = folder / "tests"
+    tests.mkdir()
+    (tests / "conftest.py").write_text(text)
+    (tests / "pairs.py").write_text((here / "pairs.py").read_text())
+    (tests / "test_watched.py").write_text(WATCHED)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junitxml=said.xml"],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "no:cacheprovider",
+                "--junitxml=said.xml",
+                "tests",
+            ],
             cwd=folder,
             env={
                 **os.environ,
@@ -173,6 +203,11 @@ def test_a_leaked_shared_mapping_is_named(said):
     assert _lines(said["test_mapping"], "shared mapping: ") == [
         "shared mapping: /dev/zero (deleted)"
     ]
+
+
+def test_what_fixtures_of_several_tests_keep_is_no_leak_of_one(said):
+    assert said["test_fixture_of_a_session"] == ""
+    assert said["test_of_a_class"] == said["test_after_a_class"] == ""
 
 
 def test_a_thread_that_goes_on_is_named(said):

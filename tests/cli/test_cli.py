@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import gymnasium as gym
 import psutil
 import pytest
 from patience import PATIENCE_S
-from programs import started_program
+from programs import output_of, started_program
 
 from rookery.cli import main
 
@@ -177,30 +178,36 @@ def test_a_run_is_not_overwritten_by_accident(tmp_path: Path, capsys):
     assert main([*arguments, "--overwrite", "--eval-episodes", "0"]) == 0
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["train", "--help"],
-        ["train", "ppo", "--help"],
-        ["train", "dqn", "--help"],
-        ["eval", "--help"],
-        ["--version"],
-    ],
-    ids=" ".join,
+HELPS = (
+    ["--help"],
+    ["train", "--help"],
+    ["train", "ppo", "--help"],
+    ["train", "dqn", "--help"],
+    ["eval", "--help"],
+    ["--version"],
 )
-def test_help_needs_no_torch(arguments):
+
+
+@pytest.fixture(scope="module")
+def after_help() -> list[str]:
+    """For each of HELPS its exit code, and whether one program has torch and matplotlib by then."""
     code = f"""
-import sys
+import contextlib, os, sys
 from rookery.cli import main
-try:
-    code = main({arguments!r})
-except SystemExit as error:
-    code = error.code
-print(code or 0, "torch" in sys.modules, "matplotlib" in sys.modules)
+for arguments in {HELPS!r}:
+    with contextlib.redirect_stdout(open(os.devnull, "w")):
+        try:
+            code = main(arguments)
+        except SystemExit as error:
+            code = error.code
+    print(code or 0, "torch" in sys.modules, "matplotlib" in sys.modules)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stdout.strip().splitlines()[-1] == "0 False False", result.stderr
+    return output_of(code).splitlines()
+
+
+@pytest.mark.parametrize("place", range(len(HELPS)), ids=lambda i: " ".join(HELPS[i]))
+def test_help_needs_no_torch(after_help: list[str], place: int):
+    assert after_help[place] == "0 False False"
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "qrdqn", "sac", "td3"])
@@ -322,13 +329,19 @@ def test_the_texts_of_a_minigrid_name_the_wrapper(capsys, tmp_path):
     assert "minigrid.wrappers.ImgObsWrapper" in line and "my_module:make_env" in line
 
 
-@pytest.fixture
-def short_run(tmp_path: Path, capsys) -> str:
-    run_dir = str(tmp_path / "run")
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("runs") / "run"
     options = ["--eval-episodes", "1", "--eval-every", "64", "--stop-at", "1e6"]
-    assert main(["train", "ppo", "CartPole-v1", *QUICK, *options, "--run-dir", run_dir]) == 0
-    capsys.readouterr()
+    assert main(["train", "ppo", "CartPole-v1", *QUICK, *options, "--run-dir", str(run_dir)]) == 0
     return run_dir
+
+
+@pytest.fixture
+def short_run(a_run: Path, tmp_path: Path, capsys) -> str:
+    """A run of the test's own, which may change it."""
+    capsys.readouterr()
+    return str(shutil.copytree(a_run, tmp_path / "run"))
 
 
 @pytest.mark.parametrize(

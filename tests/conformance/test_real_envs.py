@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium as gym
@@ -22,13 +23,18 @@ ENVS: dict[str, dict[str, Any]] = {
 }
 
 
+@functools.cache
+def _expected(name: str) -> list[Any]:
+    plain = SyncVectorEnv([lambda: gym.make(name, **ENVS[name])] * 2)
+    try:
+        return run(plain, NUM_STEPS)
+    finally:
+        plain.close()
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("carrier", list(CARRIERS))
 @pytest.mark.parametrize("name", list(ENVS))
 def test_a_real_env_is_as_over_gymnasium(name: str, carrier: str) -> None:
-    kwargs = ENVS[name]
-    plain = SyncVectorEnv([lambda: gym.make(name, **kwargs)] * 2)
-    expected = run(plain, NUM_STEPS)
-    plain.close()
-    with rookery.make_vec(name, 2, env_kwargs=kwargs, **CARRIERS[carrier].options) as venv:
-        assert_same(run(venv, NUM_STEPS), expected)
+    with rookery.make_vec(name, 2, env_kwargs=ENVS[name], **CARRIERS[carrier].options) as venv:
+        assert_same(run(venv, NUM_STEPS), _expected(name))

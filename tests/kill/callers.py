@@ -1,9 +1,20 @@
-"""A caller that kills itself at some step; run as a program of its own."""
+"""Callers that kill themselves at some step; run as a program, which forks them.
+
+So what takes long to import is imported once. A line of JSON on standard input asks for a caller:
+``point``, an index into CALLER_POINTS, ``method``, by which its workers start, ``traps``, a folder,
+``errors``, a file for its standard error, and ``environment``, which is added to its own. It is
+answered with a line when the caller has ended: its pid, which is its session's too, and its exit
+code, negative for a signal.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import traceback
 from contextlib import ExitStack
+from typing import Any
 
 import drive
 from counting_envs import Counting
@@ -66,9 +77,9 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
 ]
 
 
-def main(index: str, method: str, folder: str) -> None:
+def live(point: int, method: str, folder: str) -> None:
     """Do everything, up to the step at which this process ends."""
-    target, when, operation = CALLER_POINTS[int(index)]
+    target, when, operation = CALLER_POINTS[point]
     trap = Trap("caller", folder)
     (POINTS[target] if target in POINTS else around(target, when))(trap.spring)
     if operation == "collect":
@@ -104,5 +115,34 @@ def _do_all(operation: str, trap: Trap, worker: Trap, method: str) -> None:
         ledger.do(name)
 
 
+def _begin(wish: dict[str, Any]) -> int:
+    """Fork a caller; return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.setsid()
+        os.environ.update(wish["environment"])
+        os.dup2(os.open(wish["errors"], os.O_WRONLY | os.O_CREAT), 2)
+        live(wish["point"], wish["method"], wish["traps"])
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main() -> None:
+    """Fork callers until nobody asks for one."""
+    import torch  # noqa: F401  # which those that collect need, and none is to import again
+
+    for line in sys.stdin:
+        pid = _begin(json.loads(line))
+        _, status = os.waitpid(pid, 0)
+        print(pid, os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -94,7 +94,7 @@ def test_networks_that_are_not_dueling_have_no_second_tower():
 )
 def test_the_best_action_is_found(settings):
     policy, learner = _learner(**settings, learning_rate=1e-2, updates_per_step=1.0, gamma=0.5)
-    for seed in range(40):
+    for seed in range(20):
         rollout = _rollout(seed)
         rollout.reward[:] = np.where(rollout.action == 2, 1.0, -1.0)
         learner.update(rollout)

@@ -22,7 +22,7 @@ VECTOR = spaces.Box(-1, 1, (3,))
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-2, 4, (2,))
 QUICK: dict[str, Any] = {
     "num_steps": T, "warmup_steps": 0, "updates_per_step": 0.5, "batch_size": 8,
-    "normalize_obs": True, "replay_size": 400,
+    "normalize_obs": True, "replay_size": 400, "hidden_sizes": (32, 32),
 }  # fmt: skip
 CASES: dict[str, Any] = {
     "dqn": (DQN, DQNConfig(**QUICK, target_interval=2, prioritized=True), VECTOR, DISCRETE),

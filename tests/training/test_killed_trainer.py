@@ -31,7 +31,7 @@ def train(name, folder, checkpoint):
         rookery.resume(folder)
     else:
         rookery.train(
-            "CartPole-v1", CONFIGS[name], total_steps=800, num_envs=2, backend="serial",
+            "CartPole-v1", CONFIGS[name], total_steps=480, num_envs=2, backend="serial",
             eval_episodes=0, run_dir=folder, overwrite=True, checkpoint_interval_s=0.0,
         )
 
@@ -65,7 +65,7 @@ def train_on(name, folder, num_kills):
 
 for name in CONFIGS:
     folder = pathlib.Path(sys.argv[1]) / name
-    print(train_on(name, folder / "whole", 0), train_on(name, folder / "killed", 4))
+    print(train_on(name, folder / "whole", 0), train_on(name, folder / "killed", 3))
 """
 ALGORITHMS = ("ppo", "dqn")
 

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from own_modules import Whole, features
 from torch import nn
 
 import rookery
@@ -16,34 +17,6 @@ from rookery import PPOConfig
 from rookery.training.checkpoint import load_checkpoint
 
 QUICK = PPOConfig(num_steps=16, num_epochs=2, minibatch_size=32, final_learning_rate=None)
-
-
-def features(observation_space: Any) -> nn.Module:
-    """An encoder: the sine of everything."""
-
-    class Sine(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(observation_space.shape[0], 7)
-
-        def forward(self, obs: torch.Tensor) -> torch.Tensor:
-            return torch.sin(self.linear(obs))
-
-    return Sine()
-
-
-class Whole(nn.Module):
-    """A network for the whole: one shared layer, two heads."""
-
-    def __init__(self, observation_space: Any, action_space: Any) -> None:
-        super().__init__()
-        self.shared = nn.Linear(observation_space.shape[0], 16)
-        self.actor = nn.Linear(16, int(action_space.n))
-        self.critic = nn.Linear(16, 1)
-
-    def forward(self, obs: torch.Tensor) -> Any:
-        hidden = torch.tanh(self.shared(obs))
-        return self.actor(hidden), self.critic(hidden)[:, 0]
 
 
 def _train(folder: Path, **options: Any) -> Any:
@@ -58,7 +31,9 @@ def _train(folder: Path, **options: Any) -> Any:
 def test_a_module_of_ones_own_is_trained_and_found_again(
     tmp_path: Path, modules: dict[str, Any], collector: str
 ) -> None:
-    options = {"collector": collector} | ({"backend": "auto"} if collector == "workers" else {})
+    options: dict[str, Any] = {"collector": collector}
+    if collector == "workers":  # one, for each imports torch
+        options |= {"backend": "auto", "num_workers": 1}
     told = _train(tmp_path, **modules, **options)
     before = load_checkpoint(tmp_path / "checkpoint.pt")["model"]
     assert rookery.evaluate(tmp_path, episodes=2).eval_return_mean == told.eval_return_mean

@@ -111,6 +111,30 @@ venv.close()
     assert _run(["script.py"], cwd=tmp_path) == "([], []) []\n"
 
 
+def test_a_fork_server_has_imported_all_that_a_worker_needs_of_rookery(tmp_path: Path) -> None:
+    script = """
+import subprocess, sys, numpy, rookery
+from rookery.worker import launch
+def loaded(env):
+    import sys
+    env.unwrapped.loaded = [name for name in sys.modules if name.startswith("rookery")]
+    return env
+venv = rookery.make_vec(
+    "CartPole-v1", 2, backend="process", num_workers=1, start_method="forkserver", wrappers=[loaded]
+)
+venv.reset()
+venv.step(numpy.zeros(2, int))
+loaded = venv.get_attr("loaded")[0]
+venv.close()
+names = "; ".join(f"import {n}" for n in ["rookery.worker.forkserver_main", *launch._PRELOAD])
+names += "; import sys; print(*sys.modules)"
+server = subprocess.check_output([sys.executable, "-c", names])
+print(sorted(set(loaded) - set(server.decode().split())))
+"""
+    (tmp_path / "script.py").write_text(script)
+    assert _run(["script.py"], cwd=tmp_path) == "[]\n"
+
+
 def test_the_threads_of_numerical_libraries_are_capped_before_they_load(tmp_path: Path) -> None:
     script = """
 import rookery

@@ -45,7 +45,13 @@ from rookery.worker.surroundings import (
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
-_PRELOAD = ["rookery.worker.entry"]
+# All of rookery that a worker with plain envs needs, its first message included.
+_PRELOAD = [
+    "rookery.env.batch",
+    "rookery.worker.doorbell",
+    "rookery.worker.entry",
+    "rookery.worker.launch",
+]
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
