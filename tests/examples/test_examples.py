@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -42,7 +43,7 @@ SHORT_RUNS = [
         r"own encoder: mean return \d+[\s\S]*own network[\s\S]*version 0, then 1",
     ),
     (
-        "own_algorithm.py --total-steps 4096 --collector workers",
+        "own_algorithm.py --total-steps 1024 --collector workers",
         "torch",
         r"mean return \d+[\s\S]*evaluated again: \d+",
     ),
@@ -70,6 +71,7 @@ def test_an_example_runs_to_its_end(
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
         cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # two would fight over a busy machine
         capture_output=True,
         text=True,
         check=False,

@@ -8,7 +8,7 @@ from model_carriers import CARRIERS
 
 WHOLE, STEPS = 200, 50  # examples of a run with --whole, and steps of each example
 # Examples of the default run; scripts/soak goes on from there.
-FEW = {"serial": 15, "thread-1": 15, "thread-2": 15}
+FEW = {"serial": 10, "thread-1": 10, "thread-2": 10}
 FEWER = 3  # where processes have to be started
 
 
