@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -256,6 +257,9 @@ class Trainer:
             size = 0 if self.policy.model is None else len(self.policy.model.parameters)
             stack.enter_context(threads_for(rows, widths, self.policy.is_recurrent, size))
             self._stack = stack.pop_all()
+        # One that nobody closed: what was not saved is lost, but no process, file or lock is. This
+        # runs before what is collected together with it, files among it, has its own end.
+        weakref.finalize(self, _close_own, self._stack, self._pid)
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
         self._saved_at = time.perf_counter()
         self._save_s = 0.0
@@ -469,12 +473,6 @@ class Trainer:
                 self._stack.close()  # what a second signal has left open, another call closes
         self._interrupts.check()
 
-    def __del__(self) -> None:
-        # One that nobody closed; what was not saved is lost, but no process, file or lock is.
-        if not getattr(self, "_closed", True) and os.getpid() == self._pid:
-            self._closed = True
-            self._stack.close()
-
     def __reduce__(self) -> NoReturn:
         raise PicklingError(
             "a Trainer cannot be pickled or copied, it has processes and files. trainer.agent() is "
@@ -535,3 +533,9 @@ def _sizes(config: Any, num_envs: int) -> tuple[int, tuple[int, ...]]:
     if config is None:
         return 1, (64,)
     return config.rows_per_gradient_step(num_envs), config.hidden_sizes or (64,)
+
+
+def _close_own(stack: ExitStack, pid: int) -> None:
+    """Close what a trainer held, unless this is a forked copy, which owns nothing."""
+    if os.getpid() == pid:
+        stack.close()
