@@ -37,9 +37,9 @@ def test_a_collectors_worker_is_replaced_wherever_it_ends(
         lost += _follow(collector.collect(), last)
         trap.set()
         if point in EARLY:  # then it catches the one that takes the place of this one
-            pid = collector.pids[1]
-            os.kill(pid, signal.SIGKILL)
-            psutil.Process(pid).wait(60)
+            process = psutil.Process(collector.pids[1])  # before it is gone
+            process.kill()
+            process.wait(60)
         for _ in range(12):
             collector.policy.version += 1
             lost += _follow(collector.collect(), last)
