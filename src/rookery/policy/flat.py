@@ -85,12 +85,8 @@ class FlatParameters:
             start += size
         return views
 
-    def gradient(self, of: Tensor | Sequence[Tensor], weights: Any = None) -> Tensor:
-        """Differentiate by all parameters, in one walk back through the graph.
-
-        Args:
-            of: a scalar loss, or tensors that a loss is made of.
-            weights: the loss's gradients by these tensors, of their shapes.
+    def gradient(self, loss: Tensor) -> Tensor:
+        """Differentiate a scalar loss by all parameters, in one walk back through its graph.
 
         Returns:
             float32 ``[size]``, valid until the next call; zero where the loss reads nothing.
@@ -99,7 +95,7 @@ class FlatParameters:
             ConfigError: the module was moved since, and no longer reads this tensor.
         """
         self._require_whole()
-        found = torch.autograd.grad(of, self._learned, weights, allow_unused=True)
+        found = torch.autograd.grad(loss, self._learned, allow_unused=True)
         gradients = iter(found)
         pieces = [next(gradients) if p.requires_grad else None for p in self._parameters]
         torch.cat(
