@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,3 +60,23 @@ def test_measuring_gives_nobody_the_core(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(os, "sched_yield", fails, raising=False)
     monkeypatch.setattr(doorbell, "_yield_core", fails)
     measure_costs()
+
+
+def test_a_sleeper_that_is_slow_to_sleep_again_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever releases a lock may lose the core at once, for longer than a round takes."""
+
+    class SlowLock:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self.acquire = self._lock.acquire
+
+        def release(self) -> None:
+            self._lock.release()
+            if threading.current_thread() is not threading.main_thread():
+                time.sleep(0.05)
+
+    slow = SimpleNamespace(Lock=SlowLock, Thread=threading.Thread)
+    monkeypatch.setattr(module, "threading", slow)
+    assert module._measure_wake_up(time.perf_counter() + 60) > 0

@@ -115,8 +115,9 @@ def _measure_wake_up(limit: float) -> float:
         while True:
             go.acquire()
             woken_at[0] = time.perf_counter()
+            is_last = ends  # once it is done, the next round may have begun
             done.release()
-            if ends:
+            if is_last:
                 return
 
     go.acquire()
