@@ -272,17 +272,9 @@ class ReplayConfig(Config):
 class DQNConfig(ReplayConfig):
     """Settings of DQN. Every field is a flag of ``rookery train dqn``.
 
-    Those of `ReplayConfig` are among them.
+    Those of `ReplayConfig` are among them; what is said of one here counts.
 
     Attributes:
-        num_steps: Steps of every env between two calls of the learner.
-        updates_per_step: Gradient steps per env step, whatever the number of envs.
-        warmup_steps: Env steps before the first gradient step.
-        replay_size: Transitions that are kept, over all envs.
-        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
-        batch_size: Transitions per gradient step.
-        gamma: Discount.
-        n_step: Rewards that are summed before a value stands in for the rest.
         double: Let the online network choose the action that the target network values.
         dueling: Learn the state's value and the actions' advantages in separate towers.
         prioritized: Draw transitions by their error.
@@ -345,17 +337,9 @@ class DQNConfig(ReplayConfig):
 class QRDQNConfig(ReplayConfig):
     """Settings of QR-DQN. Every field is a flag of ``rookery train qrdqn``.
 
-    Those of `ReplayConfig` are among them.
+    Those of `ReplayConfig` are among them; what is said of one here counts.
 
     Attributes:
-        num_steps: Steps of every env between two calls of the learner.
-        updates_per_step: Gradient steps per env step, whatever the number of envs.
-        warmup_steps: Env steps before the first gradient step.
-        replay_size: Transitions that are kept, over all envs.
-        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
-        batch_size: Transitions per gradient step.
-        gamma: Discount.
-        n_step: Rewards that are summed before a value stands in for the rest.
         num_quantiles: Quantiles of the return that are learned of every action.
         huber_limit: Error up to which the quantiles' loss is quadratic; 0 makes it linear all over.
         double: Let the online network choose the action that the target network values.
@@ -421,16 +405,10 @@ class QRDQNConfig(ReplayConfig):
 class SACConfig(ReplayConfig):
     """Settings of SAC. Every field is a flag of ``rookery train sac``.
 
-    Those of `ReplayConfig` are among them.
+    Those of `ReplayConfig` are among them; what is said of one here counts.
 
     Attributes:
-        num_steps: Steps of every env between two calls of the learner.
-        updates_per_step: Gradient steps per env step, whatever the number of envs.
         warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
-        replay_size: Transitions that are kept, over all envs.
-        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
-        batch_size: Transitions per gradient step.
-        gamma: Discount.
         n_step: Rewards, with the entropies between them, that are summed before a value stands in
             for the rest.
         learning_rate: Adam's step size, of actor, critics and entropy coefficient, or a function
@@ -468,17 +446,11 @@ class SACConfig(ReplayConfig):
 class TD3Config(ReplayConfig):
     """Settings of TD3. Every field is a flag of ``rookery train td3``.
 
-    Those of `ReplayConfig` are among them.
+    Those of `ReplayConfig` are among them; what is said of one here counts.
 
     Attributes:
-        num_steps: Steps of every env between two calls of the learner.
         updates_per_step: Gradient steps of the critics per env step, whatever the number of envs.
         warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
-        replay_size: Transitions that are kept, over all envs.
-        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
-        batch_size: Transitions per gradient step.
-        gamma: Discount.
-        n_step: Rewards that are summed before a value stands in for the rest.
         learning_rate: Adam's step size, of actor and critics, or a function of the share that is
             done.
         adam_epsilon: Added to the root of Adam's mean of squared gradients.
