@@ -119,7 +119,7 @@ class Impala(Learner):
         obs = observed(rollout, place)
         last, ends = None, None
         if module.memory_size:
-            found = remembered(rollout, obs, place)
+            found, *_ = remembered(rollout, obs, place)
             assert found.memory is not None
             keep = place.tensors((~rollout.done[-1]).astype(np.float32))[:, None]
             last, ends = found.memory[-1] * keep, found.memory[t, b]

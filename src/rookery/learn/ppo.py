@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -352,37 +351,32 @@ def recalled(rollout: Rollout, obs: Tree, place: Placement[PolicyModule]) -> Rec
         obs: as `observed` gives them.
         place: the policy.
     """
-    found = remembered(rollout, obs, place)
+    found, first, begins = remembered(rollout, obs, place)
     assert found.memory is not None
     final_value = np.zeros_like(rollout.final_value)
     final_obs, t, b = rollout.cut_off()
     if len(t):
         value = place.module(place.tensors(final_obs), found.memory[t, b]).value
         final_value[t, b] = value.cpu().numpy()
-    first, begins = place.tensors(rollout.memory), place.tensors(begins_of(rollout))
     return Recall(first, found.memory, begins, final_value)
 
 
-def remembered(rollout: Rollout, obs: Tree, place: Placement[PolicyModule]) -> Prediction:
+def remembered(
+    rollout: Rollout, obs: Tree, place: Placement[PolicyModule]
+) -> tuple[Prediction, Tensor, Tensor]:
     """Run a policy that remembers on a rollout, from the memory with which it began.
 
     Returns:
-        Outputs ``[T, B, num_outputs]``, values and memories; see `PolicyModule.unroll`.
+        Outputs ``[T, B, num_outputs]``, values and memories, see `PolicyModule.unroll`; the memory
+        before the first step, float32 ``[B, memory_size]``; and where episodes begin within the
+        rollout, bool ``[T, B]``.
     """
     assert rollout.memory is not None, "a policy that remembers tells what it did"
-    shape = rollout.reward.shape
-    return place.module.unroll(
-        tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), obs),
-        place.tensors(begins_of(rollout)),
-        place.tensors(rollout.memory),
-    )
-
-
-def begins_of(rollout: Rollout) -> npt.NDArray[np.bool_]:
-    """Where episodes begin within a rollout, bool ``[T, B]``."""
     begins = np.zeros_like(rollout.done)
     begins[1:] = rollout.done[:-1]
-    return begins
+    first, starts = place.tensors(rollout.memory), place.tensors(begins)
+    steps = tree_map(lambda x: x.reshape(*begins.shape, *x.shape[1:]), obs)
+    return place.module.unroll(steps, starts, first), first, starts
 
 
 # ---------------------------------------------------------------- numbers

@@ -29,10 +29,8 @@ class TorchNetwork:
     """
 
     def __init__(self, run: Callable[[Tree], Any], flat: FlatParameters, log_std: Any) -> None:
-        self._run, self._flat = run, flat
+        self._run, self._flat, self._log_std = run, flat, log_std
         self.log_std: Floats | None = None if log_std is None else log_std.detach().numpy()
-        self._log_std_name = next((n for n in flat.shapes if n.endswith("head.log_std")), "")
-        self.gradient = torch.zeros_like(flat.tensor)
 
     def forward(self, obs: Tree) -> tuple[Floats, Floats]:
         """Run: outputs ``[N, num_outputs]`` and values ``[N]``."""
@@ -48,6 +46,6 @@ class TorchNetwork:
         outputs, value = self._found
         loss = (outputs * torch.from_numpy(d_outputs)).sum()
         loss = loss + torch.dot(value, torch.from_numpy(d_values))
-        self.gradient = self._flat.gradient(loss)
         if d_log_std is not None:
-            self._flat.views(self.gradient)[self._log_std_name] += torch.from_numpy(d_log_std)
+            loss = loss + torch.dot(self._log_std, torch.from_numpy(d_log_std))
+        self.gradient = self._flat.gradient(loss)
