@@ -53,16 +53,18 @@ class _Bound:
     """Draws of the same outputs, under the same mask."""
 
     def __init__(self, layout, outputs, log_std, mask):
-        self.draws, self.given, self.mask = Draws(layout), (outputs, log_std), mask
+        self.draws = Draws(layout)
+        outputs = outputs if mask is None else self.draws.masked(outputs, mask)
+        self.given = (outputs, log_std)
 
     def sample(self, rng):
-        return self.draws.sample(*self.given, rng, self.mask)
+        return self.draws.sample(*self.given, rng)
 
     def mode(self):
-        return self.draws.mode(*self.given, self.mask)
+        return self.draws.mode(*self.given)
 
     def log_prob(self, rows):
-        return self.draws.log_prob(*self.given, rows, self.mask)
+        return self.draws.log_prob(*self.given, rows)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -99,9 +101,9 @@ def test_a_mask_that_allows_nothing_is_refused_with_its_row(name):
     mask = _mask(layout)
     mask[7, -3:] = False
     with pytest.raises(SpaceValueError, match="row 7 of the action mask leaves no legal action"):
-        Draws(layout).mode(*_outputs(layout), mask)
+        Draws(layout).masked(_outputs(layout)[0], mask)
     with pytest.raises(SpaceValueError, match=rf"must be \[50, {layout.num_choices}\]"):
-        Draws(layout).mode(*_outputs(layout), mask[:, 1:])
+        Draws(layout).masked(_outputs(layout)[0], mask[:, 1:])
 
 
 def test_drawing_needs_no_torch():

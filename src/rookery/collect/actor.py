@@ -19,6 +19,7 @@ from rookery.collect.rollout_buffers import (
     RolloutBuffers,
     RolloutShape,
 )
+from rookery.env.seeding import first_seed
 from rookery.env.slab import SEE_SLAB, News
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
@@ -159,7 +160,7 @@ class Actor:
         Args:
             seeds: one, or None, for each env.
         """
-        ids, first = self._batch.ids, next((seed for seed in seeds if seed is not None), None)
+        ids, first = self._batch.ids, first_seed(seeds)
         if first is not None and not self._was_reset:
             self._follow_seed(first)
         self._batch.reset(len(self._arrays.obs) - 1, ids, seeds, [None] * len(ids))

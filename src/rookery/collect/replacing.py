@@ -26,7 +26,7 @@ class Replacing:
 
     Args:
         workers: those that may be lost.
-        parts: what the actor of each was told.
+        specs: what the actor of each was told.
         buffers: in which they fill rollouts.
         block: the memory of the buffers, for new workers.
 
@@ -38,14 +38,14 @@ class Replacing:
     def __init__(
         self,
         workers: Sequence[WorkerCarrier],
-        parts: Sequence[ActorSpec],
+        specs: Sequence[ActorSpec],
         buffers: RolloutBuffers,
         block: SharedBlock,
     ) -> None:
         self.lost: set[int] = set()
         self.lost_rows = 0
-        self._workers, self._parts, self._buffers, self._block = workers, parts, buffers, block
-        self._words = [buffers.words(part.first_id) for part in parts]
+        self._workers, self._specs, self._buffers, self._block = workers, specs, buffers, block
+        self._words = [buffers.words(spec.first_id) for spec in specs]
 
     def begin(self, index: int) -> None:
         """Note that a worker is about to fill a buffer; it does nothing yet."""
@@ -78,9 +78,9 @@ class Replacing:
         Raises:
             WorkerError: when it fails.
         """
-        worker, part = self._workers[index], self._parts[index]
+        worker, spec = self._workers[index], self._specs[index]
         worker.lend(self._block)
-        own = replace(part, stream=part.stream + len(self._workers) * worker.restarts)
+        own = replace(spec, stream=spec.stream + len(self._workers) * worker.restarts)
         worker.begin_call(worker.request(INSTALL, install_actor, own))
         worker.finish_call()
         self.lost.discard(index)
@@ -105,4 +105,5 @@ class Replacing:
         return sum(worker.restarts for worker in self._workers)
 
     def _envs(self, index: int) -> slice:
-        return slice(self._parts[index].first_id, self._parts[index].last_id)
+        spec = self._specs[index]
+        return slice(spec.first_id, spec.last_id)

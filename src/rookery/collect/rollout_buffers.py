@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector.utils import batch_space, iterate
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.spaces import FreeLeaf, Leaf, Writer, batched, leaves
-from rookery.errors import SpaceError
+from rookery.env.spaces import Writer, batched
 from rookery.memory import Column, Layout
 from rookery.policy.actions import packed_form
 from rookery.policy.weights import Weights, WeightStore
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.text import text_dtype
+from rookery.rollout.text import array_leaves
 from rookery.rollout.tree import stack, take
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
@@ -225,26 +224,6 @@ class ActingArrays(BatchArrays):
 
     def read_action_batch(self, env_ids: Sequence[int]) -> Any:
         return self.actions_now
-
-
-def array_leaves(space: Space[Any]) -> list[Leaf]:
-    """The parts of an observation as rollouts hold them, a Text as one string.
-
-    Raises:
-        SpaceError: a part has no fixed array form.
-    """
-    found = []
-    for leaf in leaves(space, "observation"):
-        if isinstance(leaf, FreeLeaf):
-            if not isinstance(leaf.space, spaces.Text):
-                raise SpaceError(
-                    f"{leaf.path}, a {type(leaf.space).__name__}, has no fixed array form, and "
-                    "rollouts are arrays; wrap the env so that it becomes one "
-                    "(gymnasium.wrappers.TransformObservation), or leave it out"
-                )
-            leaf = Leaf(leaf.path, (), text_dtype(leaf.space))
-        found.append(leaf)
-    return found
 
 
 def _idle_columns(spaces: BatchSpaces) -> dict[str, npt.NDArray[Any]]:

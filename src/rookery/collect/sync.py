@@ -13,14 +13,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics
-from rookery.collect.rollout_buffers import array_leaves
 from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
-from rookery.rollout.text import holds_text, text_as_arrays
+from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
 from rookery.rollout.tree import assign, copy, take, tree_map
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
 

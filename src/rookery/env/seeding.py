@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,11 @@ def remember_seeds(
     for i, seed in enumerate(seeds):
         if seed is not None and (mask is None or mask[i]):
             known[i] = seed
+
+
+def first_seed(seeds: Iterable[int | None]) -> int | None:
+    """The first seed that was given; None where none was."""
+    return next((seed for seed in seeds if seed is not None), None)
 
 
 def derived_seed(seed: int | None, attempt: int) -> int | None:

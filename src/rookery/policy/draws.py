@@ -16,7 +16,6 @@ from rookery.policy.actions import LOG_STD_RANGE, ActionLayout, ActionPart, Kind
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[Any]
-Mask: TypeAlias = "npt.NDArray[np.bool_] | None"
 
 _LOG_SQRT_2_PI = np.float32(0.5 * np.log(2.0 * np.pi))
 _TINY = np.finfo(np.float32).tiny
@@ -28,10 +27,8 @@ class Draws:
 
     Made once for a policy: actions are drawn while envs wait, and 8 rows are drawn in 10 us.
 
-    Every method takes ``outputs``, float32 ``[N, num_outputs]``; ``log_std``, float32
-    ``[num_deviations]``; and ``mask``, bool ``[N, num_choices]``, the legal choices, of which the
-    others are never drawn. Each raises SpaceValueError where the mask has another shape, or leaves
-    nothing to choose.
+    Every method takes ``outputs``, float32 ``[N, num_outputs]``, and those that draw ``log_std``,
+    float32 ``[num_deviations]``.
 
     Args:
         layout: of the action space.
@@ -40,28 +37,38 @@ class Draws:
     def __init__(self, layout: ActionLayout) -> None:
         self._layout = layout
         self._parts = [_FAMILIES[part.kind](part) for part in layout.parts]
+        self._maskable = [
+            family for family, part in zip(self._parts, layout.parts, strict=True) if part.sizes
+        ]
 
-    def sample(
-        self, outputs: Floats, log_std: Floats, rng: np.random.Generator, mask: Mask = None
-    ) -> Rows:
+    def masked(self, outputs: Floats, mask: npt.NDArray[np.bool_]) -> Floats:
+        """Return outputs under which illegal choices have probability zero.
+
+        Args:
+            outputs: of all choices; they stay as they are.
+            mask: bool ``[N, num_choices]``, the legal choices.
+
+        Raises:
+            SpaceValueError: the mask has another shape, or leaves nothing to choose.
+        """
+        require_mask_shape(self._layout, mask, len(outputs))
+        outputs = outputs.copy()
+        for part in self._maskable:
+            part.apply_mask(outputs, mask)
+        return outputs
+
+    def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
         """Draw one action for each row, ``[N, K]``."""
-        self._check(mask, outputs)
-        return self._join([part.sample(outputs, log_std, rng, mask) for part in self._parts])
+        return self._join([part.sample(outputs, log_std, rng) for part in self._parts])
 
-    def mode(self, outputs: Floats, log_std: Floats, mask: Mask = None) -> Rows:
+    def mode(self, outputs: Floats, log_std: Floats) -> Rows:
         """Return the most probable action of each row, ``[N, K]``."""
-        self._check(mask, outputs)
-        return self._join([part.mode(outputs, log_std, mask) for part in self._parts])
+        return self._join([part.mode(outputs, log_std) for part in self._parts])
 
-    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows, mask: Mask = None) -> Floats:
+    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
         """Return the log probability (density) of actions ``[N, K]``: float32 ``[N]``."""
-        self._check(mask, outputs)
-        first, *others = [part.log_prob(outputs, log_std, rows, mask) for part in self._parts]
+        first, *others = [part.log_prob(outputs, log_std, rows) for part in self._parts]
         return np.asarray(sum(others, first), np.float32)
-
-    def _check(self, mask: Mask, outputs: Floats) -> None:
-        if mask is not None:
-            require_mask_shape(self._layout, mask, len(outputs))
 
     def _join(self, rows: list[Rows]) -> Rows:
         return rows[0] if len(rows) == 1 else np.concatenate(rows, 1, dtype=self._layout.dtype)
@@ -74,37 +81,36 @@ class _Categorical:
         self._outputs, self._columns, self._choices = part.outputs, part.columns, part.choices
         self._ends = np.cumsum(part.sizes)[:-1]
 
-    def sample(
-        self, outputs: Floats, log_std: Floats, rng: np.random.Generator, mask: Mask
-    ) -> Rows:
-        chosen = [_gumbel_max(logits, rng) for logits in self._logits(outputs, mask)]
+    def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
+        chosen = [_gumbel_max(logits, rng) for logits in self._logits(outputs)]
         return chosen[0][:, None] if len(chosen) == 1 else np.stack(chosen, axis=1)
 
-    def mode(self, outputs: Floats, log_std: Floats, mask: Mask) -> Rows:
-        return np.stack([each.argmax(axis=1) for each in self._logits(outputs, mask)], axis=1)
+    def mode(self, outputs: Floats, log_std: Floats) -> Rows:
+        return np.stack([each.argmax(axis=1) for each in self._logits(outputs)], axis=1)
 
-    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows, mask: Mask) -> Floats:
+    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
         rows = rows[:, self._columns]
         each = np.arange(len(rows))
         total = np.zeros(len(rows), np.float32)
-        for k, logits in enumerate(self._logits(outputs, mask)):
+        for k, logits in enumerate(self._logits(outputs)):
             highest = logits.max(axis=1)
             scale = np.log(np.exp(logits - highest[:, None]).sum(axis=1))
             total += logits[each, rows[:, k].astype(np.int64, copy=False)] - highest - scale
         return total
 
-    def _logits(self, outputs: Floats, mask: Mask) -> list[Floats]:
-        """Of each component ``[N, choices]``; of illegal choices minus infinity."""
-        logits = outputs[:, self._outputs]
-        if mask is None:
-            return self._split(logits)
-        components = self._split(np.where(mask[:, self._choices], logits, np.float32(-np.inf)))
-        for component in components:
-            _require_a_choice(np.isfinite(component).any(axis=1), mask[:, self._choices])
-        return components
+    def apply_mask(self, outputs: Floats, mask: Rows) -> None:
+        """Make the logits of illegal choices minus infinity."""
+        legal = mask[:, self._choices]
+        for component in self._split(legal):
+            _require_a_choice(component.any(axis=1), legal)
+        outputs[:, self._outputs][~legal] = -np.inf
 
-    def _split(self, logits: Floats) -> list[Floats]:
-        return np.split(logits, self._ends, axis=1) if len(self._ends) else [logits]
+    def _logits(self, outputs: Floats) -> list[Floats]:
+        """Of each component ``[N, choices]``."""
+        return self._split(outputs[:, self._outputs])
+
+    def _split(self, columns: Rows) -> list[Rows]:
+        return np.split(columns, self._ends, axis=1) if len(self._ends) else [columns]
 
 
 class _Bernoulli:
@@ -113,30 +119,26 @@ class _Bernoulli:
     def __init__(self, part: ActionPart) -> None:
         self._outputs, self._columns, self._choices = part.outputs, part.columns, part.choices
 
-    def sample(
-        self, outputs: Floats, log_std: Floats, rng: np.random.Generator, mask: Mask
-    ) -> Rows:
+    def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
         # A logistic draw lies below the logit with probability sigmoid(logit).
-        logits = self._logits(outputs, mask)
+        logits = outputs[:, self._outputs]
         return (rng.logistic(size=logits.shape) < logits).astype(np.float32)
 
-    def mode(self, outputs: Floats, log_std: Floats, mask: Mask) -> Rows:
-        return (self._logits(outputs, mask) > 0.0).astype(np.float32)
+    def mode(self, outputs: Floats, log_std: Floats) -> Rows:
+        return (outputs[:, self._outputs] > 0.0).astype(np.float32)
 
-    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows, mask: Mask) -> Floats:
-        logits = self._logits(outputs, mask)
+    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
+        logits = outputs[:, self._outputs]
         against = np.where(rows[:, self._columns] > 0.5, -logits, logits)
         return np.asarray(-np.logaddexp(_ZERO, against).sum(axis=1))
 
-    def _logits(self, outputs: Floats, mask: Mask) -> Floats:
-        logits = outputs[:, self._outputs]
-        if mask is None:
-            return logits
-        legal = mask[:, self._choices]
-        pairs = legal.reshape(*logits.shape, 2).astype(bool, copy=False)
+    def apply_mask(self, outputs: Floats, mask: Rows) -> None:
+        """Make the log odds infinite where only one of zero and one is legal."""
+        logits, legal = outputs[:, self._outputs], mask[:, self._choices]
+        pairs = legal.reshape(*logits.shape, 2)
         _require_a_choice((pairs[..., 0] | pairs[..., 1]).all(axis=1), legal)
-        bounded = np.where(pairs[..., 1], logits, np.float32(-np.inf))
-        return np.where(pairs[..., 0], bounded, np.float32(np.inf))
+        logits[~pairs[..., 1]] = -np.inf
+        logits[~pairs[..., 0]] = np.inf
 
 
 class _Gaussian:
@@ -146,15 +148,13 @@ class _Gaussian:
         self._outputs, self._columns = part.outputs, part.columns
         self._deviations = part.deviations
 
-    def sample(
-        self, outputs: Floats, log_std: Floats, rng: np.random.Generator, mask: Mask
-    ) -> Rows:
+    def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
         return _normal_sample(outputs[:, self._outputs], log_std[self._deviations], rng)
 
-    def mode(self, outputs: Floats, log_std: Floats, mask: Mask) -> Rows:
+    def mode(self, outputs: Floats, log_std: Floats) -> Rows:
         return outputs[:, self._outputs]
 
-    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows, mask: Mask) -> Floats:
+    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
         mean, log_std = outputs[:, self._outputs], log_std[self._deviations]
         return _normal_log_prob(mean, log_std, rows[:, self._columns])
 
@@ -165,15 +165,13 @@ class _Squashed:
     def __init__(self, part: ActionPart) -> None:
         self._outputs, self._columns = part.outputs, part.columns
 
-    def sample(
-        self, outputs: Floats, log_std: Floats, rng: np.random.Generator, mask: Mask
-    ) -> Rows:
+    def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
         return np.tanh(_normal_sample(*self._mean_and_log_std(outputs), rng))
 
-    def mode(self, outputs: Floats, log_std: Floats, mask: Mask) -> Rows:
+    def mode(self, outputs: Floats, log_std: Floats) -> Rows:
         return np.tanh(self._mean_and_log_std(outputs)[0])
 
-    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows, mask: Mask) -> Floats:
+    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
         pre = np.arctanh(np.clip(rows[:, self._columns], -1.0 + 1e-6, 1.0 - 1e-6))
         slope = 2.0 * (np.log(2.0) - pre - np.logaddexp(_ZERO, -2.0 * pre))
         density = _normal_log_prob(*self._mean_and_log_std(outputs), pre)

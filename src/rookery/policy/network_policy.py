@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rookery.policy.action_masks import shown_mask, shows_mask
 from rookery.policy.actions import ActionLayout
 from rookery.policy.base import Policy, PolicyStep
-from rookery.policy.draws import Draws, Mask
+from rookery.policy.draws import Draws
 from rookery.policy.travel import stream
 from rookery.policy.weights import Weights
 from rookery.rollout.tree import Tree
@@ -60,9 +60,9 @@ class NetworkPolicy(Policy):
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
         self.memory = memory
-        mask = self._mask(obs)
-        rows = self._choose(outputs, deterministic, mask)
-        log_prob = self._draws.log_prob(outputs, self._log_std(), rows, mask)
+        outputs = self._masked(outputs, obs)
+        rows = self._choose(outputs, deterministic)
+        log_prob = self._draws.log_prob(outputs, self._log_std(), rows)
         return PolicyStep(self.layout.pack(rows), log_prob, value)
 
     def value(self, obs: Tree) -> Floats:
@@ -88,13 +88,14 @@ class NetworkPolicy(Policy):
     def _log_std(self) -> Floats:
         """The present logarithms of the deviations, float32 ``[num_deviations]``."""
 
-    def _choose(self, outputs: Floats, deterministic: bool, mask: Mask) -> npt.NDArray[Any]:
+    def _choose(self, outputs: Floats, deterministic: bool) -> npt.NDArray[Any]:
         if deterministic:
-            return self._draws.mode(outputs, self._log_std(), mask)
-        return self._draws.sample(outputs, self._log_std(), self.rng, mask)
+            return self._draws.mode(outputs, self._log_std())
+        return self._draws.sample(outputs, self._log_std(), self.rng)
 
-    def _mask(self, obs: Tree) -> Mask:
-        return shown_mask(obs) if self.shows_mask else None
+    def _masked(self, outputs: Floats, obs: Tree) -> Floats:
+        """Make actions impossible that observations show to be illegal."""
+        return self._draws.masked(outputs, shown_mask(obs)) if self.shows_mask else outputs
 
     def _memory_of(self, num_envs: int) -> Floats:
         """Return the present memory; an empty one where there is none, or one of other envs."""

@@ -137,14 +137,14 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
         outputs = mlp.act(self._towers, self._activation, self._features(obs))
         if self.spec.num_quantiles:
             outputs = outputs.reshape(len(outputs), -1, self.spec.num_quantiles).mean(axis=2)
-        return self.layout.pack(self._choose(outputs, deterministic, self._mask(obs)))
+        return self.layout.pack(self._choose(self._masked(outputs, obs), deterministic))
 
     def assess(self, obs: Tree, action: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         outputs, value, _ = self._predict(obs)
         if self._towers.critic is None:
             return value, value
-        rows, mask = self.layout.unpack(action), self._mask(obs)
-        return self._draws.log_prob(outputs, self._log_std(), rows, mask), value
+        outputs, rows = self._masked(outputs, obs), self.layout.unpack(action)
+        return self._draws.log_prob(outputs, self._log_std(), rows), value
 
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
         x = self._features(obs)

@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
-from rookery.env.spaces import FreeLeaf, leaves
+from rookery.env.spaces import FreeLeaf, Leaf, leaves
+from rookery.errors import SpaceError
 from rookery.rollout.tree import Tree
 
 
@@ -22,6 +23,26 @@ def holds_text(space: spaces.Space[Any]) -> bool:
         isinstance(leaf, FreeLeaf) and isinstance(leaf.space, spaces.Text)
         for leaf in leaves(space, "observation")
     )
+
+
+def array_leaves(space: spaces.Space[Any]) -> list[Leaf]:
+    """The parts of an observation as rollouts hold them, a Text as one string.
+
+    Raises:
+        SpaceError: a part has no fixed array form.
+    """
+    found = []
+    for leaf in leaves(space, "observation"):
+        if isinstance(leaf, FreeLeaf):
+            if not isinstance(leaf.space, spaces.Text):
+                raise SpaceError(
+                    f"{leaf.path}, a {type(leaf.space).__name__}, has no fixed array form, and "
+                    "rollouts are arrays; wrap the env so that it becomes one "
+                    "(gymnasium.wrappers.TransformObservation), or leave it out"
+                )
+            leaf = Leaf(leaf.path, (), text_dtype(leaf.space))
+        found.append(leaf)
+    return found
 
 
 def text_as_arrays(space: spaces.Space[Any], obs: Tree) -> Tree:

@@ -84,8 +84,9 @@ def measure(
         venv.close()
     row_bytes = row_bytes_of(venv.single_observation_space)
     copying_s = time_copying(num_envs, row_bytes) if copy else 0.0
-    measured = combine(timing, report, copying_s, memory_bytes, actions.are_unknown, left_share)
-    return replace(measured, core_back_s=core_back_s)
+    return combine(
+        timing, report, copying_s, memory_bytes, actions.are_unknown, left_share, core_back_s
+    )
 
 
 def _abandon(venv: ProcessVectorEnv) -> None:
@@ -112,6 +113,7 @@ def combine(
     memory_bytes: int = 0,
     is_of_resets: bool = False,
     left_share: float = 1.0,
+    core_back_s: float = 0.0,
 ) -> Measurement:
     """What follows from all timings.
 
@@ -123,6 +125,7 @@ def combine(
         is_of_resets: whether resets stood for steps.
         left_share: of a core, what other processes leave, seen over all the time of measuring: in a
             part of it they may happen to be silent.
+        core_back_s: as `waited_for_core` gives it.
     """
     here, own = report.here_one, report.own
     serial_s = _slope("call_s", here, report.here_many)  # all but the env's own step
@@ -156,6 +159,7 @@ def combine(
         core_share=min(core_share, left_share),
         memory_bytes=memory_bytes,
         is_of_resets=is_of_resets,
+        core_back_s=core_back_s,
     )
 
 

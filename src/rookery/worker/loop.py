@@ -14,6 +14,7 @@ from typing import Any
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
+from rookery.env.seeding import first_seed
 from rookery.env.slab import SEE_SLAB
 from rookery.worker.channel import Channel
 from rookery.worker.orders import (
@@ -154,7 +155,7 @@ class OrderServer:
             for env_id, word in zip(ids, self.part.seeds(group), strict=True)
         ]
         seeds, options = zip(*told, strict=True)
-        first = next((seed for seed in seeds if seed is not None), None)
+        first = first_seed(seeds)
         if self._on_first_seed is not None and first is not None:
             self._on_first_seed(first)
             self._on_first_seed = None
@@ -194,7 +195,7 @@ def attached(
         batch.check_after_env(check)
     if assignment.replaces is not None:
         batch.replace(assignment.replaces)
-        first = next((seed for seed in assignment.replaces if seed is not None), None)
+        first = first_seed(assignment.replaces)
         if first is not None:
             on_first_seed(first)
     handler = RequestHandler(batch, arrays, part.progress, on_first_seed)
