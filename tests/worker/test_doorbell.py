@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,55 @@ def test_waits_that_block_at_once_are_counted(monkeypatch: pytest.MonkeyPatch) -
         assert not bell.wait(_alive, time.perf_counter() + 0.001)
         assert bool(yields) != blocks
     assert company.blocking_left == 0
+
+
+@pytest.mark.parametrize("is_crowded", [True, False])
+def test_where_cores_are_few_a_wait_to_which_nobody_comes_blocks_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, is_crowded: bool
+) -> None:
+    bell, blocked = doorbell.Doorbell(is_crowded), list[int]()
+    bell.forget_name()
+    tries = 0
+
+    def nobody() -> None:
+        nonlocal tries
+        tries += 1
+        if tries % 1000 == 0:
+            bell.ring()
+
+    def block(*_: Any) -> bool:
+        blocked.append(tries)
+        return True
+
+    monkeypatch.setattr(doorbell, "_company", doorbell._Company())
+    monkeypatch.setattr(doorbell, "_yield_core", nobody)
+    monkeypatch.setattr(bell, "_given_s", float("inf"))  # however busy the machine is
+    monkeypatch.setattr(bell, "_shortest_s", float("inf"))
+    monkeypatch.setattr(bell, "_block", block)
+    for _ in range(3):
+        assert bell.wait(_alive)
+    first = doorbell._LONELY_TRIES + 1
+    assert blocked == ([first, 2 * first] if is_crowded else [])
+    assert tries == (1000 if is_crowded else 3000)
+
+
+def test_a_wait_to_which_somebody_comes_goes_on_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    bell, tries = doorbell.Doorbell(is_crowded=True), 0
+    bell.forget_name()
+
+    def somebody() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 3 * doorbell._LONELY_TRIES:
+            bell.ring()
+
+    monkeypatch.setattr(doorbell, "_company", doorbell._Company())
+    monkeypatch.setattr(doorbell, "_yield_core", somebody)
+    monkeypatch.setattr(bell, "_given_s", -1.0)
+    monkeypatch.setattr(bell, "_late_s", float("inf"))
+    monkeypatch.setattr(bell, "_shortest_s", float("inf"))
+    assert bell.wait(_alive)
+    assert tries == 3 * doorbell._LONELY_TRIES
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")

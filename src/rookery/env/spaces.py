@@ -146,7 +146,8 @@ def writer(
 
 def _array_writer(target: Array, path: str) -> Writer:
     row = target[0]
-    shape, dtype = row.shape, row.dtype
+    # A dtype that came through a pipe is equal to that of an env's arrays, but not the same object.
+    shape, dtype = row.shape, np.dtype(row.dtype.str)
     array_type = np.ndarray
 
     def write(value: Any) -> None:

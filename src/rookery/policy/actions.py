@@ -59,7 +59,8 @@ class ActionPart:
     def decode(self, rows: Rows) -> Rows:
         """Undo `encode`; what a normal distribution drew stays as it was drawn."""
         if isinstance(self.space, spaces.Discrete):
-            return np.asarray(rows[:, 0].astype(np.int64, copy=False) + self.space.start)
+            chosen = rows[:, 0].astype(np.int64, copy=False)
+            return chosen + self.space.start if self.space.start else chosen
         if self.kind == "categorical":
             rows = rows + np.ravel(self.space.start)
         shaped = rows.reshape(len(rows), *self.space.shape)

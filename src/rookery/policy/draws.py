@@ -37,6 +37,8 @@ class Draws:
     def __init__(self, layout: ActionLayout) -> None:
         self._layout = layout
         self._parts = [_FAMILIES[part.kind](part) for part in layout.parts]
+        # Most actions are of one part, and are drawn while envs wait.
+        self._only: Any = self._parts[0] if len(self._parts) == 1 else None
         self._maskable = [
             family for family, part in zip(self._parts, layout.parts, strict=True) if part.sizes
         ]
@@ -59,6 +61,8 @@ class Draws:
 
     def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
         """Draw one action for each row, ``[N, K]``."""
+        if self._only is not None:
+            return self._only.sample(outputs, log_std, rng)  # type: ignore[no-any-return]
         return self._join([part.sample(outputs, log_std, rng) for part in self._parts])
 
     def mode(self, outputs: Floats, log_std: Floats) -> Rows:
@@ -82,8 +86,9 @@ class _Categorical:
         self._ends = np.cumsum(part.sizes)[:-1]
 
     def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
-        chosen = [_gumbel_max(logits, rng) for logits in self._logits(outputs)]
-        return chosen[0][:, None] if len(chosen) == 1 else np.stack(chosen, axis=1)
+        if not len(self._ends):
+            return _gumbel_max(outputs[:, self._outputs], rng)[:, None]
+        return np.stack([_gumbel_max(logits, rng) for logits in self._logits(outputs)], axis=1)
 
     def mode(self, outputs: Floats, log_std: Floats) -> Rows:
         return np.stack([each.argmax(axis=1) for each in self._logits(outputs)], axis=1)

@@ -53,6 +53,8 @@ class Answers:
         self._steps_together, self._arrivals = steps_together, arrivals
         self.recorder: CrashRecorder | None = None
         self._looked = 0.0
+        self._in_caller = tuple(c for c in carriers if c.steps_in_caller)
+        self._replaceable = tuple(c for c in carriers if c.is_replaceable)
         self.finish_order = tuple(sorted(carriers, key=lambda c: not c.steps_in_caller))
         self.carrier_of = np.repeat(np.arange(len(carriers)), [len(c.env_ids) for c in carriers])
 
@@ -146,10 +148,12 @@ class Answers:
         is_time = now - self._looked > _LOOK_S
         if is_time:
             self._looked = now
-        has_messages = _IN_MESSAGE in self._orders.status.tobytes()
-        for carrier in self._carriers:
-            if has_messages or is_time or carrier.steps_in_caller or carrier.needs_poll:
-                carrier.poll(deadline)
+        if is_time or _IN_MESSAGE in self._orders.status.tobytes():
+            concerned = self._carriers
+        else:
+            concerned = (*self._in_caller, *(c for c in self._replaceable if c.needs_poll))
+        for carrier in concerned:
+            carrier.poll(deadline)
 
     def _ready_ids(self, deadline: float | None) -> Ids:
         """Ids of the envs whose answer has come whole and was not handed out.
@@ -159,7 +163,7 @@ class Answers:
         orders = self._orders
         ready = orders.ready()
         is_partial = _IN_MESSAGE in orders.status[ready].tobytes()
-        if is_partial or any(carrier.needs_poll for carrier in self._carriers):
+        if is_partial or any(carrier.needs_poll for carrier in self._replaceable):
             for carrier in self._carriers:  # what has come since they were asked last
                 carrier.poll(deadline)
             ready = np.intersect1d(ready, orders.ready(), assume_unique=True)
@@ -170,10 +174,8 @@ class Answers:
 
     def _caller_has_work(self) -> bool:
         is_busy = self._orders.asked != self._orders.answered
-        return any(
-            carrier.steps_in_caller and is_busy[carrier.env_ids.start : carrier.env_ids.stop].any()
-            for carrier in self._carriers
-        )
+        own = [carrier.env_ids for carrier in self._in_caller]
+        return any(is_busy[ids.start : ids.stop].any() for ids in own)
 
     def _has_failed(self, ready: Ids) -> bool:
         return any(

@@ -37,7 +37,7 @@ from rookery.vector.modes import check_mode
 from rookery.vector.options import Options, separated
 from rookery.vector.order_parts import (
     MOST_SEED,
-    part_of,
+    parts_of,
     prepared_resets,
     require_whole_batches,
     seed_words,
@@ -313,8 +313,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _begin(self, name: str, order: Order) -> None:
         """Begin an order to envs of several carriers; after an interruption, begin it again."""
-        parts = [(carrier, part_of(order, carrier)) for carrier in self._carriers]
-        begins = [(carrier, own) for carrier, own in parts if own is not None]
+        begins = parts_of(order, self._carriers, self._answers.carrier_of)
         self._pending.begin(name, order.env_ids, begins)
 
     def _write_actions(self, actions: Any, env_ids: Any) -> None:

@@ -22,7 +22,9 @@ class Carrier(Protocol):
         busy_s: seconds spent stepping.
         restarts: how often the worker was replaced.
         steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
-        needs_poll: whether answers are not complete before ``poll`` was called.
+        is_replaceable: whether what steps its envs may be replaced.
+        needs_poll: whether answers are not complete before ``poll`` was called; never, unless it is
+            replaceable.
         is_torn: whether an interruption has left something that only a reset can mend.
         has_told: whether what was finished last has told anything beside its columns.
         failures: what went wrong in answers that have come, by env id.
@@ -31,6 +33,7 @@ class Carrier(Protocol):
 
     env_ids: range
     steps_in_caller: bool
+    is_replaceable: bool
     has_told: bool
     failures: dict[int, RookeryError]
     hear: Callable[[News], None]

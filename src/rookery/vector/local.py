@@ -28,7 +28,7 @@ class LocalCarrier:
 
     steps_in_caller = True
     restarts = 0  # of no worker
-    needs_poll = False
+    is_replaceable = needs_poll = False
 
     def __init__(self, batch: Batch, env_ids: range, orders: Orders) -> None:
         self.env_ids = env_ids

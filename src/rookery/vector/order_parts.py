@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,22 +17,47 @@ from rookery.worker.orders import NO_SEED, SEED_IN_MESSAGE, Order
 MOST_SEED = 2**63  # that fits the word of an order
 
 
-def part_of(order: Order, carrier: Carrier) -> Order | None:
-    """An order's part for the envs of one carrier; None if there is none."""
-    first, last = carrier.env_ids.start, carrier.env_ids.stop
-    if order.env_ids is None:
-        if type(order.seeds) is int:
-            return order
-        return order._replace(seeds=order.seeds[first:last])
+def parts_of(
+    order: Order, carriers: Sequence[Carrier], carrier_of: Ids
+) -> list[tuple[Carrier, Order]]:
+    """What an order means for each carrier that has to do with it.
+
+    Args:
+        order: to envs of any carriers.
+        carriers: of all envs.
+        carrier_of: int64 ``[num_envs]``, the place of each env's carrier among them.
+    """
     kind, buffer, numbers, ids, seeds = order
-    inside = ((ids >= first) & (ids < last)).nonzero()[0]
-    if not len(inside):
-        return None
-    if type(seeds) is not int:
-        seeds = seeds[ids[inside]]
-    if type(numbers) is not int:
-        numbers = numbers[inside]
-    return Order(kind, buffer, numbers, ids[inside], seeds)
+    has_own = type(seeds) is not int
+    if ids is None:
+        return [
+            (c, order._replace(seeds=seeds[c.env_ids.start : c.env_ids.stop]) if has_own else order)
+            for c in carriers
+        ]
+    # Sorted once and sliced: to look for its envs carrier by carrier took a third of the time of
+    # 32 envs that are sent on by nines.
+    places = carrier_of[ids]
+    by_carrier = places.argsort(kind="stable")
+    ids, places = ids[by_carrier], places[by_carrier].tolist()
+    if has_own:
+        seeds = seeds[ids]
+    has_numbers = type(numbers) is not int
+    if has_numbers:
+        numbers = numbers[by_carrier]
+    starts = [i for i, place in enumerate(places) if not i or place != places[i - 1]]
+    return [
+        (
+            carriers[places[i]],
+            Order(
+                kind,
+                buffer,
+                numbers[i:j] if has_numbers else numbers,
+                ids[i:j],
+                seeds[i:j] if has_own else seeds,
+            ),
+        )
+        for i, j in pairwise([*starts, len(places)])
+    ]
 
 
 def seed_words(seeds: list[int | None], options: Options) -> Ids:

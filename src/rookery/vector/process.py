@@ -150,6 +150,7 @@ class ProcessVectorEnv(VectorEnv):
         specs = _make_specs(makers, workers)
         carriers: list[WorkerCarrier] = []
         batch: Batch | None = None
+        is_crowded = len(makers) >= usable_cpus()
         self._worker_arrivals = arrivals = Arrivals(workers.faults.restarts)
         self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
         try:
@@ -163,6 +164,7 @@ class ProcessVectorEnv(VectorEnv):
                     arrivals,
                     workers.faults.has_deadline,
                     workers.preload,
+                    is_crowded,
                 )
                 name = maker.recipes[0].name
                 carriers.append(WorkerCarrier(start, ids, name, workers.faults))

@@ -71,6 +71,7 @@ class WorkerCarrier:
         self.has_told = False
         self._restarts = policy.restarts
         self._watches_memory = policy.max_worker_rss_mb is not None
+        self.is_replaceable = policy.restarts or self._watches_memory
         self._told: dict[int, int] = {}  # by env, the number of the last message taken
         self._call: int | None = None  # number of the request under way
         self._setting: tuple[Any, ...] | None = None  # its arguments, if it sets an attribute

@@ -39,6 +39,7 @@ else:
 _LATE_TRIES, _LATE_WAKE_UPS = 200, 2
 _SHORTEST_TRIES, _SHORTEST_WAKE_UPS = 200, 2
 _LONGEST_TRIES, _LONGEST_WAKE_UPS = 2000, 20  # of a longer wait a wake-up is less than 5 %
+_GIVEN_TRIES = 10  # a yield to nobody takes one, a switch to somebody and back far more
 
 
 class Costs(NamedTuple):
@@ -60,11 +61,13 @@ class Patience(NamedTuple):
         late_s: a yield that takes longer was late: somebody else had the core.
         shortest_s: seconds for which to try at least.
         longest_s: waits that are expected to take longer block at once.
+        given_s: a yield that takes longer gave the core to somebody.
     """
 
     late_s: float
     shortest_s: float
     longest_s: float
+    given_s: float
 
 
 def patience(costs: Costs) -> Patience:
@@ -73,6 +76,7 @@ def patience(costs: Costs) -> Patience:
         late_s=max(_LATE_TRIES * costs.try_s, _LATE_WAKE_UPS * costs.wake_up_s),
         shortest_s=max(_SHORTEST_TRIES * costs.try_s, _SHORTEST_WAKE_UPS * costs.wake_up_s),
         longest_s=max(_LONGEST_TRIES * costs.try_s, _LONGEST_WAKE_UPS * costs.wake_up_s),
+        given_s=_GIVEN_TRIES * costs.try_s,
     )
 
 

@@ -42,6 +42,7 @@ class WorkerProcess:
         arrivals: has the bell that workers of a vector env share.
         shows_stack: whether it is to show where it hangs.
         preload: modules that a forkserver has imported before it forks.
+        is_crowded: whether there are as many workers as cores.
         check: called ten times a second while a message is waited for; what it raises ends that.
 
     Attributes:
@@ -62,11 +63,12 @@ class WorkerProcess:
         arrivals: Arrivals,
         shows_stack: bool,
         preload: tuple[str, ...],
+        is_crowded: bool,
         check: Callable[[], None],
     ) -> None:
         inherited = None if isinstance(spec, bytes) else spec
         self._oom_kills_before = oom_kills()
-        go, done, (bell, is_own) = Doorbell(), Doorbell(), arrivals.bell_for_next()
+        go, done, (bell, is_own) = Doorbell(), Doorbell(is_crowded), arrivals.bell_for_next()
         self.bells = Bells(go, done, bell)
         self._own_bells = (go, done, bell) if is_own else (go, done)
         self._stacks, their_stacks = _stack_pipe(shows_stack)
