@@ -49,11 +49,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """How many processes run the tests: none but this one where files or tests were named.
 
-    One more than there are cores, for many tests wait for what is not computed here.
+    Two more than there are cores, for many tests wait for what is not computed here.
     """
     if config.option.keyword or not all(Path(argument).is_dir() for argument in config.args):
         return 0
-    return min(os.cpu_count() or 1, 7) + 1
+    return min(os.cpu_count() or 1, 6) + 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -210,8 +210,15 @@ def test_a_worker_that_dies_between_rollouts_costs_its_episodes_alone(
         assert statistics.lost_rows == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fault", [HANG, RAISE, KILL])
+@pytest.mark.parametrize(
+    ("fault", "mode"),
+    [
+        # Half a minute passes until a worker has started too late.
+        pytest.param(fault, mode, marks=[pytest.mark.whole] * ((fault, mode) == (HANG, "async")))
+        for fault in (HANG, RAISE, KILL)
+        for mode in MODES
+    ],
+)
 def test_a_new_worker_that_fails_while_its_envs_are_made_is_replaced_too(
     tmp_path: Path, fault: str, mode: str
 ) -> None:

@@ -84,16 +84,8 @@ def _learned(
 
 
 @pytest.mark.skipif(not _can_compile(), reason="torch.compile needs a C++ compiler; there is none")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ppo",
-        *(
-            pytest.param(name, marks=pytest.mark.whole)
-            for name in ("images", "a2c", "impala", "dqn", "qrdqn")
-        ),
-    ],
-)
+@pytest.mark.whole  # the compiler takes more than half a minute for the smallest of them
+@pytest.mark.parametrize("name", ["ppo", "images", "a2c", "impala", "dqn", "qrdqn"])
 def test_compiled_networks_have_the_gradients_and_the_weights_of_others(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,7 @@ class FirstLetter(nn.Module):
     [
         QUICK,
         rookery.ImpalaConfig(num_steps=8),
-        rookery.DQNConfig(warmup_steps=16, batch_size=8),
+        pytest.param(rookery.DQNConfig(warmup_steps=16, batch_size=8), marks=pytest.mark.whole),
     ],
     ids=["ppo", "impala", "dqn"],
 )
