@@ -142,6 +142,37 @@ def test_where_cores_are_few_a_wait_to_which_nobody_comes_blocks_now_and_then(
     assert tries == (1000 if is_crowded else 3000)
 
 
+def test_a_caller_with_work_of_its_own_goes_on_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    bell, tries, clock = doorbell.Doorbell(is_crowded=True), 0, 0.0
+    bell.forget_name()
+
+    def nobody() -> None:
+        nonlocal tries
+        tries += 1
+        if tries % 10 == 0:
+            bell.ring()
+
+    def now() -> float:
+        nonlocal clock
+        clock += 1e-6
+        return clock
+
+    monkeypatch.setattr(doorbell, "_company", doorbell._Company())
+    monkeypatch.setattr(doorbell, "_yield_core", nobody)
+    monkeypatch.setattr(doorbell, "time", SimpleNamespace(perf_counter=now))
+    monkeypatch.setattr(bell, "_given_s", 10e-6)
+    monkeypatch.setattr(bell, "_late_s", float("inf"))
+    monkeypatch.setattr(bell, "_shortest_s", float("inf"))
+    for work_s, blocks in ((0.0, True), (1e-3, False)):  # between waits of ten tries
+        blocked: list[int] = []
+        monkeypatch.setattr(bell, "_block", lambda *_, told=blocked: told.append(1) or True)
+        bell._lonely, bell._lonely_since = 0, clock
+        for _ in range(100):
+            clock += work_s
+            assert bell.wait(_alive)
+        assert bool(blocked) == blocks
+
+
 def test_a_wait_to_which_somebody_comes_goes_on_trying(monkeypatch: pytest.MonkeyPatch) -> None:
     bell, tries = doorbell.Doorbell(is_crowded=True), 0
     bell.forget_name()

@@ -7,9 +7,10 @@ long (the envs wait themselves, and trying would burn a core for nothing), and a
 late (somebody else wanted the core; yielding in turns with a busy process would collapse to a few
 wake-ups per scheduler tick). What is long and what is late, :mod:`rookery.worker.patience` says.
 
-And where there are as many workers as cores, a caller to whom nobody comes when it yields blocks
-now and then: two workers may share another core, and a scheduler leaves it so for seconds, since
-trying looks like work. 8 CartPoles in 2 workers on 2 cores ran at 0.65 of their speed then.
+And where there are as many workers as cores, a caller that mostly waits, and to whom nobody comes
+when it yields, blocks now and then: two workers may share another core, and a scheduler leaves it
+so for seconds, since trying looks like work. 8 CartPoles in 2 workers on 2 cores ran at 0.65 of
+their speed then. A caller that works as long as it waits is best alone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _MAX_BACKOFF_WAITS = 4096
 _QUIET_WAITS = 256  # without a late yield, before the back-off is halved
 _LEARNING_RATE = 0.05
 _LONELY_TRIES = 400  # of four steps of cheap envs, of which a wake-up is a small part
+_LONELY_WITHIN = 120  # switches; whoever makes so many tries in a longer time does work of its own
 _BLOCK_SLICE_S = 0.1  # how soon a waiter that blocks notices that nobody is left to ring
 _TURN_S = 1e-3  # how long one of several bells is listened to
 
@@ -114,7 +116,8 @@ class Doorbell:
         self.ring: Callable[[], None] = semaphore.release
         self._expected_s = 0.0
         self._late_s, self._shortest_s, self._longest_s, self._given_s = patience_here()
-        self._lonely, self._most_lonely = 0, sys.maxsize  # tries in a row to whom nobody came
+        self._lonely, self._most_lonely = 0, sys.maxsize  # tries in a row to which nobody came
+        self._lonely_since = 0.0
 
     def ring_again(self) -> None:
         """Ring if no ring is left: for rings that nobody may ever hear, of which too many fail."""
@@ -193,13 +196,15 @@ class Doorbell:
             rang, before, now = acquire(False), now, clock()
             lonely += 1
             if now - before > given_s:
-                lonely = 0
+                lonely, self._lonely_since = 0, now
                 if now - before > late_s:
                     _company.was_busy()
                     break
             elif lonely > self._most_lonely:
-                lonely = 0
-                break
+                is_idle = now - self._lonely_since < _LONELY_WITHIN * given_s
+                lonely, self._lonely_since = 0, now
+                if is_idle:
+                    break
         else:
             if rang and _company.backoff:
                 _company.was_quiet()
