@@ -12,6 +12,7 @@ processes. Written to results/pairs.json.
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
 import os
@@ -153,12 +154,12 @@ def _serve(subject: str, case: str, contender: str) -> None:
 @contextmanager
 def _opened(subject: str, name: str, contender: str) -> Iterator[Callable[[], int]]:
     """What does some work and returns how many env steps it was."""
-    from benchmarks import contenders, environments, partial, rollouts, stepping
+    from benchmarks import contenders, environments
 
-    module = {"stepping": stepping, "rollouts": rollouts, "partial": partial}[subject]
-    (case,) = [case for case in module.CASES if case.name == name]  # type: ignore[attr-defined]
+    module = importlib.import_module(f"benchmarks.{subject}")
+    (case,) = [case for case in module.CASES if case.name == name]
     if subject == "rollouts":
-        with rollouts.COLLECTORS[contender](case) as collect:
+        with module.COLLECTORS[contender](case) as collect:
             yield collect
     elif subject == "stepping":
         actions = environments.draw_actions(case.env, case.num_envs)
@@ -178,7 +179,7 @@ def _opened(subject: str, name: str, contender: str) -> Iterator[Callable[[], in
             maker, case.num_envs, backend="process", num_workers=case.num_workers
         ) as venv:
             venv.async_reset(seed=0)
-            yield partial._exchanger(venv, case)
+            yield module._exchanger(venv, case)
 
 
 if __name__ == "__main__":
