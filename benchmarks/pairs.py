@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.conditions import read_conditions
+
 RESULT = Path(__file__).parent / "results" / "pairs.json"
 _STEPPING = {
     "cartpole-8": ("rookery workers", "rookery caller_steps", "rookery serial"),
@@ -63,7 +65,7 @@ def main() -> None:
     arguments = parser.parse_args()
     trees = arguments.before.resolve(), arguments.after.resolve()
     written: dict[str, Any] = {
-        "conditions": _conditions(),
+        "conditions": read_conditions(),
         "before": _commit(trees[0]),
         "after": _commit(trees[1]),
         "after_over_before": {},
@@ -77,12 +79,6 @@ def main() -> None:
         median = statistics.median(ratios)
         print(f"{row:40s} {median:.2f}  ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
         RESULT.write_text(json.dumps(written, indent=1) + "\n")
-
-
-def _conditions() -> dict[str, Any]:
-    from benchmarks.conditions import read_conditions
-
-    return read_conditions()
 
 
 def _commit(tree: Path) -> str:
@@ -153,7 +149,10 @@ def _serve(subject: str, case: str, contender: str) -> None:
 
 @contextmanager
 def _opened(subject: str, name: str, contender: str) -> Iterator[Callable[[], int]]:
-    """What does some work and returns how many env steps it was."""
+    """What does some work and returns how many env steps it was.
+
+    It calls nothing of ``benchmarks`` that older states do not have.
+    """
     from benchmarks import contenders, environments
 
     module = importlib.import_module(f"benchmarks.{subject}")

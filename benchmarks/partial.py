@@ -8,7 +8,6 @@ process of its own. In lock step a step of all 32 takes as long as the slowest o
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from benchmarks.cases import Case, Effort
 from benchmarks.contenders import STEPPERS
 from benchmarks.environments import MAKERS, draw_actions
-from benchmarks.stepping import rate_of
+from benchmarks.stepping import rate_of, steps_per_second
 
 MIN_ENVS = 8
 STEP_S = 2.06e-3  # of which 0.06 ms is what sleeping takes longer than asked
@@ -59,8 +58,8 @@ def _by_recv(case: Case, effort: Effort) -> float:
     with venv:
         venv.async_reset(seed=0)
         exchange = _exchanger(venv, case)
-        _env_steps_per_second(exchange, effort.warmup_s)
-        return _env_steps_per_second(exchange, effort.measure_s)
+        steps_per_second(exchange, effort.warmup_s)
+        return steps_per_second(exchange, effort.measure_s)
 
 
 def _exchanger(venv: Any, case: Case) -> Callable[[], int]:
@@ -73,12 +72,3 @@ def _exchanger(venv: Any, case: Case) -> Callable[[], int]:
         return len(env_ids)
 
     return exchange
-
-
-def _env_steps_per_second(exchange: Callable[[], int], seconds: float) -> float:
-    steps = 0
-    start = now = time.perf_counter()
-    while now < start + seconds:
-        steps += exchange()
-        now = time.perf_counter()
-    return steps / (now - start)

@@ -8,7 +8,6 @@ more threads are slower. The limit is that of plain loops without a policy.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from benchmarks.cases import Case, Effort
 from benchmarks.contenders import open_sb3
 from benchmarks.environments import MAKERS
 from benchmarks.limit import measure_limit
+from benchmarks.stepping import steps_per_second
 
 HIDDEN_SIZES = (64, 64)
 
@@ -205,14 +205,5 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
         return measure_limit(case, effort)
     torch.set_num_threads(1)
     with COLLECTORS[contender](case) as collect:
-        _steps_per_second(collect, effort.warmup_s)
-        return {"steps_per_second": _steps_per_second(collect, effort.measure_s)}
-
-
-def _steps_per_second(collect: Collect, seconds: float) -> float:
-    steps = 0
-    start = now = time.perf_counter()
-    while now < start + seconds:
-        steps += collect()
-        now = time.perf_counter()
-    return steps / (now - start)
+        steps_per_second(collect, effort.warmup_s)
+        return {"steps_per_second": steps_per_second(collect, effort.measure_s)}

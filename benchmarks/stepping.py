@@ -100,6 +100,16 @@ def rate_of(step: Callable[[Any], object], batches: Sequence[Any], seconds: floa
     return calls / (now - start)
 
 
+def steps_per_second(work: Callable[[], int], seconds: float) -> float:
+    """Env steps per second of ``work``, which returns how many it has made."""
+    steps = 0
+    start = now = time.perf_counter()
+    while now < start + seconds:
+        steps += work()
+        now = time.perf_counter()
+    return steps / (now - start)
+
+
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
     """Keep ``count`` processes busy with nothing."""

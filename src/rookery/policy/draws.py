@@ -27,8 +27,8 @@ class Draws:
 
     Made once for a policy: actions are drawn while envs wait, and 8 rows are drawn in 10 us.
 
-    Every method takes ``outputs``, float32 ``[N, num_outputs]``, and those that draw ``log_std``,
-    float32 ``[num_deviations]``.
+    Every method takes ``outputs``, float32 ``[N, num_outputs]``, and all but `masked` take
+    ``log_std``, float32 ``[num_deviations]``.
 
     Args:
         layout: of the action space.
