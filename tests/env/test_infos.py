@@ -100,23 +100,32 @@ some_infos = st.lists(infos | st.just({}), min_size=NUM_ENVS, max_size=NUM_ENVS)
 no_infos = st.just([{} for _ in range(NUM_ENVS)])
 
 
-@given(st.lists(st.tuples(some_infos | no_infos, ends), max_size=4), st.booleans())
+@given(
+    st.lists(st.tuples(some_infos | no_infos, ends), max_size=4),
+    st.booleans(),
+    st.permutations(range(NUM_ENVS)),
+    st.integers(1, NUM_ENVS),
+)
 def test_ends_of_episodes_are_merged_as_gymnasium_merges_them(
-    steps: list[tuple[list[dict[str, Any]], list[Any]]], travels: bool
+    steps: list[tuple[list[dict[str, Any]], list[Any]]], travels: bool, order: list[int], some: int
 ) -> None:
     channel = Channel(travels)
     for step, finals in steps:
-        told = []
-        for i, (info, end) in enumerate(zip(step, finals, strict=True)):
-            told += [(i, dict(zip(("final_obs", "final_info"), end, strict=True)))] if end else []
-            told.append((i, info))
-        try:
-            expected = VectorInfos(NUM_ENVS).merge(told, {})
-        except (ValueError, TypeError, AttributeError, OverflowError, IndexError):
-            continue  # Gymnasium itself cannot merge these
+        told: list[list[dict[str, Any]]] = []
+        for info, end in zip(step, finals, strict=True):
+            final = dict(zip(("final_obs", "final_info"), end, strict=True)) if end else {}
+            told.append([final, info])
         channel.arrays.slab.forget_added(range(NUM_ENVS), 0)
         channel.send(step, finals)
-        _same(channel.inbox.infos(0), expected)
+        for ids in (list(range(NUM_ENVS)), order[:some]):
+            every = [(place, info) for place, i in enumerate(ids) for info in told[i]]
+            try:
+                expected = VectorInfos(len(ids)).merge(every, {})
+            except (ValueError, TypeError, AttributeError, OverflowError, IndexError):
+                continue  # Gymnasium itself cannot merge these
+            _same(channel.inbox.infos(0, np.array(ids)), expected)
+            if ids == list(range(NUM_ENVS)):
+                _same(channel.inbox.infos(0), expected)
 
 
 @given(st.lists(infos, min_size=NUM_ENVS, max_size=NUM_ENVS), st.booleans())

@@ -199,7 +199,7 @@ class VectorInfos(gym.vector.VectorEnv[Any, Any, Any]):
 def merge_loose(loose: Mapping[int, Sequence[Info]], merged: Info, num_envs: int) -> Info:
     """Put infos, by the place of their env, into the vector form; return ``merged``."""
     every = [(place, info) for place in sorted(loose) for info in loose[place]]
-    if not merged and all(map(_is_final, [info for _, info in every])):
+    if every and not merged and all(_is_final(info) for _, info in every):
         return _merge_finals(every, num_envs)
     return VectorInfos(num_envs).merge(every, merged)
 
