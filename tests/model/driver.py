@@ -91,8 +91,7 @@ class Driver(Comparison):
     @property
     def can_step(self) -> bool:
         """Whether every env may be stepped."""
-        over = any(self.model.ended) and self.mode is AutoresetMode.DISABLED
-        return not (self.sent or self.is_closed or over)
+        return not (self.sent or self.is_closed or self._needs_reset(self.model))
 
     def allowed(self, faults: Sequence[int], i: int) -> bool:
         """Whether env ``i`` may commit such a fault here, and this process survives it."""
@@ -212,8 +211,7 @@ class Driver(Comparison):
         """Step all envs, some of which may fail."""
         call = "step_async({0}); step_wait()" if in_two else "step({0})"
         self.note(call.format([_named(a) for a in actions]))
-        over = any(self.model.ended) and self.mode is AutoresetMode.DISABLED
-        if over:
+        if self._needs_reset(self.model):
             self._error(partial(self._step, actions, in_two), rookery.UsageError, "a UsageError")
             self.begin()
             self._compare_steps()
@@ -530,7 +528,7 @@ class Driver(Comparison):
         if not error.env_ids or not set(error.env_ids) <= lost:
             self.fail(Difference("error.env_ids", f"some of {sorted(lost)}", error.env_ids))
         after = self.model.copy()
-        if name == "step" and not before.ended.count(True):
+        if name == "step" and not self._needs_reset(before):
             after.step_all([0] * NUM_ENVS, set(self.down))
         self._recover(_candidates([before, after]), 12)
         if not self.is_closed:
