@@ -21,7 +21,7 @@ from programs import output_of, started_program
 from rookery.cli import main
 
 # What every algorithm understands, and what makes it learn within so few steps.
-FEW = ["--total-steps", "128", "--num-envs", "2", "--backend", "serial"]
+FEW = ["--preset", "none", "--total-steps", "128", "--num-envs", "2", "--backend", "serial"]
 REPLAY = ["--warmup-steps", "16", "--batch-size", "8"]
 QUICK = ["--total-steps", "128", "--num-envs", "2", "--num-steps", "16", "--backend", "serial"]
 
@@ -242,7 +242,7 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
     tmp_path: Path, number, code, word, capsys
 ):
     run_dir = tmp_path / "run"
-    command = ["-m", "rookery", "train", "ppo", "CartPole-v1"]
+    command = ["-m", "rookery", "train", "ppo", "CartPole-v1", "--preset", "none"]
     options = ["--total-steps", "1000000000", "--run-dir", str(run_dir), "--backend", "process"]
     metrics = run_dir / "metrics.jsonl"
     with started_program([*command, *options], tmp_path) as process:

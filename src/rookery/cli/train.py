@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from dataclasses import field, fields, is_dataclass, make_dataclass
+from dataclasses import asdict, field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
@@ -12,6 +12,7 @@ from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
+from rookery.training.presets import AUTO, NONE, Preset, find_preset
 from rookery.training.settings import TrainSettings
 
 try:
@@ -49,9 +50,14 @@ def _train(arguments: list[str]) -> dict[str, Any]:
             "--resume goes on with a run, whose algorithm and env are known: rookery train "
             "--resume RUN_DIR [OPTIONS]"
         )
-    command: Any = parse(_command(name), rest, f"rookery train {name}")
+    program = f"rookery train {name}"
+    command: Any = parse(_command(name), rest, program)
+    preset = find_preset(name, command.env, command.train.preset)
+    if preset is not None:
+        command = parse(_command(name, preset=preset), rest, program)
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     settings = {f.name: getattr(command.train, f.name) for f in fields(command.train)}
+    settings["preset"] = NONE if preset is None else preset.name
     from rookery.training.run import train
 
     kind = BUILT_IN[name][0]
@@ -59,25 +65,29 @@ def _train(arguments: list[str]) -> dict[str, Any]:
     return train(command.env, config, env_kwargs=env_kwargs, progress=True, **settings).to_dict()
 
 
-def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
+def _command(
+    name: str, present: TrainSettings | None = None, preset: Preset | None = None
+) -> type[Any]:
     """Make the dataclass of one algorithm's command line.
 
     Args:
         name: of the algorithm.
         present: the settings that a run has, which changes must fit; None takes the defaults.
+        preset: whose settings are the defaults.
     """
-    defaults = present or TrainSettings()
+    defaults = present or TrainSettings(preset=AUTO, **(preset.run if preset else {}))
     config = BUILT_IN[name][0]
     settings = Annotated[TrainSettings, OmitArgPrefixes]
     flags = _flags(config)
     learner = Annotated[flags, OmitArgPrefixes]  # type: ignore[valid-type]
+    known = asdict(preset.config) if preset else {}  # type: ignore[call-overload]
     command = make_dataclass(
         f"{name.title()}Command",
         [
             ("env", Positional[str]),
             ("env_kwargs", str, "{}"),
             ("train", settings, field(default_factory=lambda: defaults)),
-            ("learner", learner, field(default_factory=flags)),
+            ("learner", learner, field(default_factory=lambda: flags(**known))),
         ],
         frozen=True,
     )

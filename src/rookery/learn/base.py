@@ -140,6 +140,7 @@ def actor_critic_policy(
         hidden_sizes=config.hidden_sizes,
         activation=config.activation,
         normalize_obs=config.normalize_obs,
+        initial_log_std=getattr(config, "initial_log_std", 0.0),
         core=config.recurrent,
         core_size=config.memory_size,
         seed=seed,

@@ -11,6 +11,7 @@ from rookery.learn.config_base import (
     Scheduled,
     at_least,
     counts,
+    finite,
     known_device,
     known_memory,
     known_network,
@@ -42,6 +43,7 @@ class PPOConfig(Config):
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
+        initial_log_std: Logarithm of the deviation of continuous actions at the start.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -70,6 +72,7 @@ class PPOConfig(Config):
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
     image_encoder: Literal["nature", "impala"] = "nature"
+    initial_log_std: float = 0.0
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -88,6 +91,7 @@ class PPOConfig(Config):
             )
         at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
         shares(self, "gamma", "gae_lambda")
+        finite(self, "initial_log_std")
         known_network(self)
         known_device(self)
 
@@ -180,6 +184,7 @@ class A2CConfig(Config):
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
+        initial_log_std: Logarithm of the deviation of continuous actions at the start.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -203,6 +208,7 @@ class A2CConfig(Config):
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
     image_encoder: Literal["nature", "impala"] = "nature"
+    initial_log_std: float = 0.0
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -215,6 +221,7 @@ class A2CConfig(Config):
         known_memory(self)
         at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
         shares(self, "gamma", "gae_lambda", "rms_decay")
+        finite(self, "initial_log_std")
         known_network(self)
         known_device(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -103,6 +104,15 @@ def at_least(config: Any, low: float, *names: str) -> None:
             raise unfit(name, "a number", value)
         if not value >= low:  # NaN neither
             raise ConfigError(f"{name} is {value}; it must be at least {low}")
+
+
+def finite(config: Any, *names: str) -> None:
+    """Refuse settings that are no finite numbers."""
+    for name in names:
+        value = getattr(config, name)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (is_number and math.isfinite(value)):
+            raise unfit(name, "a finite number", value)
 
 
 def counts(config: Any, *names: str) -> None:

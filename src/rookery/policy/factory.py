@@ -33,7 +33,7 @@ def make_policy(
         num_exploration: see `rookery.policy.model.Model`.
         network: as for `rookery.policy.policy_module.PolicyModule`: ``encoder``, ``network``,
             ``build``, ``image``, ``hidden_sizes``, ``activation``, ``core``,
-            ``core_size``, ``normalize_obs``, ``squashed``.
+            ``core_size``, ``normalize_obs``, ``initial_log_std``, ``squashed``.
 
     Returns:
         A policy that acts in numpy where the network is small and built in, else in torch. Its

@@ -38,16 +38,17 @@ class DistributionHead(nn.Module):
 
     Args:
         layout: of the action space.
+        initial_log_std: of every deviation.
 
     Attributes:
         log_std: float32 ``[num_deviations]``, learned; None where the space needs none.
     """
 
-    def __init__(self, layout: ActionLayout) -> None:
+    def __init__(self, layout: ActionLayout, initial_log_std: float = 0.0) -> None:
         super().__init__()
         self.layout = layout
-        deviations = layout.num_deviations
-        self.log_std = nn.Parameter(torch.zeros(deviations)) if deviations else None
+        first = torch.full((layout.num_deviations,), initial_log_std)
+        self.log_std = nn.Parameter(first) if len(first) else None
 
     def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
         """Make the distribution for outputs ``[N, num_outputs]`` and masks ``[N, num_choices]``."""
@@ -77,6 +78,7 @@ class PolicyModule(nn.Module):
         core: "none", "gru" or "lstm".
         core_size: units of each memory.
         normalize_obs: whether observations are standardised by running statistics.
+        initial_log_std: logarithm of the deviations of continuous actions at the start.
         squashed: see `action_layout`.
         seed: of the initial weights.
 
@@ -105,6 +107,7 @@ class PolicyModule(nn.Module):
         core: str = "none",
         core_size: int = 64,
         normalize_obs: bool = False,
+        initial_log_std: float = 0.0,
         squashed: bool = False,
         seed: int = 0,
     ) -> None:
@@ -147,7 +150,7 @@ class PolicyModule(nn.Module):
                 self.network = (build or default)(size, self.layout, generator)
             self.memory_size = int(getattr(self.network, "memory_size", 0))
             device = next(self.parameters(), torch.empty(0)).device
-            self.head = DistributionHead(self.layout).to(device)
+            self.head = DistributionHead(self.layout, initial_log_std).to(device)
             self._check(observation_space, device)
 
     def forward(self, obs: Tree, memory: Tensor | None = None) -> Prediction:

@@ -23,17 +23,22 @@ from rookery.training.algorithms import (
     algorithm_of,
     name_of,
 )
+from rookery.training.presets import AUTO, NONE, Preset, find_preset
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainSettings
 from rookery.training.source import EnvSource, resolve
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
-_FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
+_FIXED_SETTINGS = {
+    "num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info", "preset",
+}  # fmt: skip
 SHAPES = {
     "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
     "num_quantiles", "image_encoder",
 }  # fmt: skip
-_FIXED_CONFIG = SHAPES | {"num_steps", "normalize_reward", "prioritized", "replay_size"}
+_FIXED_CONFIG = SHAPES | {
+    "num_steps", "normalize_reward", "prioritized", "replay_size", "initial_log_std",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,9 @@ class RunPlan:
         Raises:
             ConfigError: what cannot be.
         """
+        preset = _preset(env, algo, settings)
+        if preset is not None:
+            algo, settings = preset.config, {**preset.run, **settings, "preset": preset.name}
         algorithm = algorithm_of(algo, encoder, network)
         _hint_at_config(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
@@ -87,6 +95,15 @@ class RunPlan:
     def title(self) -> str:
         """A short name for pictures."""
         return f"{name_of(self.algorithm)} on {self.source.name}, seed {self.settings.seed}"
+
+    def describe_settings(self) -> str:
+        """Where the settings come from, in one line; empty for an algorithm of the user's own."""
+        if not isinstance(self.algorithm, BuiltIn):
+            return ""
+        name = self.algorithm.name
+        preset = find_preset(name, "", self.settings.preset)
+        told = preset or f"{name} without a preset: its plain defaults, but for what was given"
+        return f"{self.source.name}: {told}"
 
     def folder(self) -> RunDirectory:
         """Choose the run's folder; nothing is made yet."""
@@ -263,6 +280,19 @@ def _algorithm(
             )
     modules = OwnModules(**parts)
     return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), modules)
+
+
+def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
+    """The preset that a user asks for; settings of an algorithm that were given stand."""
+    choice = settings.get("preset", NONE)
+    if isinstance(algo, str) and algo in BUILT_IN and isinstance(choice, str):
+        return find_preset(algo, env if isinstance(env, str) else getattr(env, "id", ""), choice)
+    if choice == AUTO:
+        raise ConfigError(
+            "preset 'auto' stands for the settings of an algorithm that is given by its name; "
+            "these were given: leave one of the two out"
+        )
+    return None
 
 
 def _hint_at_config(settings: Mapping[str, Any], algorithm: Algorithm) -> None:

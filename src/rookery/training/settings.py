@@ -37,6 +37,9 @@ class TrainSettings:
     ``rookery train``, and ``"train"`` in config.json.
 
     Attributes:
+        preset: Where settings come from that are not given: auto, the preset of the algorithm for
+            this env or its family, if there is one; none, the plain defaults; or the env whose
+            preset is meant. On the command line auto, in Python none.
         total_steps: Env steps to train for, all envs together; rounded up to whole rollouts.
         num_envs: Environments that run in parallel.
         seed: Root of every random number of the run.
@@ -75,6 +78,7 @@ class TrainSettings:
             means over the recent episodes are among the metrics.
     """
 
+    preset: str = "none"
     total_steps: int = 100_000
     num_envs: int = 8
     seed: int = 0
@@ -108,6 +112,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
             whole_number(name, getattr(self, name), low)
+        if not isinstance(self.preset, str):
+            raise unfit("preset", "'auto', 'none' or the name of one", self.preset)
         for name in ("overwrite", "isolate", "save_env_states"):
             check_flag(name, getattr(self, name))
         if not is_number(self.checkpoint_interval_s) or self.checkpoint_interval_s < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -151,6 +152,9 @@ class Trainer:
             eval_wrappers=eval_wrappers,
         )
         self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
+        told = plan.describe_settings()
+        if progress and told:
+            print(f"rookery: {told}", file=sys.stderr)
 
     @classmethod
     def resume(

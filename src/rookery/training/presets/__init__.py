@@ -1,0 +1,124 @@
+"""Presets: settings of an algorithm that are known to work on an env, or on a family of envs.
+
+They are data: one file per algorithm in this folder, in which every preset says where its settings
+are from, and what mean return was published for them. What a preset does not name stays as the
+defaults are, and whatever a user gives wins.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rookery.errors import ConfigError
+from rookery.learn.config_base import Config
+from rookery.training.algorithms import BUILT_IN
+
+NONE, AUTO = "none", "auto"
+_FAMILY = "family: "
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings for one algorithm on one env, or on the envs of a family.
+
+    Attributes:
+        algo: name of the algorithm.
+        env: id of the env, or ``"family: name"``.
+        source: where the settings are from.
+        expected: the mean return in evaluation that was published for them; None if there is none.
+        note: how they differ from what the source has; empty if they do not.
+        run: settings of the run, by name.
+        settings: settings of the algorithm, by name.
+    """
+
+    algo: str
+    env: str
+    source: str
+    expected: float | None = None
+    note: str = ""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As config.json has it, such as ``"ppo/CartPole-v1"``."""
+        return f"{self.algo}/{self.env}"
+
+    @property
+    def config(self) -> Config:
+        """The settings of the algorithm: those of the preset, else the defaults."""
+        return BUILT_IN[self.algo][0].from_dict(self.settings)
+
+    def __str__(self) -> str:
+        note = f"; {self.note}" if self.note else ""
+        return f"preset {self.name} ({self.source}{note})"
+
+
+def find_preset(
+    algo: str, env: str, choice: str = AUTO, family: str | None = None
+) -> Preset | None:
+    """Find the preset of an algorithm for an env.
+
+    Args:
+        algo: name of the algorithm, such as ``"ppo"``.
+        env: id of the env, with or without a module before it. Of one whose name is known in
+            another version, that version's preset is taken.
+        choice: ``"auto"``; ``"none"``; or the env, or the family, whose preset is meant.
+        family: of the env, whose preset is taken where the env has none.
+
+    Returns:
+        None where there is none, or none is wanted.
+
+    Raises:
+        ConfigError: there is no such algorithm, or no preset of the name chosen.
+    """
+    known = presets(algo)
+    if choice == NONE:
+        return None
+    if choice != AUTO:
+        wanted = choice.removeprefix(f"{algo}/")
+        found = known.get(wanted) or known.get(f"{_FAMILY}{wanted}")
+        if found is None:
+            near = difflib.get_close_matches(wanted, known, 1)
+            hint = f"did you mean {near[0]!r}? C" if near else "c"
+            raise ConfigError(
+                f"there is no preset {choice!r} of {algo}; {hint}hoose 'auto', 'none' or one of "
+                f"{', '.join(known) or 'none: this algorithm has no presets'}"
+            )
+        return found
+    env_id = env.rpartition(":")[2]
+    if env_id in known:
+        return known[env_id]
+    name = _without_version(env_id)
+    for found in known.values():
+        if not found.env.startswith(_FAMILY) and _without_version(found.env) == name:
+            return found
+    return known.get(f"{_FAMILY}{family}")
+
+
+@cache
+def presets(algo: str) -> dict[str, Preset]:
+    """All presets of an algorithm, by env id, those of families as ``"family: name"``.
+
+    Raises:
+        ConfigError: there is no such algorithm.
+    """
+    if algo not in BUILT_IN:
+        raise ConfigError(f"there is no algorithm {algo!r}; choose from {', '.join(BUILT_IN)}")
+    path = Path(__file__).parent / f"{algo}.json"
+    if not path.exists():
+        return {}
+    return {
+        env: Preset(algo, env, **values) for env, values in json.loads(path.read_text()).items()
+    }
+
+
+def _without_version(env_id: str) -> str:
+    name, _, version = env_id.rpartition("-v")
+    return name if version.isdigit() else env_id

@@ -1,0 +1,138 @@
+"""Presets are valid settings, say where they are from, and lose against whatever is given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import rookery
+from rookery.cli import main
+from rookery.training.algorithms import BUILT_IN
+from rookery.training.presets import Preset, find_preset, presets
+from rookery.training.settings import TrainSettings
+
+ALL = [preset for algo in BUILT_IN for preset in presets(algo).values()]
+QUICK = ["--total-steps", "64", "--num-envs", "2", "--backend", "serial", "--eval-episodes", "0"]
+
+
+@pytest.mark.parametrize("preset", ALL, ids=lambda preset: preset.name)
+def test_settings_fit_the_algorithm_and_say_where_they_are_from(preset: Preset) -> None:
+    assert preset.source
+    settings = TrainSettings(**preset.run)
+    preset.config.check(settings.num_envs)
+    assert {*preset.run} == {"total_steps", "num_envs"}
+    own = {field.name for field in fields(preset.config)}  # type: ignore[arg-type]
+    assert {*preset.settings} <= own
+    if not preset.env.startswith("family: "):
+        pytest.importorskip("Box2D") if "Lunar" in preset.env or "Biped" in preset.env else None
+        assert preset.env in gym.registry
+
+
+@pytest.mark.parametrize(
+    ("env", "family", "found"),
+    [
+        ("CartPole-v1", None, "CartPole-v1"),
+        ("CartPole-v0", None, "CartPole-v1"),
+        ("some.module:CartPole-v1", None, "CartPole-v1"),
+        ("HalfCheetah-v4", "mujoco", "HalfCheetah-v5"),
+        ("Humanoid-v5", "mujoco", "family: mujoco"),
+        ("CartPoleSwingUp-v1", None, None),
+        ("CartPoleSwingUp", "chess", None),
+    ],
+)
+def test_an_env_has_its_own_that_of_its_name_or_that_of_its_family(
+    env: str, family: str | None, found: str | None
+) -> None:
+    preset = find_preset("ppo", env, family=family)
+    assert (preset and preset.env) == found
+
+
+def test_a_preset_is_chosen_by_its_name() -> None:
+    wanted = presets("ppo")["Acrobot-v1"]
+    assert find_preset("ppo", "Mine-v0", "Acrobot-v1") is wanted
+    assert find_preset("ppo", "Mine-v0", "ppo/Acrobot-v1") is wanted
+    assert find_preset("ppo", "Mine-v0", "mujoco") is presets("ppo")["family: mujoco"]
+    assert find_preset("ppo", "CartPole-v1", "none") is None
+    assert find_preset("impala", "CartPole-v1") is None
+    with pytest.raises(rookery.ConfigError, match=r"did you mean 'Acrobot-v1'\? Choose 'auto'"):
+        find_preset("ppo", "CartPole-v1", "Acrobat-v1")
+    with pytest.raises(rookery.ConfigError, match="this algorithm has no presets"):
+        find_preset("impala", "CartPole-v1", "CartPole-v1")
+    with pytest.raises(rookery.ConfigError, match="there is no algorithm 'pqo'"):
+        presets("pqo")
+
+
+def _config(run_dir: Path) -> dict:
+    return json.loads((run_dir / "config.json").read_text())
+
+
+def _train(run_dir: Path, *options: str) -> dict:
+    assert main(["train", "ppo", "CartPole-v1", *QUICK, "--run-dir", str(run_dir), *options]) == 0
+    return _config(run_dir)
+
+
+def test_the_command_line_takes_it_says_so_and_every_flag_wins(tmp_path: Path, capsys) -> None:
+    config = _train(tmp_path / "run", "--gae-lambda", "0.5", "--no-normalize-advantage")
+    told = capsys.readouterr().err
+    assert "CartPole-v1: preset ppo/CartPole-v1 (RL Baselines3 Zoo, ppo.yml)\n" in told
+    assert config["train"]["preset"] == "ppo/CartPole-v1"
+    assert config["train"]["num_envs"] == 2 and config["train"]["total_steps"] == 64
+    wanted = {**presets("ppo")["CartPole-v1"].settings, "gae_lambda": 0.5}
+    wanted["normalize_advantage"] = False
+    defaults = rookery.PPOConfig()
+    for name, value in config["ppo"].items():
+        assert value == wanted.get(name, getattr(defaults, name)), name
+
+
+def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, capsys) -> None:
+    config = _train(tmp_path / "run", "--preset", "none", "--minibatch-size", "32")
+    expected = "CartPole-v1: ppo without a preset: its plain defaults, but for what was given\n"
+    assert expected in capsys.readouterr().err
+    assert config["train"]["preset"] == "none"
+    assert config["ppo"] == {**rookery.PPOConfig().to_dict(), "minibatch_size": 32}
+
+
+def test_an_env_without_one_is_told_of(tmp_path: Path, capsys) -> None:
+    arguments = ["train", "qrdqn", "CartPole-v1", *QUICK, "--run-dir", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    expected = "CartPole-v1: qrdqn without a preset: its plain defaults"
+    assert expected in capsys.readouterr().err
+
+
+def test_a_run_goes_on_with_the_preset_that_it_began_with(tmp_path: Path, capsys) -> None:
+    before = _train(tmp_path / "run")
+    assert main(["train", "--resume", str(tmp_path / "run"), "--total-steps", "128"]) == 0
+    after = _config(tmp_path / "run")
+    assert after["ppo"] == before["ppo"]
+    assert after["train"] == {**before["train"], "total_steps": 128}
+    capsys.readouterr()
+    assert main(["train", "--resume", str(tmp_path / "run"), "--preset", "none"]) == 2
+    assert "preset cannot be changed amid a run" in capsys.readouterr().err
+
+
+def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
+    few = {"total_steps": 64, "backend": "serial", "eval_episodes": 0}
+    rookery.train("CartPole-v1", "ppo", preset="auto", run_dir=tmp_path / "preset", **few)
+    config = _config(tmp_path / "preset")
+    assert config["train"]["preset"] == "ppo/CartPole-v1"
+    assert (config["ppo"]["num_steps"], config["train"]["num_envs"]) == (32, 8)
+    rookery.train("CartPole-v1", "ppo", run_dir=tmp_path / "plain", **few)
+    assert _config(tmp_path / "plain")["ppo"] == rookery.PPOConfig().to_dict()
+    with pytest.raises(rookery.ConfigError, match="leave one of the two out"):
+        rookery.train("CartPole-v1", rookery.PPOConfig(), preset="auto", **few)
+
+
+@pytest.mark.parametrize("kind", [rookery.PPOConfig, rookery.A2CConfig])
+def test_actions_begin_with_the_deviation_that_is_asked_for(kind: type) -> None:
+    algorithm = {rookery.PPOConfig: "ppo", rookery.A2CConfig: "a2c"}[kind]
+    from rookery.training.algorithms import BuiltIn
+
+    box = gym.spaces.Box(-1, 1, (3,))
+    policy = BuiltIn(algorithm, kind(initial_log_std=-2.0)).make_policy(box, box, 0)
+    assert policy.model.module.head.log_std.tolist() == [-2.0] * 3
+    with pytest.raises(rookery.ConfigError, match="initial_log_std must be a finite number"):
+        kind(initial_log_std=float("nan"))
