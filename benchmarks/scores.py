@@ -50,6 +50,7 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
     """Run the documented command; the repetition is the seed."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "rookery", "train", *COMMANDS[case.name].split()]
+        command += ["--preset", "none"]  # those are measured by benchmarks.learning
         command += ["--seed", str(repetition), "--run-dir", f"{folder}/run"]
         if effort.quick:
             command += ["--total-steps", QUICK_STEPS]
