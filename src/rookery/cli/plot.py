@@ -64,7 +64,8 @@ def _parser() -> CommandParser:
         nargs="+",
         default=[],
         metavar="SETTING",
-        help="runs in which these settings are the same become one line, whatever else differs",
+        help="runs in which these settings are the same become one line, whatever else differs; "
+        "give it after the runs",
     )
     return parser
 
