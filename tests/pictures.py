@@ -27,7 +27,7 @@ def one_for_all(folder: Path) -> Iterator[None]:
     with picture.open("wb") as drawn:
         draw_curve(drawn, [1], [1.0], "one for all")
 
-    def take(file: BinaryIO, *_: Any) -> None:
+    def take(file: BinaryIO, *_: Any, **__: Any) -> None:
         file.write(picture.read_bytes())
 
     with pytest.MonkeyPatch.context() as patch:

@@ -7,10 +7,6 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-from rookery.telemetry.curve import draw_curve, running_mean
 from rookery.telemetry.jsonl import JSONLSink, read_jsonl
 from rookery.telemetry.tensorboard import TensorBoardSink
 from rookery.telemetry.terminal import PlainLines, ProgressBar, terminal_sink
@@ -63,14 +59,3 @@ def test_a_progress_bar_where_there_is_one(monkeypatch, capsys):
     bar.close()
     shown = capsys.readouterr().err
     assert "50%" in shown and "return 7.0" in shown and "1,234 steps/s" in shown
-
-
-def test_the_running_mean_starts_with_what_there_is():
-    np.testing.assert_allclose(running_mean(np.array([2.0, 4.0, 6.0]), 2), [2, 3, 5])
-
-
-@pytest.mark.parametrize("count", [0, 1, 500])
-def test_the_curve_is_a_picture(tmp_path: Path, count: int):
-    path = tmp_path / "curve.png"
-    draw_curve(path, list(range(count)), [float(i) for i in range(count)], "a title")
-    assert path.read_bytes().startswith(b"\x89PNG")

@@ -177,7 +177,8 @@ def test_a_run_directory_is_complete(tmp_path: Path, monkeypatch):
     hidden = {path.name for path in run_dir.glob(".*")}
     names = {path.name for path in run_dir.iterdir() if "tfevents" not in path.name} - hidden
     assert hidden == {".lock"}
-    assert names == {"config.json", "metrics.jsonl", "checkpoint.pt", "curve.png", "resume"}
+    files = {"config.json", "metrics.jsonl", "evaluations.jsonl", "checkpoint.pt", "curve.png"}
+    assert names == files | {"resume"}
     assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
     assert result.run_dir == str(run_dir)
     assert result.steps == 128
@@ -391,16 +392,41 @@ def test_evaluation_seeds_meet_none_of_training():
     assert not training & {s for root in range(20) for s in seeds(evaluation_seed(root), 16)}
 
 
-def test_the_history_of_a_long_run_is_bounded():
-    history = History(1, max_points=10)
-    for k in range(25):
-        rollout = rookery.Rollout.allocate(1, np.zeros((1, 1)), np.zeros(1, np.int64))
-        rollout.reward[:], rollout.terminated[:] = k, True
-        history.add(k, rollout)
+def _history_of(episodes: int, num_envs: int = 1, num_steps: int = 1, **options) -> History:
+    """Of episodes of one step each, whose returns are their numbers, which are their steps too."""
+    history = History(num_envs, **options)
+    per_rollout = num_envs * num_steps
+    for first in range(1, episodes + 1, per_rollout):
+        obs, action = np.zeros((num_envs, 1)), np.zeros(num_envs, np.int64)
+        rollout = rookery.Rollout.allocate(num_steps, obs, action)
+        rollout.reward[:] = np.arange(first, first + per_rollout).reshape(num_steps, num_envs)
+        rollout.terminated[:] = True
+        history.add(first + per_rollout - 1, rollout)
+    return history
+
+
+def test_the_history_of_a_long_run_is_bounded_and_even():
+    history = _history_of(25, max_points=10)
     assert history.episodes == 25
-    assert len(history.returns) == len(history.steps) <= 10
-    assert history.returns[-1] == history.steps[-1] == 24
-    assert history.metrics()["episode_return_mean"] == 12.0
+    assert history.returns == history.steps == [4, 8, 12, 16, 20, 24]
+    assert history.metrics()["episode_return_mean"] == 13.0
+
+
+def test_episodes_that_end_amid_a_rollout_are_thinned_evenly_at_their_true_steps():
+    history = _history_of(96, num_steps=12, max_points=10)
+    assert history.returns == history.steps == list(range(16, 97, 16))
+
+
+def test_a_history_that_was_saved_goes_on_as_evenly():
+    whole, half = _history_of(30, max_points=10), _history_of(15, max_points=10)
+    again = History(1, max_points=10)
+    again.load_state_dict(half.state_dict())
+    for number in range(16, 31):
+        rollout = rookery.Rollout.allocate(1, np.zeros((1, 1)), np.zeros(1, np.int64))
+        rollout.reward[:], rollout.terminated[:] = number, True
+        again.add(number, rollout)
+    assert again.state_dict()["steps"] == whole.steps == again.returns
+    assert again.state_dict()["stride"] == whole.state_dict()["stride"] == 4
 
 
 def test_metrics_are_finite(tmp_path: Path):

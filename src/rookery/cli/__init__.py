@@ -13,6 +13,7 @@ from rookery.errors import RookeryError, UsageError
 COMMANDS = {
     "train": "train a policy on parallel environments",
     "eval": "evaluate the checkpoint of a run",
+    "plot": "draw the curves of runs into one picture",
     "doctor": "look for what would break a run of an env",
     "replay": "run a crash report again",
 }

@@ -6,7 +6,9 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from rookery.errors import ConfigError
 from rookery.telemetry.sink import Sink
 
 
@@ -32,6 +34,39 @@ def read_jsonl(path: Path) -> list[dict[str, float]]:
     """Read metrics back; a last line that was cut off while it was written is left out."""
     lines = path.read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines[:-1] if line]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read lines of JSON as people and crashed machines leave them.
+
+    A last line that is not whole is left out, whether or not it ends.
+
+    Raises:
+        ConfigError: the file cannot be read, or an earlier line is no JSON object.
+    """
+    try:
+        lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = []
+    for number, line in numbered:
+        row = _object(line)
+        if row is not None:
+            rows.append(row)
+        elif number != numbered[-1][0]:
+            raise ConfigError(
+                f"{path}, line {number}, is no JSON object: {line[:40]!r}; take the line out"
+            )
+    return rows
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _drop_after(path: Path, step: int) -> None:

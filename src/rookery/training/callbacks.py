@@ -23,7 +23,8 @@ class StopTraining(Exception):
 class EvaluateEvery:
     """Evaluates once every ``steps`` env steps, and keeps the best policy in ``best.pt``.
 
-    Metrics are ``eval_return_mean`` and ``eval_return_std``.
+    Metrics are ``eval_return_mean`` and ``eval_return_std``, which ``evaluations.jsonl`` and the
+    curve show too.
 
     Args:
         steps: env steps between two evaluations.
@@ -54,6 +55,7 @@ class EvaluateEvery:
         score = trainer.evaluate(self._episodes, deterministic=self._deterministic)
         mean, std = score.eval_return_mean, score.eval_return_std
         trainer.log(update, {"eval_return_mean": mean, "eval_return_std": std})
+        trainer.evaluations.add(update.steps, mean, std)
         best = trainer.best_return
         if best is None or mean > best or math.isnan(best):
             if self._keep_best:  # first: an interruption between must not lose the file

@@ -18,6 +18,9 @@ MAX_POINTS = 20_000
 class History:
     """The recent episodes for metrics, and a bounded number of them for the curve.
 
+    A long run keeps every second, fourth, ... of all its episodes, so that its beginning is not
+    drawn from fewer of them than its end.
+
     Attributes:
         episodes: how many ended.
         steps: env steps, all envs together, when each kept episode ended.
@@ -33,6 +36,7 @@ class History:
         self._tracker = EpisodeTracker(num_envs)
         self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
         self._max_points = max_points
+        self._stride = 1  # every so manieth episode is kept
 
     def add(self, steps: int, rollout: Rollout) -> None:
         """Take in a rollout that ended at ``steps``."""
@@ -40,15 +44,21 @@ class History:
         order = np.argsort(ended.times, kind="stable")
         returns = ended.returns[order].tolist()
         self._recent.extend(zip(returns, ended.lengths[order].tolist(), strict=True))
-        self.episodes += len(ended)
-        self.returns += returns
         left = (rollout.num_steps - 1 - ended.times[order]) * rollout.num_envs
-        self.steps += (steps - left).tolist()
+        self._keep((steps - left).tolist(), returns)
         for key, values in rollout.final_info.items():
             kept = self._infos.setdefault(key, deque(maxlen=RECENT_EPISODES))
             kept.extend(values[np.isfinite(values)].tolist())
-        while len(self.returns) > self._max_points:  # long runs keep every second, fourth, ...
+
+    def _keep(self, steps: list[int], returns: list[float]) -> None:
+        """Keep those of the episodes that ended whose number the stride divides."""
+        first = self._stride - 1 - self.episodes % self._stride
+        self.episodes += len(returns)
+        self.steps += steps[first :: self._stride]
+        self.returns += returns[first :: self._stride]
+        while len(self.returns) > self._max_points:
             del self.returns[::2], self.steps[::2]
+            self._stride *= 2
 
     def warn_of_missing(self, keys: Sequence[str]) -> None:
         """Say once, when many episodes have ended, which keys of infos none of them had."""
@@ -66,6 +76,7 @@ class History:
         """Everything needed to go on from here, as plain data."""
         return {
             "episodes": self.episodes,
+            "stride": self._stride,
             "steps": list(self.steps),
             "returns": list(self.returns),
             "recent": [list(pair) for pair in self._recent],
@@ -76,6 +87,7 @@ class History:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self.episodes = int(state["episodes"])
+        self._stride = int(state.get("stride", 1))  # checkpoints of earlier versions have none
         self.steps, self.returns = list(state["steps"]), list(state["returns"])
         self._recent.clear()
         self._recent.extend((float(total), int(length)) for total, length in state["recent"])

@@ -21,6 +21,7 @@ class RunDirectory:
     """Paths of one run's files.
 
     Attributes:
+        evaluations: each evaluation on its line, also the one at the end of the run.
         best: the policy of the best evaluation.
         checkpoints: folder of checkpoints that are kept by themselves.
         companions: folder of what only resuming reads: replay and envs' states. checkpoint.pt
@@ -31,6 +32,7 @@ class RunDirectory:
         self.path = path
         self.config = path / "config.json"
         self.metrics = path / "metrics.jsonl"
+        self.evaluations = path / "evaluations.jsonl"
         self.checkpoint = path / "checkpoint.pt"
         self.best = path / "best.pt"
         self.curve = path / "curve.png"
@@ -119,7 +121,9 @@ class RunDirectory:
         Raises:
             StorageError: one of them cannot be taken away.
         """
-        files = [self.config, self.metrics, self.checkpoint, self.best, self.curve]
+        files = [
+            self.config, self.metrics, self.evaluations, self.checkpoint, self.best, self.curve,
+        ]  # fmt: skip
         folders = {self.companions: "*", self.videos: "*.mp4", self.checkpoints: "*.pt"}
         kept = [file for folder, names in folders.items() for file in folder.glob(names)]
         for file in [*files, *kept, *self.path.glob(EVENTS)]:

@@ -171,10 +171,12 @@ def policy_seed(saved: dict[str, Any], seed: int) -> int:
 
 
 def draw(trainer: Trainer) -> None:
-    """Draw the curve of the episodes' returns."""
-    history = trainer.history
+    """Draw the curve of the episodes' returns and of the evaluations."""
+    history, evaluations = trainer.history, trainer.evaluations.points()
     with whole_file(trainer.run_dir.curve) as file:
-        draw_curve(file, history.steps, history.returns, trainer.plan.title)
+        draw_curve(
+            file, history.steps, history.returns, trainer.plan.title, evaluations=evaluations
+        )
 
 
 def _generator(trainer: Trainer) -> np.random.Generator:

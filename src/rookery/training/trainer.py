@@ -42,6 +42,7 @@ from rookery.training.evaluation import (
     result_of,
     run_episodes,
 )
+from rookery.training.evaluation_log import EvaluationLog
 from rookery.training.finite import FiniteRollouts
 from rookery.training.history import History
 from rookery.training.interrupt import Interrupts, Terminated
@@ -114,6 +115,7 @@ class Trainer:
         collection: the envs, the policy in them, and the collector.
         collector: hands out rollouts.
         history: what became of the episodes.
+        evaluations: of this run so far, as evaluations.jsonl holds them.
         steps: env steps so far, all envs together.
         seconds: of training so far.
         best_return: the best mean return of an `EvaluateEvery` so far; None before the first.
@@ -251,11 +253,7 @@ class Trainer:
             else:
                 state.restore(self, saved)
             folder.write_config(plan.to_dict())
-            self._journal = Journal(
-                sinks_of(folder, settings, progress, None if saved is None else self.steps, sinks),
-                getattr(algorithm, "log_steps", 0),
-                self.steps,
-            )
+            self._open_logs(None if saved is None else self.steps, progress, sinks)
             stack.callback(self._journal.close)
             rows, widths = _sizes(config, settings.num_envs)
             size = 0 if self.policy.model is None else len(self.policy.model.parameters)
@@ -268,6 +266,15 @@ class Trainer:
         self._saved_at = time.perf_counter()
         self._save_s = 0.0
         self._closed = False
+
+    def _open_logs(self, resumed_at: int | None, progress: bool, sinks: Sequence[Sink]) -> None:
+        """Open what is told of the run; ``resumed_at`` is where it goes on, None begins one."""
+        self.evaluations = EvaluationLog(self.run_dir.evaluations, resumed_at)
+        self._journal = Journal(
+            sinks_of(self.run_dir, self.plan.settings, progress, resumed_at, sinks),
+            getattr(self.plan.algorithm, "log_steps", 0),
+            self.steps,
+        )
 
     # ---------------------------------------------------------------- updates
 
@@ -398,15 +405,20 @@ class Trainer:
         if self._unsaved:
             self.save()
         self._is_over = True
-        settings, own = self.plan.settings, self.collection.venv
         self.stopped = self.stopped or "the run was evaluated for the last time"
-        if not settings.eval_episodes:
+        if not self.plan.settings.eval_episodes:
             return None
+        score = self._play_at_the_end(self.plan.settings.eval_episodes)
+        self.evaluations.add(self.steps, score.eval_return_mean, score.eval_return_std)
+        return score
+
+    def _play_at_the_end(self, episodes: int) -> EvalResult:
+        own = self.collection.venv
         is_same = own is not None and self.plan.eval_source is self.plan.source
-        if own is not None and is_same and settings.num_envs <= settings.eval_episodes:
-            return self._play(own, settings.eval_episodes)
+        if own is not None and is_same and self.plan.settings.num_envs <= episodes:
+            return self._play(own, episodes)
         self.collection.close()  # nobody needs two sets of envs now
-        return self.evaluate(settings.eval_episodes)
+        return self.evaluate(episodes)
 
     def _play(
         self,

@@ -1,0 +1,154 @@
+"""``rookery plot RUN [RUN ...]``."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rookery.cli.arguments import CommandParser, print_result
+from rookery.errors import ConfigError, StorageError
+from rookery.telemetry.comparison import Curve, Panel, draw_comparison
+from rookery.training.recorded import RecordedRun, read_run
+from rookery.training.run_groups import RunGroup, groups_of
+
+_FORMATS = (".png", ".pdf", ".svg")
+_AXES = {"steps": ("step", "environment steps"), "time": ("seconds", "seconds of training")}
+_RETURNS = ("episode_return_mean", "eval_return_mean")  # what evaluations stand beside
+
+
+def run(arguments: list[str]) -> int:
+    """Draw runs as told and print where the picture lies."""
+    command = _parser().parse_args(arguments)
+    output = _checked_output(command.output)
+    over, xlabel = _AXES[command.x]
+    by = [name for names in command.group_by for name in names.split(",") if name]
+    paths = {Path(path).resolve(): path for path in command.runs}  # each folder once
+    runs = [read_run(path) for path in paths.values()]
+    groups = groups_of(_with_metric(runs, command.metric, over), by)
+    picture = io.BytesIO()  # whole before it takes the place of another one
+    panels = _panels(groups, command.metric, over)
+    draw_comparison(picture, panels, xlabel, command.metric, output.suffix[1:].lower())
+    _write(output, picture.getvalue())
+    told: dict[str, list[str]] = {}
+    for group in groups:
+        name = f"{group.env}: {group.label}" if len(panels) > 1 else group.label
+        told.setdefault(name, []).extend(str(run.path) for run in group.runs)
+    count = sum(map(len, told.values()))
+    print_result({"output": str(output), "runs": count, "groups": told})
+    return 0
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "rookery plot",
+        description="Draw the curves of several runs into one picture. Runs that differ in nothing "
+        "but the seed become one line, their mean, with their standard deviation as a band.",
+        epilog="The last line printed is one JSON object.",
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders that rookery train wrote")
+    parser.add_argument(
+        "--output", default="curves.png", help="the picture: .png, .pdf or .svg (%(default)s)"
+    )
+    parser.add_argument(
+        "--x", choices=list(_AXES), default="steps", help="what lies along the x axis"
+    )
+    parser.add_argument(
+        "--metric", default="episode_return_mean", help="any of metrics.jsonl (%(default)s)"
+    )
+    parser.add_argument(
+        "--group-by",
+        nargs="+",
+        default=[],
+        metavar="SETTING",
+        help="runs in which these settings are the same become one line, whatever else differs; "
+        "give it after the runs",
+    )
+    return parser
+
+
+def _with_metric(runs: Sequence[RecordedRun], metric: str, over: str) -> list[RecordedRun]:
+    """Those of the runs that have the metric; of the others standard error tells.
+
+    Raises:
+        ConfigError: no run has it.
+    """
+    having = [run for run in runs if len(run.series(metric, over)[0])]
+    if not having:
+        raise ConfigError(_missing(runs, metric))
+    kept = {run.path for run in having}
+    for path in (run.path for run in runs if run.path not in kept):
+        print(f"rookery: {path} has no {metric} to draw and is left out", file=sys.stderr)
+    return having
+
+
+def _missing(runs: Sequence[RecordedRun], metric: str) -> str:
+    """Say that no run has a metric, and which there are."""
+    where = ", ".join(str(run.path / "metrics.jsonl") for run in runs[:3])
+    where += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
+    known = sorted(set().union(*(run.metrics for run in runs)))
+    if metric in known:
+        return f"{metric} holds no finite number in {where}; choose another --metric"
+    near = difflib.get_close_matches(metric, known, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    if metric.startswith("episode_") and not any(name.startswith("episode_") for name in known):
+        hint += "Metrics of episodes come when the first has ended. "
+    return f"there is no metric {metric!r} in {where}; {hint}There are {', '.join(known) or 'none'}"
+
+
+def _panels(groups: Sequence[RunGroup], metric: str, over: str) -> list[Panel]:
+    """One for each env."""
+    envs = dict.fromkeys(group.env for group in groups)
+    return [
+        Panel(env, [_curve(group, metric, over) for group in groups if group.env == env])
+        for env in envs
+    ]
+
+
+def _curve(group: RunGroup, metric: str, over: str) -> Curve:
+    evaluations = group.evaluations(over) if metric in _RETURNS else []
+    return Curve(group.label, [run.series(metric, over) for run in group.runs], evaluations)
+
+
+def _checked_output(name: str) -> Path:
+    """Where the picture goes, looked at before anything is read.
+
+    Raises:
+        ConfigError: nothing could be written there.
+    """
+    output = Path(name)
+    if output.suffix.lower() not in _FORMATS:
+        raise ConfigError(
+            f"--output must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}, got {name!r}"
+        )
+    if os.path.isdir(output):  # also where the name cannot be one
+        raise ConfigError(f"--output {output} is a folder; give the name of a file")
+    if not os.path.isdir(output.parent):
+        raise ConfigError(
+            f"the folder {output.parent} of --output {output} is not there; make it, or choose "
+            "another --output"
+        )
+    return output
+
+
+def _write(output: Path, picture: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    temporary = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            temporary.write_bytes(picture)
+            temporary.replace(output)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {output}: {error.strerror}; make its folder writable, make room, or "
+            "choose another --output"
+        ) from error
