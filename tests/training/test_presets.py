@@ -12,7 +12,9 @@ import pytest
 import rookery
 from rookery.cli import main
 from rookery.training.algorithms import BUILT_IN
+from rookery.training.plan import RunPlan
 from rookery.training.presets import Preset, find_preset, presets
+from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainSettings
 
 ALL = [preset for algo in BUILT_IN for preset in presets(algo).values()]
@@ -119,6 +121,10 @@ def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
     rookery.train("CartPole-v1", "ppo", preset="auto", run_dir=tmp_path / "preset", **few)
     config = _config(tmp_path / "preset")
     assert config["train"]["preset"] == "ppo/CartPole-v1"
+    plan = RunPlan.of_run(RunDirectory.existing(tmp_path / "preset"))
+    assert plan.expected_return == 500
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "Acrobot-v1"})
+    assert plan.preset is presets("ppo")["Acrobot-v1"] and plan.expected_return is None
     assert (config["ppo"]["num_steps"], config["train"]["num_envs"]) == (32, 8)
     rookery.train("CartPole-v1", "ppo", run_dir=tmp_path / "plain", **few)
     assert _config(tmp_path / "plain")["ppo"] == rookery.PPOConfig().to_dict()

@@ -100,10 +100,24 @@ class RunPlan:
         """Where the settings come from, in one line; empty for an algorithm of the user's own."""
         if not isinstance(self.algorithm, BuiltIn):
             return ""
-        name = self.algorithm.name
-        preset = find_preset(name, "", self.settings.preset)
-        told = preset or f"{name} without a preset: its plain defaults, but for what was given"
-        return f"{self.source.name}: {told}"
+        plain = (
+            f"{self.algorithm.name} without a preset: its plain defaults, but for what was given"
+        )
+        return f"{self.source.name}: {self.preset or plain}"
+
+    @property
+    def preset(self) -> Preset | None:
+        """Where settings are from that were not given."""
+        if not isinstance(self.algorithm, BuiltIn):
+            return None
+        return find_preset(self.algorithm.name, "", self.settings.preset)
+
+    @property
+    def expected_return(self) -> float | None:
+        """What was published for the preset on this very env."""
+        preset = self.preset
+        is_for_it = preset is not None and preset is find_preset(preset.algo, self.source.name)
+        return preset.expected if preset is not None and is_for_it else None
 
     def folder(self) -> RunDirectory:
         """Choose the run's folder; nothing is made yet."""

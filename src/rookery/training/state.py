@@ -175,7 +175,13 @@ def draw(trainer: Trainer) -> None:
     history, evaluations = trainer.history, trainer.evaluations.points()
     with whole_file(trainer.run_dir.curve) as file:
         draw_curve(
-            file, history.steps, history.returns, trainer.plan.title, evaluations=evaluations
+            file,
+            history.steps,
+            history.returns,
+            trainer.plan.title,
+            evaluations=evaluations,
+            expected=trainer.plan.expected_return,
+            expected_label="published for this preset",
         )
 
 
