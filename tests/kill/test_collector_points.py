@@ -69,7 +69,7 @@ def test_a_collectors_worker_that_ends_or_stops_anywhere(
             trap.set()
             if point not in LATE:
                 with pytest.raises(expected):
-                    for _ in range(10):
+                    while True:  # the other worker may be quicker, for as long as it likes
                         collector.collect()
         assert point in LATE or not trap.is_set
 
