@@ -11,6 +11,7 @@ from rookery.learn.config_base import (
     Scheduled,
     at_least,
     counts,
+    flags,
     known_device,
     known_memory,
     known_network,
@@ -90,6 +91,7 @@ class PPOConfig(Config):
         shares(self, "gamma", "gae_lambda")
         known_network(self)
         known_device(self)
+        flags(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return min(self.minibatch_size, self.num_steps * num_envs)
@@ -158,6 +160,7 @@ class ImpalaConfig(Config):
         shares(self, "gamma", "trace_lambda")
         known_network(self)
         known_device(self)
+        flags(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,7 @@ class A2CConfig(Config):
         shares(self, "gamma", "gae_lambda", "rms_decay")
         known_network(self)
         known_device(self)
+        flags(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +254,7 @@ class ReplayConfig(Config):
         shares(self, "gamma", "target_rate")
         known_network(self)
         known_device(self)
+        flags(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size
