@@ -344,7 +344,9 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
 )
 def test_a_mistake_is_told_with_the_way_out(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    processes = set(psutil.Process().children(recursive=True))
     assert main(arguments) == 2
+    assert set(psutil.Process().children(recursive=True)) <= processes
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line and "Error parsing train" not in line
     assert not (tmp_path / "runs").exists()
