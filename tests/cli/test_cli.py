@@ -312,7 +312,7 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
         ),
         (["train", "ppo", "CartPole-v1", "--image-encoder", "3"], "it must be nature or impala"),
         (["train", "ppo", "CartPole-v1", "--activation", "tahn"], "did you mean 'tanh'?"),
-        (["train", "ppo", "CartPole-v1", "--device", "gpu"], "did you mean 'cuda'?"),
+        (["train", "ppo", "CartPole-v1", "--device", "gpu"], "did you mean cuda?"),
         (["train", "ppo", "CartPole-v1", "--normalize-obs", "True"], "--no-normalize-obs"),
         (
             ["train", "ppo", "CartPole-v1", "--stop-at", "abc"],

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
-from rookery.env.arguments import check_choice, check_flag, known_names, unfit, whole_number
+from rookery.env.arguments import (
+    check_choice,
+    check_flag,
+    did_you_mean,
+    known_names,
+    unfit,
+    whole_number,
+)
 from rookery.env.references import imported, reference
 from rookery.errors import ConfigError
 
@@ -151,11 +158,9 @@ def known_memory(config: Any) -> None:
 def known_device(config: Any) -> None:
     """Refuse devices that torch has no such name for."""
     device = config.device
-    if isinstance(device, str) and re.fullmatch(r"cuda:\d+", device):
+    if isinstance(device, str) and re.fullmatch(r"cpu|cuda(:\d+)?|mps", device):
         return
-    if isinstance(device, str) and device.lower() in ("gpu", "nvidia"):
-        raise ConfigError(
-            f"device must be one of 'cpu', 'cuda', 'cuda:N', 'mps', got {device!r}; did you mean "
-            "'cuda'?"
-        )
-    check_choice("device", device, ("cpu", "cuda", "cuda:N", "mps"))
+    meant = "cuda" if device in ("gpu", "GPU", "nvidia") else str(device)
+    hint = did_you_mean(meant, ("cuda", "mps"))
+    known = "'cpu', 'cuda', 'cuda:N' or 'mps'"
+    raise ConfigError(f"device is {device!r}; it must be {known}{hint and '; ' + hint}")
