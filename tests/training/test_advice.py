@@ -14,6 +14,7 @@ import pytest
 
 import rookery
 from rookery import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.rollout import Rollout
 from rookery.training import advice
 from rookery.training.advice import component_sizes, on_minibatch, on_observations, on_rewards
 
@@ -201,3 +202,11 @@ def test_only_the_first_rollouts_are_looked_at(tmp_path: Path, monkeypatch) -> N
 def test_rollouts_that_are_shorter_than_episodes_are_no_fault(tmp_path: Path, capsys) -> None:
     _train(tmp_path / "run", "FrozenLake-v1", A2CConfig(num_steps=2))
     assert _heard(capsys.readouterr().err) == []
+
+
+def test_numbers_beyond_all_bounds_end_no_look() -> None:
+    rollout = Rollout.allocate(600, np.full((2, 1), 1e300), np.zeros(2, np.int64))
+    rollout.obs[:] = 1e300
+    rollout.reward[:] = np.finfo(np.float32).max
+    first = advice.FirstRollouts(PPOConfig(), 2, gym.spaces.Box(-np.inf, np.inf, (1,), np.float64))
+    assert not first.look(rollout)  # where warnings are errors, as in all tests

@@ -142,10 +142,13 @@ class FirstRollouts:
 
     def look(self, rollout: Rollout) -> bool:
         """Say what can be said after one more rollout; whether the next is to be looked at too."""
-        if not self._steps:
-            _tell(self._of_observations(rollout.obs))
+        is_first = not self._steps
         self._steps += rollout.num_transitions
-        _tell(self._of_rewards(rollout))
+        with np.errstate(all="ignore"):  # overflows, where warnings are errors
+            observations = self._of_observations(rollout.obs) if is_first else None
+            rewards = self._of_rewards(rollout)
+        _tell(observations)
+        _tell(rewards)
         return self._scaler is not None
 
     def _of_observations(self, obs: Tree) -> str | None:
