@@ -299,6 +299,35 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
         (["train", "ppo", "CartPole-v1", "--leaning-rate=3"], "did you mean --learning-rate"),
         (["train", "ppo", "CartPole-v1", "--no-normalise-obs"], "--no-normalize-obs"),
         (["eval", "runs/some", "--episode", "3"], "did you mean --episodes?"),
+        (["TRAIN", "ppo", "CartPole-v1"], "did you mean train?"),
+        (["--verison"], "did you mean --version?"),
+        (["train", "--resme", "runs/some"], "did you mean --resume?"),
+        (["train", "ppo", "CartPole-v1", "--totl-steps", "5"], "did you mean --total-steps? (see"),
+        (["train", "ppo", "CartPole-v1", "-num-envs", "3"], "did you mean --num-envs?"),
+        (["train", "ppo", "CartPole-v1", "--collector", "worker"], "did you mean workers?"),
+        (["train", "ppo", "CartPole-v1", "--backend=proces"], "did you mean process?"),
+        (
+            ["train", "ppo", "CartPole-v1", "--start-method", "forksever"],
+            "did you mean forkserver?",
+        ),
+        (["train", "ppo", "CartPole-v1", "--image-encoder", "3"], "it must be nature or impala"),
+        (["train", "ppo", "CartPole-v1", "--activation", "tahn"], "did you mean 'tanh'?"),
+        (["train", "ppo", "CartPole-v1", "--device", "gpu"], "did you mean cuda?"),
+        (["train", "ppo", "CartPole-v1", "--normalize-obs", "True"], "--no-normalize-obs"),
+        (
+            ["train", "ppo", "CartPole-v1", "--stop-at", "abc"],
+            "--stop-at is 'abc'; it must be a number",
+        ),
+        (
+            ["train", "ppo", "CartPole-v1", "--hidden-sizes", "64x64"],
+            "whole numbers, such as 64 64",
+        ),
+        (["train", "ppo", "CartPol-v1"], "Nearest: CartPole-v1"),
+        (["train", "ppo", "CartPole-v7"], "CartPole is registered as CartPole-v0, CartPole-v1."),
+        (["doctor", "CartPole-v1", "--jsn"], "did you mean --json?"),
+        (["doctor", "CartPole-v1", "--deadlin", "3"], "did you mean --deadline?"),
+        (["doctor", "ALE/Pong_v5"], "write 'ale_py:ALE/Pong_v5'"),
+        (["replay", "--file", "report.pkl"], "there is no option --file"),
         (["train", "ppo", "CartPole-v1", "--resume", "runs/some"], "train --resume RUN_DIR"),
         (["train", "ppo", "ALE/Pong_v5"], "--env-module ale_py"),
         (["train", "ppo", "MiniGrid-Nowhere-v0"], "--env-module minigrid"),
@@ -315,10 +344,18 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
 )
 def test_a_mistake_is_told_with_the_way_out(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    processes = set(psutil.Process().children(recursive=True))
     assert main(arguments) == 2
+    assert set(psutil.Process().children(recursive=True)) <= processes
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line and "Error parsing train" not in line
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_env_may_follow_flags_and_numbers_may_be_none(tmp_path, capsys):
+    options = ["--stop-at", "None", "--gamma", "0.9", "--normalize-obs", "--collector", "caller"]
+    assert main(["train", "ppo", *QUICK, *options, "CartPole-v1", "--run-dir", str(tmp_path)]) == 0
+    assert _last_json(capsys.readouterr().out)["steps"] > 0
 
 
 def test_the_texts_of_a_minigrid_name_the_wrapper(capsys, tmp_path):

@@ -103,5 +103,7 @@ def test_the_command_line_sets_it(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_network_that_there_is_not_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"image_encoder is 'resnet'; it must be 'nature' or"):
+    with pytest.raises(
+        ConfigError, match=r"image_encoder must be one of 'nature', 'impala', got 'resnet'"
+    ):
         BUILT_IN[name][0](image_encoder="resnet")  # type: ignore[call-arg]

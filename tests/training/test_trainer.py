@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 from pathlib import Path
@@ -18,7 +19,7 @@ from rookery.callbacks import CheckpointEvery, EvaluateEvery
 from rookery.policy import make_policy
 from rookery.telemetry.jsonl import read_jsonl
 from rookery.training.checkpoint import load_checkpoint
-from rookery.training.plan import RunPlan
+from rookery.training.plan import OTHER_ARGUMENTS, RunPlan
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 
@@ -326,8 +327,11 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
         assert (trainer.policy.model.parameters != kept).any()
     np.testing.assert_array_equal(agent.policy.model.parameters, kept)
     other = PPOConfig(hidden_sizes=(8,))
-    with pytest.raises(rookery.ConfigError, match="initial agent's weights do not fit"):
+    with pytest.raises(rookery.ConfigError, match="initial agent's weights do not fit") as raised:
         _trainer(tmp_path / "third", other, initial=agent)
+    said = str(raised.value)
+    assert "towers.0.weight differs, shape (2, 4, 64) there and (2, 4, 8) here" in said
+    assert "\n" not in said
     assert not (tmp_path / "third").exists()
 
 
@@ -338,6 +342,19 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
         ({"num_env": 3}, "did you mean num_envs"),
         ({"learning_rate": 1e-3}, r"algo=rookery\.PPOConfig\(learning_rate="),
         ({"algo": "pppo"}, "did you mean 'ppo'"),
+        ({"algo": "PPO"}, "did you mean 'ppo'"),
+        ({"algo": PPOConfig}, r"is a class; pass an object of it, PPOConfig\(...\)"),
+        ({"totl_steps": 3}, r"did you mean total_steps\?$"),
+        (
+            {"learning_rte": 1e-3},
+            r"did you mean learning_rate\? That is a setting of the algorithm: ",
+        ),
+        ({"wraper": ()}, r"did you mean wrappers\?"),
+        ({"callback": ()}, r"did you mean callbacks\?"),
+        ({"collector": "worker"}, r"did you mean 'workers'\?"),
+        ({"backend": "proces"}, r"did you mean 'process'\?"),
+        ({"start_method": "forksever"}, r"did you mean 'forkserver'\?"),
+        ({"on_fault": "restrt"}, r"did you mean 'restart'\?"),
         ({"stop_at": 3.0}, "set eval_every"),
         ({"info_keys": "is_success"}, "must be a tuple"),
         ({"keep_checkpoints": 0}, "keep_checkpoints must be"),
@@ -447,11 +464,24 @@ def test_a_schedule_may_be_a_function_of_what_is_done(tmp_path: Path) -> None:
         (lambda: PPOConfig(learning_rate=float("nan")), "learning_rate is nan"),
         (lambda: PPOConfig(learning_rate=_half, final_learning_rate=0.1), "says itself"),
         (lambda: DQNConfig(batch_size=True), "batch_size must be a whole number"),
+        (lambda: PPOConfig(gamma="0.9"), r"gamma must be a number in \[0, 1\], got '0.9'"),
+        (lambda: PPOConfig(gae_lambda=_half), r"gae_lambda must be a number in"),
+        (lambda: PPOConfig(normalize_obs="no"), "normalize_obs must be True or False, got 'no'"),
+        (lambda: DQNConfig(double=1), "double must be True or False"),
+        (lambda: PPOConfig(device=None), "device is None; it must be 'cpu'"),
+        (lambda: PPOConfig(device="gpu"), r"did you mean cuda\?"),
+        (lambda: PPOConfig(activation="tahn"), r"did you mean 'tanh'\?"),
+        (lambda: PPOConfig(recurrent=True), "recurrent must be one of 'none', 'gru', 'lstm', got"),
     ],
 )
 def test_settings_of_an_algorithm_are_checked_when_they_are_made(make: Any, message: str) -> None:
     with pytest.raises(rookery.ConfigError, match=message):
         make()
+
+
+def test_arguments_that_are_no_settings_are_suggested_too() -> None:
+    named = inspect.signature(rookery.Trainer).parameters
+    assert set(named) - {"settings"} == OTHER_ARGUMENTS
 
 
 def test_a_minibatch_that_no_rollout_fills_is_refused(tmp_path: Path) -> None:

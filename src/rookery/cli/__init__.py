@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
+from rookery.env.arguments import did_you_mean
 from rookery.errors import RookeryError, UsageError
 
 COMMANDS = {
@@ -50,8 +50,8 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"did you mean {near[0]}? C" if near else "c"
+        near = did_you_mean(name, [*COMMANDS, "--help", "--version"])
+        hint = f"{near} C" if near else "c"
         raise UsageError(f"there is no command {name!r}; {hint}hoose from {', '.join(COMMANDS)}")
     _import_from_here()
     return int(importlib.import_module(f"rookery.cli.{name}").run(rest))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import json
 import math
@@ -11,8 +10,9 @@ import re
 import sys
 from contextlib import redirect_stderr
 from dataclasses import fields, is_dataclass
-from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
+from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError, MissingExtra, UsageError
 
 T = TypeVar("T")
@@ -34,11 +34,15 @@ def parse(kind: type[T], arguments: list[str], program: str) -> T:
         raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
     flags = flags_of(kind)
     if not {"-h", "--help"} & set(arguments):
-        _require_known(flags, arguments, program)
+        bools = (name for name, hint in flags.items() if bool in _kinds(hint))
+        _require_known([*flags, *(f"no-{name}" for name in bools)], arguments, program)
+    read = _as_tyro_reads(flags, arguments)
+    if not {"-h", "--help"} & set(arguments):
+        _require_values(flags, read, program)
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            return tyro.cli(kind, args=_as_tyro_reads(flags, arguments), prog=program)
+            return tyro.cli(kind, args=read, prog=program)
     except SystemExit as error:
         if error.code in (0, None):
             raise
@@ -65,14 +69,81 @@ def flag_of(argument: str) -> str | None:
     return argument[2:].partition("=")[0].replace("_", "-")
 
 
-def _require_known(flags: dict[str, Any], arguments: list[str], program: str) -> None:
+def _require_known(known: list[str], arguments: list[str], program: str) -> None:
     """Complain of a flag that there is not, and tell the nearest."""
-    known = [*flags, *(f"no-{name}" for name, kind in flags.items() if bool in _kinds(kind))]
-    for flag in filter(None, map(flag_of, arguments)):
-        if flag not in known and not flag.startswith("tyro-"):
-            near = difflib.get_close_matches(flag, known, 2, cutoff=0.6)
-            hint = f"; did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
+    for argument in arguments:
+        flag = flag_of(argument)
+        if flag is not None and flag not in known and not flag.startswith("tyro-"):
+            hint = did_you_mean(flag, known, "--")
+            hint = hint and f"; {hint}"
             raise UsageError(f"there is no option --{flag}{hint} (see {program} --help)")
+        if re.match(r"-[a-z_]{2}", argument):  # with one dash only; -inf is a number
+            hint = did_you_mean(flag_of(f"-{argument}") or "", known, "--")
+            if hint and not _is_number(argument):
+                raise UsageError(
+                    f"there is no option {argument.partition('=')[0]}; {hint} (see {program} "
+                    "--help)"
+                )
+
+
+def _require_values(flags: dict[str, Any], arguments: list[str], program: str) -> None:
+    """Complain of a value that its flag does not take, and tell what it does take."""
+    flag, hint = None, None
+    for argument in arguments:
+        named = flag_of(argument)
+        if named is not None:
+            flag, hint = named, flags.get(named)
+            continue
+        kinds = _kinds(hint)  # of the first value; what follows may be the env
+        if bool in kinds and argument.lower() in ("true", "false", "yes", "no", "1", "0"):
+            raise UsageError(
+                f"--{flag} takes no value, got {argument!r}; write --{flag} or --no-{flag} (see "
+                f"{program} --help)"
+            )
+        if argument != "None" and (wanted := _wanted(hint, argument)):
+            raise UsageError(
+                f"--{flag} is {argument!r}; it must be {wanted} (see {program} --help)"
+            )
+        hint = None
+
+
+def _wanted(hint: Any, value: str) -> str:
+    """What a flag takes, in words, if ``value`` is none of it; else empty."""
+    choices, kinds = _choices(hint), _kinds(hint)
+    if choices and value not in choices:
+        near = did_you_mean(value, choices)
+        return f"{', '.join(choices[:-1])} or {choices[-1]}{near and '; ' + near}"
+    if tuple in kinds and int in _kinds(get_args(_tuple_of(hint))[0]) and not _is_whole(value):
+        return "whole numbers, such as 64 64"
+    if kinds <= {int, type(None)} and hint is not None and not _is_whole(value):
+        return "a whole number"
+    if float in kinds and not _is_number(value):
+        return "a number"
+    return ""
+
+
+def _choices(hint: Any) -> list[str]:
+    """The words that a hint such as ``Literal["a", "b"] | None`` allows; none if it is no such."""
+    if get_origin(hint) is Literal:
+        return [str(choice) for choice in get_args(hint)]
+    return [choice for part in get_args(hint) for choice in _choices(part)]
+
+
+def _tuple_of(hint: Any) -> Any:
+    """The tuple in a hint such as ``tuple[int, ...] | None``."""
+    return hint if get_origin(hint) is tuple else next(filter(_tuple_of, get_args(hint)), None)
+
+
+def _is_whole(text: str) -> bool:
+    return re.fullmatch(r"[+-]?\d[\d_]*", text.strip()) is not None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _as_tyro_reads(flags: dict[str, Any], arguments: list[str]) -> list[str]:
@@ -121,6 +192,13 @@ def _one_line(box: str) -> str:
 
 class CommandParser(argparse.ArgumentParser):
     """An argparse parser whose complaints are errors of one line."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; a flag that there is not is told with the nearest one."""
+        arguments = list(args)
+        known = [option[2:] for option in self._option_string_actions if option[:2] == "--"]
+        _require_known(known, arguments, self.prog)
+        return super().parse_args(arguments, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise the complaint."""

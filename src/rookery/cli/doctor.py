@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 from dataclasses import asdict
@@ -11,6 +10,7 @@ import gymnasium as gym
 
 from rookery.cli.arguments import CommandParser, parse_json
 from rookery.diagnosis import examine
+from rookery.env.arguments import near_names
 from rookery.env.recipe import make_recipes
 from rookery.errors import ConfigError, UnknownEnvError
 from rookery.testing.env_check import DEADLINE_S
@@ -59,7 +59,7 @@ def _require_attribute(env: str) -> None:
     if hasattr(found, name) or name in gym.registry:  # importing it may have registered the id
         return
     known = [n for n in vars(found) if not n.startswith("_")] + list(gym.registry)
-    near = difflib.get_close_matches(name, known, 3, cutoff=0.5)
+    near = near_names(name, known, 3)
     hint = f" Nearest: {', '.join(near)}." if near else ""
     raise UnknownEnvError(
         f"Module {module!r} has no attribute {name!r}, and no env is registered as that.{hint}"

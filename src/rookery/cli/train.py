@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from dataclasses import asdict, field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
+from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
@@ -40,8 +40,7 @@ def run(arguments: list[str]) -> int:
 def _train(arguments: list[str]) -> dict[str, Any]:
     name, *rest = arguments
     if name not in BUILT_IN:
-        near = difflib.get_close_matches(name.lower(), BUILT_IN, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = f"{did_you_mean(name, BUILT_IN)} ".lstrip()
         if rest and rest[0] in BUILT_IN:
             hint = f"the algorithm comes first: rookery train {rest[0]} {name}; "
         raise UsageError(f"there is no algorithm {name!r}; {hint}{_usage()}")
@@ -124,7 +123,10 @@ def _resume(arguments: list[str]) -> dict[str, Any]:
     """Go on with a run; of its settings, those change that are given."""
     arguments = [part for argument in arguments for part in _split(argument)]
     if "--resume" not in arguments[:-1]:
-        raise UsageError(f"an algorithm or --resume RUN_DIR must be given; {_usage()}")
+        flags = [f"--{flag_of(argument)}" for argument in arguments if flag_of(argument)]
+        near = [hint for flag in flags if (hint := did_you_mean(flag, ["--resume", "--help"]))]
+        hint = f"{near[0]} " if near and "--resume" not in flags else ""
+        raise UsageError(f"an algorithm or --resume RUN_DIR must be given; {hint}{_usage()}")
     place = arguments.index("--resume")
     run_dir = arguments[place + 1]
     rest = arguments[:place] + arguments[place + 2 :]

@@ -57,6 +57,48 @@ def check_flag(name: str, value: Any) -> None:
         raise unfit(name, "True or False", value)
 
 
+def near_names(name: str, known: Iterable[str], count: int = 2) -> list[str]:
+    """The known names that look most like ``name``, ignoring case, the nearest first.
+
+    Those that look much less like it than the nearest are left out.
+    """
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, count, cutoff=0.6)
+    likeness = [difflib.SequenceMatcher(None, each, name.lower()).ratio() for each in near]
+    return [by_lower[n] for n, r in zip(near, likeness, strict=True) if r > likeness[0] - 0.15]
+
+
+def did_you_mean(name: str, known: Iterable[str], sign: str = "") -> str:
+    """``"did you mean X?"``, or ``"did you mean X or Y?"``; empty if no known name is near.
+
+    Args:
+        name: what was given.
+        known: what could have been meant.
+        sign: what to write before each, such as ``"--"``.
+    """
+    near = near_names(name, known)
+    return f"did you mean {' or '.join(sign + each for each in near)}?" if near else ""
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse what is none of ``choices``, and tell the nearest.
+
+    Raises:
+        ConfigError: when it is none.
+    """
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise not_a_choice(name, value, choices)
+
+
+def not_a_choice(name: str, value: Any, choices: Iterable[str]) -> ConfigError:
+    """What to raise for an argument that is none of ``choices``; it tells the nearest."""
+    quoted = [repr(choice) for choice in choices]
+    hint = did_you_mean(repr(value), quoted) if isinstance(value, str) else ""
+    error = unfit(name, f"one of {', '.join(quoted)}", value)
+    return ConfigError(f"{error}; {hint}") if hint else error
+
+
 def known_names(known: Iterable[str], given: Iterable[str], owner: str) -> None:
     """Refuse a name that is not known, and tell the nearest ones.
 
@@ -71,8 +113,7 @@ def known_names(known: Iterable[str], given: Iterable[str], owner: str) -> None:
     known = sorted(known)
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 2, cutoff=0.6)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
             raise ConfigError(f"{name!r} is not among the {owner}; {hint}")
 
 

@@ -132,12 +132,48 @@ def find_spec(env_id: str) -> EnvSpec:
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        near = nearest_ids(name)
-        hint = f" Nearest: {', '.join(near)}." if near else ""
         raise UnknownEnvError(
-            f"No environment is registered as {env_id!r}.{hint} If a package registers it, import "
-            f"that first or write 'package:{name}'."
+            f"No environment is registered as {env_id!r}.{_what_there_is(name)} "
+            f"{_how_to_register(name)}"
         ) from error
+
+
+def _what_there_is(name: str) -> str:
+    """The versions of an env that is registered, but not in this one; else the nearest ids."""
+    base = name.rpartition("-v")[0] or name
+    versions = [registered for registered in gym.registry if registered.rpartition("-v")[0] == base]
+    if versions:
+        return f" {base} is registered as {', '.join(sorted(versions))}."
+    near = nearest_ids(name)
+    return f" Nearest: {', '.join(near)}." if near else ""
+
+
+# How ids begin or end, the module that registers them, and what pip calls it.
+_PACKAGES = [
+    ("ALE/", "", "ale_py", "ale-py"),
+    ("", "NoFrameskip-v4", "ale_py", "ale-py"),
+    ("MiniGrid-", "", "minigrid", "minigrid"),
+    ("BabyAI-", "", "minigrid", "minigrid"),
+]
+
+
+def package_of(name: str) -> tuple[str, str] | None:
+    """The module that registers ids like ``name``, and what pip calls it; None if unknown."""
+    for begins, ends, module, package in _PACKAGES:
+        if name.startswith(begins) and name.endswith(ends):
+            return module, package
+    return None
+
+
+def _how_to_register(name: str) -> str:
+    known = package_of(name)
+    if known is None:
+        return f"If a package registers it, import that first or write 'package:{name}'."
+    module, package = known
+    return (
+        f"The package {module} registers such envs: pip install {package}, and then import it "
+        f"first or write '{module}:{name}'."
+    )
 
 
 def nearest_ids(name: str, count: int = 3) -> list[str]:

@@ -12,6 +12,7 @@ from rookery.learn.config_base import (
     at_least,
     counts,
     finite,
+    flags,
     known_device,
     known_memory,
     known_network,
@@ -94,6 +95,7 @@ class PPOConfig(Config):
         finite(self, "initial_log_std")
         known_network(self)
         known_device(self)
+        flags(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return min(self.minibatch_size, self.num_steps * num_envs)
@@ -162,6 +164,7 @@ class ImpalaConfig(Config):
         shares(self, "gamma", "trace_lambda")
         known_network(self)
         known_device(self)
+        flags(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,7 @@ class A2CConfig(Config):
         finite(self, "initial_log_std")
         known_network(self)
         known_device(self)
+        flags(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,7 @@ class ReplayConfig(Config):
         shares(self, "gamma", "target_rate")
         known_network(self)
         known_device(self)
+        flags(self)
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
-from rookery.env.arguments import known_names, unfit, whole_number
+from rookery.env.arguments import (
+    check_choice,
+    check_flag,
+    did_you_mean,
+    known_names,
+    unfit,
+    whole_number,
+)
 from rookery.env.references import imported, reference
 from rookery.errors import ConfigError
 
@@ -124,8 +131,18 @@ def counts(config: Any, *names: str) -> None:
 def shares(config: Any, *names: str) -> None:
     """Refuse settings that do not lie in [0, 1]."""
     for name in names:
-        if not 0.0 <= getattr(config, name) <= 1.0:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
+        value = getattr(config, name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise unfit(name, "a number in [0, 1]", value)
+        if not 0.0 <= value <= 1.0:
+            raise ConfigError(f"{name} is {value}; it must lie in [0, 1]")
+
+
+def flags(config: Any) -> None:
+    """Refuse settings that must be True or False, and are something else."""
+    for field in fields(config):
+        if isinstance(field.default, bool):
+            check_flag(field.name, getattr(config, field.name))
 
 
 def known_network(config: Any) -> None:
@@ -134,17 +151,13 @@ def known_network(config: Any) -> None:
     is_tuple = isinstance(sizes, (tuple, list))
     if sizes is not None and not (is_tuple and all(type(n) is int and n > 0 for n in sizes)):
         raise unfit("hidden_sizes", "a tuple of widths, such as (64, 64)", sizes)
-    if config.activation not in ("tanh", "relu"):
-        raise ConfigError(f"activation is {config.activation!r}; it must be 'tanh' or 'relu'")
-    image = config.image_encoder
-    if image not in ("nature", "impala"):
-        raise ConfigError(f"image_encoder is {image!r}; it must be 'nature' or 'impala'")
+    check_choice("activation", config.activation, ("tanh", "relu"))
+    check_choice("image_encoder", config.image_encoder, ("nature", "impala"))
 
 
 def known_memory(config: Any) -> None:
     """Refuse kinds of memory that there are not, or that cannot be compiled."""
-    if config.recurrent not in ("none", "gru", "lstm"):
-        raise ConfigError(f"recurrent is {config.recurrent!r}; it must be 'none', 'gru' or 'lstm'")
+    check_choice("recurrent", config.recurrent, ("none", "gru", "lstm"))
     if config.recurrent != "none" and config.compile:
         raise ConfigError(
             f"compile is for networks without memory; leave it out with recurrent="
@@ -154,7 +167,10 @@ def known_memory(config: Any) -> None:
 
 def known_device(config: Any) -> None:
     """Refuse devices that torch has no such name for."""
-    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps", config.device):
-        raise ConfigError(
-            f"device is {config.device!r}; it must be 'cpu', 'cuda', 'cuda:N' or 'mps'"
-        )
+    device = config.device
+    if isinstance(device, str) and re.fullmatch(r"cpu|cuda(:\d+)?|mps", device):
+        return
+    meant = "cuda" if device in ("gpu", "GPU", "nvidia") else str(device)
+    hint = did_you_mean(meant, ("cuda", "mps"))
+    known = "'cpu', 'cuda', 'cuda:N' or 'mps'"
+    raise ConfigError(f"device is {device!r}; it must be {known}{hint and '; ' + hint}")

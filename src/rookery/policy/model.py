@@ -80,7 +80,8 @@ class Model:
         try:
             self.module.load_state_dict(module)
         except RuntimeError as error:
-            raise ValueError(str(error)) from error
+            own = self.module.state_dict()
+            raise ValueError(_difference(state["module"], own) or str(error)) from error
         self.exploration[...] = state["exploration"]
         self.gather()
 
@@ -89,6 +90,24 @@ def _rebuilt(flat: FlatParameters, exploration: npt.NDArray[np.float64]) -> Mode
     model = Model(flat.module, len(exploration))
     model.exploration[...] = exploration
     return model
+
+
+def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """Which parts of two states are not of one shape, in one line; empty if all are."""
+    shapes = [
+        {name: tuple(np.shape(part)) for name, part in state.items()} for state in (there, here)
+    ]
+    theirs, ours = shapes
+    odd = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+    both = [name for name in odd if name in theirs and name in ours]
+    if both:
+        name = both[0]
+        said = f"{name} differs, shape {theirs[name]} there and {ours[name]} here"
+    elif odd:
+        said = f"{odd[0]} is missing {'here' if odd[0] in theirs else 'there'}"
+    else:
+        return ""
+    return f"{said} (and {len(odd) - 1} more parts do not fit)" if len(odd) > 1 else said
 
 
 def _mapped(tree: Any, kind: type[Any], function: Callable[[Any], Any]) -> Any:

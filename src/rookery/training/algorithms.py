@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any, NamedTuple
 
 from gymnasium import Space
 
+from rookery.env.arguments import near_names
 from rookery.env.references import reference
 from rookery.errors import ConfigError, MissingExtra
 from rookery.learn.base import Algorithm, Learner
@@ -144,7 +144,11 @@ def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorit
                 "itself; give it the module there"
             )
         return algo  # type: ignore[no-any-return]
-    near = difflib.get_close_matches(str(algo), BUILT_IN, 1)
+    if isinstance(algo, type):
+        raise ConfigError(
+            f"algo {algo.__name__} is a class; pass an object of it, {algo.__name__}(...)"
+        )
+    near = near_names(str(algo), BUILT_IN, 1)
     hint = f"did you mean {near[0]!r}? C" if near else "c"
     raise ConfigError(
         f"algo {algo!r} is not known; {hint}hoose from {', '.join(map(repr, BUILT_IN))}, or pass "

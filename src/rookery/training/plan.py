@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from rookery.env.action_mask import ActionMaskFromInfo
-from rookery.env.arguments import checked_wrappers, known_names
+from rookery.env.arguments import checked_wrappers, known_names, near_names
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
@@ -80,7 +80,7 @@ class RunPlan:
         if preset is not None:
             algo, settings = preset.config, {**preset.run, **settings, "preset": preset.name}
         algorithm = algorithm_of(algo, encoder, network)
-        _hint_at_config(settings, algorithm)
+        _require_known(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
         inner = checked_wrappers(wrappers)
@@ -309,14 +309,31 @@ def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
     return None
 
 
-def _hint_at_config(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
-    """Say where a setting belongs that was given to the run, but is the algorithm's."""
+# What `Trainer` takes beside settings: among these a name may have been meant.
+OTHER_ARGUMENTS = {
+    "env", "algo", "env_kwargs", "wrappers", "callbacks", "sinks", "encoder", "network", "initial",
+    "eval_env", "eval_wrappers", "progress",
+}  # fmt: skip
+
+
+def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
+    """Refuse names that are no settings of a run; say where one belongs that is the algorithm's.
+
+    Raises:
+        ConfigError: for the first.
+    """
+    known = {field.name for field in fields(TrainSettings)} | OTHER_ARGUMENTS
     config = getattr(algorithm, "config", None)
-    if not isinstance(config, Config):
-        return
+    own = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
     for name in settings:
-        if name in {f.name for f in fields(config)}:  # type: ignore[arg-type]
-            kind = type(config).__name__
-            raise ConfigError(
-                f"{name} is a setting of the algorithm: pass algo=rookery.{kind}({name}=...)"
-            )
+        near = near_names(name, known | own, 1)
+        if name in known or not near or near[0] not in own:
+            continue
+        example = f"pass algo=rookery.{type(config).__name__}({near[0]}=...)"
+        if name in own:
+            raise ConfigError(f"{name} is a setting of the algorithm: {example}")
+        raise ConfigError(
+            f"{name!r} is not among the settings of a run; did you mean {near[0]}? That is a "
+            f"setting of the algorithm: {example}"
+        )
+    known_names(known, settings, "settings of a run")

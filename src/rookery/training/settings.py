@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rookery.env.arguments import check_flag, known_names, unfit, whole_number
+from rookery.env.arguments import check_choice, check_flag, known_names, unfit, whole_number
 from rookery.errors import ConfigError
 from rookery.worker.faults import FaultPolicy
 
@@ -128,9 +128,7 @@ class TrainSettings:
         keys: Any = self.info_keys
         if isinstance(keys, str):
             raise ConfigError(f"info_keys is {keys!r}; it must be a tuple, ({keys!r},)")
-        if self.collector not in ("auto", *get_args(CollectorName)):
-            known = "'auto', 'caller', 'workers' or 'async'"
-            raise ConfigError(f"collector is {self.collector!r}; it must be {known}")
+        check_choice("collector", self.collector, ("auto", *get_args(CollectorName)))
         self.faults()  # complains of what cannot be, before anything starts
 
     def vector_options(self) -> dict[str, Any]:

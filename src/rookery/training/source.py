@@ -10,7 +10,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.env.recipe import make_recipes
+from rookery.env.recipe import make_recipes, package_of
 from rookery.env.references import imported, reference
 from rookery.errors import ConfigError, UnknownEnvError
 from rookery.vector.base import VectorEnv
@@ -92,13 +92,10 @@ class EnvSource:
             return f"Module {module!r} was imported, and has no function {name!r} either."
         if self.env_module:
             return f"{self.env_module!r} was imported and does not register it."
-        for begins, ends, module, package in _PACKAGES:
-            if name.startswith(begins) and name.endswith(ends):
-                return (
-                    f"The package {module} registers such envs: pip install {package}, and then "
-                    f"--env-module {module}, or env_module={module!r} in Python."
-                )
-        return "On the command line, --env-module PACKAGE imports one."
+        known = package_of(name)
+        if known is None:
+            return "On the command line, --env-module PACKAGE imports one."
+        return f"--env-module {known[0]}, or env_module={known[0]!r} in Python, imports it."
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the source as JSON data; what has no name becomes null."""
@@ -140,15 +137,6 @@ class EnvSource:
         if wrappers is None:
             wrappers = [resolve(address) for address in config["wrappers"]]
         return cls(env, env_kwargs, wrappers, config["env_module"])
-
-
-# How ids begin or end, the module that registers them, and what pip calls it.
-_PACKAGES = [
-    ("ALE/", "", "ale_py", "ale-py"),
-    ("", "NoFrameskip-v4", "ale_py", "ale-py"),
-    ("MiniGrid-", "", "minigrid", "minigrid"),
-    ("BabyAI-", "", "minigrid", "minigrid"),
-]
 
 
 def _read_env(env: Any) -> Any:

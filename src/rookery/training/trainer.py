@@ -26,6 +26,7 @@ from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.telemetry.sink import Sink
 from rookery.training import state
+from rookery.training.advice import advised
 from rookery.training.agent import Agent
 from rookery.training.algorithms import collector_for
 from rookery.training.callbacks import (
@@ -263,8 +264,11 @@ class Trainer:
         # runs before what is collected together with it, files among it, has its own end.
         weakref.finalize(self, _close_own, self._stack, self._pid)
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
-        self._saved_at = time.perf_counter()
-        self._save_s = 0.0
+        self._saved_at, self._save_s = time.perf_counter(), 0.0
+        # A run that is gone on with has had its advice.
+        self._first = (
+            advised(algorithm, settings.num_envs, self.spaces[0]) if saved is None else None
+        )
         self._closed = False
 
     def _open_logs(self, resumed_at: int | None, progress: bool, sinks: Sequence[Sink]) -> None:
@@ -336,6 +340,8 @@ class Trainer:
             self.history.add(self.steps, rollout)
             self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
         self.history.warn_of_missing(self.plan.settings.info_keys)
+        if self._first is not None:
+            self._first = self._first if self._first.look(rollout) else None
         speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
         now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
         metrics = {**now, **self._means, **self._peaks, **self._times}

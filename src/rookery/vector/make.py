@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arguments import check_flag, unfit, whole_number
+from rookery.env.arguments import check_choice, check_flag, unfit, whole_number
 from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
 from rookery.errors import ConfigError
 from rookery.vector.crash import CrashRecorder, checked_folder
@@ -139,8 +139,7 @@ def make_vec(
 
 
 def _check_backend(backend: Any) -> None:
-    if not isinstance(backend, str) or backend not in BACKENDS:
-        raise unfit("backend", f"one of {BACKENDS}", backend)
+    check_choice("backend", backend, BACKENDS)
 
 
 def _checked_policy(faults: Any) -> FaultPolicy:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arguments import unfit
+from rookery.env.arguments import not_a_choice
 from rookery.env.description import Description
 from rookery.errors import ConfigError
 
@@ -25,7 +25,7 @@ def parse_autoreset_mode(mode: Any) -> AutoresetMode:
     for each in AutoresetMode:
         if isinstance(mode, str) and mode in (each.value, each.name, each.name.lower()):
             return each
-    raise unfit("autoreset_mode", f"one of {_NAMES}", mode)
+    raise not_a_choice("autoreset_mode", mode, _NAMES)
 
 
 def check_mode(mode: AutoresetMode, descriptions: Iterable[Description]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rookery.env.arguments import check_positive, whole_number
+from rookery.env.arguments import check_choice, check_positive, whole_number
 from rookery.errors import ConfigError
 
 
@@ -35,8 +35,7 @@ class FaultPolicy:
     make_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.on_fault not in ("raise", "restart"):
-            raise ConfigError(f"on_fault must be 'raise' or 'restart', got {self.on_fault!r}")
+        check_choice("on_fault", self.on_fault, ("raise", "restart"))
         whole_number("max_restarts", self.max_restarts, 0)
         check_positive("window_s", self.window_s)
         for name in ("step_timeout_s", "reset_timeout_s", "make_timeout_s", "max_worker_rss_mb"):

@@ -27,6 +27,7 @@ from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from rookery.env.arguments import not_a_choice
 from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.worker.forkserver import ForkServer, search_path
 from rookery.worker.limits import (
@@ -78,7 +79,7 @@ def resolve_start_method(start_method: str | None) -> str:
     if start_method is None:
         return "forkserver" if "forkserver" in available else "spawn"
     if start_method not in START_METHODS:
-        raise ConfigError(f"start_method must be one of {START_METHODS}, got {start_method!r}")
+        raise not_a_choice("start_method", start_method, START_METHODS)
     if start_method not in available:
         raise ConfigError(f"start_method={start_method!r} does not exist on this platform")
     return start_method

@@ -7,7 +7,6 @@ defaults are, and whatever a user gives wins.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rookery.errors import ConfigError
+from rookery.env.arguments import not_a_choice
 from rookery.learn.config_base import Config
 from rookery.training.algorithms import BUILT_IN
 
@@ -85,12 +84,7 @@ def find_preset(
         wanted = choice.removeprefix(f"{algo}/")
         found = known.get(wanted) or known.get(f"{_FAMILY}{wanted}")
         if found is None:
-            near = difflib.get_close_matches(wanted, known, 1)
-            hint = f"did you mean {near[0]!r}? C" if near else "c"
-            raise ConfigError(
-                f"there is no preset {choice!r} of {algo}; {hint}hoose 'auto', 'none' or one of "
-                f"{', '.join(known) or 'none: this algorithm has no presets'}"
-            )
+            raise not_a_choice("preset", wanted, (AUTO, NONE, *known))
         return found
     env_id = env.rpartition(":")[2]
     if env_id in known:
@@ -110,7 +104,7 @@ def presets(algo: str) -> dict[str, Preset]:
         ConfigError: there is no such algorithm.
     """
     if algo not in BUILT_IN:
-        raise ConfigError(f"there is no algorithm {algo!r}; choose from {', '.join(BUILT_IN)}")
+        raise not_a_choice("algo", algo, BUILT_IN)
     path = Path(__file__).parent / f"{algo}.json"
     if not path.exists():
         return {}
