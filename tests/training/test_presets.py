@@ -60,9 +60,7 @@ def test_a_preset_is_chosen_by_its_name() -> None:
     assert find_preset("ppo", "Mine-v0", "mujoco") is presets("ppo")["family: mujoco"]
     assert find_preset("ppo", "CartPole-v1", "none") is None
     assert find_preset("impala", "CartPole-v1") is None
-    with pytest.raises(
-        rookery.ConfigError, match=r"'auto'.*; did you mean 'Acrobot-v1'\?"
-    ):
+    with pytest.raises(rookery.ConfigError, match=r"'auto'.*; did you mean 'Acrobot-v1'\?"):
         find_preset("ppo", "CartPole-v1", "Acrobat-v1")
     with pytest.raises(rookery.ConfigError, match="preset must be one of 'auto', 'none', got"):
         find_preset("impala", "CartPole-v1", "CartPole-v1")
