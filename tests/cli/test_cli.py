@@ -300,8 +300,8 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
         (["train", "ppo", "CartPole-v1", "--no-normalise-obs"], "--no-normalize-obs"),
         (["eval", "runs/some", "--episode", "3"], "did you mean --episodes?"),
         (["train", "ppo", "CartPole-v1", "--resume", "runs/some"], "train --resume RUN_DIR"),
-        (["train", "ppo", "ALE/Pong_v5"], "--env-module ale_py"),
-        (["train", "ppo", "MiniGrid-Nowhere-v0"], "--env-module minigrid"),
+        (["train", "ppo", "ALE/Pong_v5"], "ALE/Pong-v5"),
+        (["train", "ppo", "MiniGrid-Nowhere-v0"], "package minigrid"),
         (["train", "ppo", "Nowhere-v0"], "--env-module PACKAGE"),
         (["train", "ppo", "rookery.cli:nowhere"], "has no function 'nowhere' either"),
         (["train", "ppo", "no.such:make"], "Cannot import the module that 'no.such:make' names"),
@@ -323,7 +323,7 @@ def test_a_mistake_is_told_with_the_way_out(arguments, message, capsys, tmp_path
 
 def test_the_texts_of_a_minigrid_name_the_wrapper(capsys, tmp_path):
     pytest.importorskip("minigrid")
-    env = ["MiniGrid-Empty-5x5-v0", "--env-module", "minigrid"]
+    env = ["MiniGrid-Empty-5x5-v0", "--no-preprocess"]
     assert main(["train", "ppo", *env, *QUICK, "--run-dir", str(tmp_path / "run")]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "minigrid.wrappers.ImgObsWrapper" in line and "my_module:make_env" in line

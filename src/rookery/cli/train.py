@@ -12,10 +12,11 @@ from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
+from rookery.training.named_wrappers import wrapper_at
 from rookery.training.settings import TrainSettings
 
 try:
-    from tyro.conf import OmitArgPrefixes, Positional
+    from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
 except ImportError as error:
     from rookery.errors import MissingExtra
 
@@ -56,7 +57,15 @@ def _train(arguments: list[str]) -> dict[str, Any]:
 
     kind = BUILT_IN[name][0]
     config = kind(**{f.name: getattr(command.learner, f.name) for f in fields(command.learner)})
-    return train(command.env, config, env_kwargs=env_kwargs, progress=True, **settings).to_dict()
+    result = train(
+        command.env,
+        config,
+        env_kwargs=env_kwargs,
+        wrappers=[wrapper_at(address) for address in command.wrapper],
+        progress=True,
+        **settings,
+    )
+    return result.to_dict()
 
 
 def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
@@ -76,6 +85,7 @@ def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
         [
             ("env", Positional[str]),
             ("env_kwargs", str, "{}"),
+            ("wrapper", UseAppendAction[tuple[str, ...]], ()),
             ("train", settings, field(default_factory=lambda: defaults)),
             ("learner", learner, field(default_factory=flags)),
         ],
@@ -88,6 +98,8 @@ def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
     Attributes:
         env: Gymnasium id, or package.module:Id.
         env_kwargs: Arguments of the env, a JSON object.
+        wrapper: Wrapper of every env, as module:Class or module:function; may be given again, the
+            first one is the innermost.
         train: the run.
         learner: the learner.
     """
@@ -154,6 +166,8 @@ def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
     }
     if "env_kwargs" in given:
         changes["env_kwargs"] = parse_json(command.env_kwargs, "--env-kwargs")
+    if "wrapper" in given:
+        changes["wrappers"] = [wrapper_at(address) for address in command.wrapper]
     return changes
 
 

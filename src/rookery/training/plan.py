@@ -28,7 +28,10 @@ from rookery.training.settings import TrainSettings
 from rookery.training.source import EnvSource, resolve
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
-_FIXED_SETTINGS = {"num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info"}
+_FIXED_SETTINGS = {
+    "num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info", "preprocess",
+    "frame_stack",
+}  # fmt: skip
 SHAPES = {
     "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
     "num_quantiles", "image_encoder",
@@ -76,12 +79,15 @@ class RunPlan:
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
         inner = checked_wrappers(wrappers)
-        source = EnvSource(env, env_kwargs or {}, (*inner, *outermost), chosen.env_module)
+        source = EnvSource(
+            env, env_kwargs or {}, (*inner, *outermost), chosen.env_module,
+            chosen.preprocess, chosen.frame_stack,
+        )  # fmt: skip
         eval_source = source
         if eval_env is not None or eval_wrappers is not None:
             own = None if eval_wrappers is None else (*eval_wrappers, *outermost)
             eval_source = source.changed(eval_env, None, own)
-        return cls(source, eval_source, algorithm, chosen)
+        return cls(source, eval_source.for_evaluation(), algorithm, chosen)
 
     @property
     def title(self) -> str:
@@ -102,7 +108,9 @@ class RunPlan:
             **algorithm_to_dict(self.algorithm),
             "source": self.source.to_dict(),
             # None: the envs of training; a lambda beside a lambda would look the same
-            "eval_source": None if self.eval_source is self.source else self.eval_source.to_dict(),
+            "eval_source": (
+                self.eval_source.to_dict() if self.eval_source.differs_from(self.source) else None
+            ),
             "train": asdict(self.settings),
             "versions": {
                 "rookery": __version__,
@@ -148,7 +156,9 @@ class RunPlan:
         """
         written = folder.read_config()
         try:
-            settings = TrainSettings.from_dict(written["train"], "settings of a run")
+            # Runs that were written before there was preprocessing had none.
+            told = {"preprocess": False, **written["train"]}
+            settings = TrainSettings.from_dict(told, "settings of a run")
             algorithm = _algorithm(written, algo, encoder, network, imports=True)
             recorded = written["source"], written["eval_source"]
         except (KeyError, TypeError, ConfigError) as error:
@@ -160,10 +170,11 @@ class RunPlan:
             eval_wrappers = (*eval_wrappers, ActionMaskFromInfo)
         if to_evaluate:
             source = EnvSource.from_dict(recorded[1] or recorded[0], env, env_kwargs, wrappers)
+            source = source.for_evaluation()
             return cls(source, source, algorithm, settings)
         source = EnvSource.from_dict(recorded[0], env, env_kwargs, wrappers)
         eval_source = _evaluation_source(source, recorded[1], eval_env, eval_wrappers)
-        plan = cls(source, eval_source, algorithm, settings)
+        plan = cls(source, eval_source.for_evaluation(), algorithm, settings)
         return plan._changed(changes) if changes else plan
 
     def _changed(self, changes: Mapping[str, Any]) -> RunPlan:

@@ -219,7 +219,7 @@ class Trainer:
         self.best_return: float | None = None
         self.stopped = ""
         self.schedule = state.Schedule(settings.total_steps)
-        self.history = History(settings.num_envs)
+        self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
         self._interrupts = Interrupts()
         self._finite = FiniteRollouts()
         self._unsaved = saved is None
