@@ -20,7 +20,7 @@ import rookery
 from rookery.cli import main
 from rookery.env import atari
 from rookery.errors import ConfigError, UnknownEnvError
-from rookery.training import packages
+from rookery.training import TrainSettings, packages
 from rookery.training.env_states import Restore, capture
 from rookery.training.families import FAMILIES, family_of
 from rookery.training.source import EnvSource
@@ -120,7 +120,7 @@ def test_workers_preprocess_without_torch():
 
 def test_what_is_wrapped_already_is_left_alone():
     spec = gym.make(GAME, frameskip=1).spec
-    wrapped = gym.wrappers.TimeLimit(gym.make(GAME), 9).spec
+    wrapped = gym.wrappers.ClipReward(gym.make(GAME), 0.0, 1.0).spec
     assert EnvSource(spec, preprocess=True).family().name == "atari"
     assert wrapped.additional_wrappers
     for env in (wrapped, fake_game.FakeGame, functools.partial(gym.make, GAME)):
@@ -220,11 +220,31 @@ def test_the_state_of_a_game_goes_over_to_another_one(game, evaluates):
                 seen.append((env.reset()[0].tobytes(),))
         return seen
 
-    for _ in range(4):
-        follow(first, rng.integers(first.action_space.n, size=20))
+    for _ in range(12):
+        follow(first, rng.integers(first.action_space.n, size=5))
         Restore(capture(first))(other)
-        actions = rng.integers(first.action_space.n, size=40)
+        actions = rng.integers(first.action_space.n, size=10)
         assert follow(first, actions) == follow(other, actions)
+
+
+@pytest.mark.parametrize(("kwargs", "share"), [({}, 0.25), ({"repeat_action_probability": 0}, 0)])
+def test_actions_are_as_sticky_as_those_of_the_env(kwargs, share):
+    pytest.importorskip("ale_py", reason="plays a game of ALE")
+    env = _made(EnvSource("ALE/Pong-v5", kwargs, preprocess=True))
+    while not isinstance(env, atari.SavedGame):
+        env = env.env
+    env.reset(seed=0)
+    assert env.unwrapped.ale.getFloat("repeat_action_probability") == 0.0
+    repeated, before, count = 0, 0, 2000
+    played = env.env.step
+    taken: list[int] = []
+    env.env.step = lambda action: taken.append(action) or played(action)
+    for i in range(count):
+        action = i % 2 + 2 * (i % 3 == 0)  # never the one before
+        env.step(action)
+        repeated += taken[-1] == before != action
+        before = taken[-1]
+    assert abs(repeated / count - share) < 0.05
 
 
 # ---------------------------------------------------------------- runs
@@ -325,7 +345,7 @@ def test_a_run_that_was_written_without_preprocessing_stays_without(tmp_path, ca
         (["CartPole-v1", "--frame-stack", "3"], (12,)),
         (["CartPole-v1"], (4,)),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_frames_are_stacked_as_told(options, shape, tmp_path, capsys):
     run_dir = str(tmp_path / "run")
@@ -417,7 +437,7 @@ def test_a_misspelt_flag_is_told(capsys):
 )
 def test_settings_that_cannot_be_are_refused(name, value):
     with pytest.raises(ConfigError, match=name):
-        rookery.TrainSettings(**{name: value})
+        TrainSettings(**{name: value})
 
 
 # ---------------------------------------------------------------- MiniGrid
@@ -450,7 +470,8 @@ def test_a_grid_is_shown_as_choices(env):
             obs, seen = made.step(action)[0], plain.step(action)[0]
 
 
-def test_a_mission_is_read_by_an_encoder_of_ones_own(tmp_path):
+@pytest.mark.parametrize("env", ["MiniGrid-GoToDoor-5x5-v0", "BabyAI-GoToRedBall-v0"])
+def test_a_mission_is_read_by_an_encoder_of_ones_own(env, tmp_path):
     pytest.importorskip("minigrid")
     import torch
     from torch import nn
@@ -472,7 +493,7 @@ def test_a_mission_is_read_by_an_encoder_of_ones_own(tmp_path):
         return sum(map(ord, word)) % 64
 
     result = rookery.train(
-        "BabyAI-GoToRedBall-v0", rookery.PPOConfig(num_steps=8, num_epochs=1),
+        env, rookery.PPOConfig(num_steps=8, num_epochs=1),
         encoder={"mission": Words}, preprocess=False, wrappers=[GridWithMission],
         env_kwargs={"max_steps": 9}, total_steps=32, num_envs=2, backend="serial",
         eval_episodes=2, run_dir=tmp_path / "run",

@@ -19,6 +19,7 @@ from gymnasium.wrappers import AtariPreprocessing, TransformReward
 GAME_RETURN, GAME_LENGTH = "game_return", "game_length"
 
 _NOOP = 0
+_STICKINESS = "repeat_action_probability"
 
 
 def for_training(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
@@ -131,8 +132,34 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
 class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
     """A game of ALE whose state can be saved, so that a run goes on amid its episodes.
 
-    The state is the emulator's, with its random numbers, and that of the wrappers beneath.
+    The state is the emulator's, with its random numbers, and that of the wrappers beneath. The
+    emulator does not tell which action it would repeat, so sticky actions (Machado et al. 2018) are
+    drawn here, as likely as the env had them, for every frame.
+
+    Args:
+        env: a game of which every step is one frame.
     """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        game: Any = env.unwrapped
+        self._stickiness = game.ale.getFloat(_STICKINESS)
+        self._last: Any = _NOOP
+        if self._stickiness:
+            game.ale.setFloat(_STICKINESS, 0.0)
+            game.load_game()  # which is when the emulator reads it
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begin a new game."""
+        self._last = _NOOP
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        """Play a frame, with this action or the one before."""
+        game: Any = self.unwrapped
+        if not self._stickiness or game.np_random.random() >= self._stickiness:
+            self._last = action
+        return self.env.step(self._last)
 
     @staticmethod
     def is_possible(env: gym.Env[Any, Any]) -> bool:
@@ -145,6 +172,7 @@ class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
         return {
             "ale": game.ale.cloneState(include_rng=True),
             "rng": game.np_random.bit_generator.state,
+            "last": self._last,
             "wrappers": [
                 {name: value for name, value in vars(link).items() if name != "env"}
                 for link in self._beneath()
@@ -156,6 +184,7 @@ class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
         game: Any = self.unwrapped
         self.env.reset()  # the emulator needs a game before it can be given the state of one
         game.ale.restoreState(state["ale"])
+        self._last = state["last"]
         game.np_random.bit_generator.state = state["rng"]
         for link, attributes in zip(self._beneath(), state["wrappers"], strict=True):
             vars(link).update(attributes)

@@ -7,6 +7,7 @@ ones and zeros, one for each kind.
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import gymnasium as gym
@@ -14,12 +15,13 @@ import numpy as np
 from gymnasium import spaces
 
 MISSION = "mission"
+MISSION_LENGTH = 512  # the longest of BabyAI's have four clauses
 
 
 class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
-    """Observations with the cells in sight as choices; direction and mission stay as they are.
+    """Observations with the cells in sight as choices, the direction, and the mission as a Text.
 
-    The mission is a text, which needs an encoder of the user's own.
+    A Text needs an encoder of the user's own.
 
     Args:
         env: its observations are a Dict with a part ``image``, uint8 ``[width, height, 3]``.
@@ -33,8 +35,10 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
         kinds = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
         sizes = np.broadcast_to(np.array(kinds), space["image"].shape)
         image = spaces.MultiDiscrete(sizes, dtype=np.uint8)
-        parts = {key: space[key] for key in space.spaces if self._shows(key)}
-        self.observation_space = spaces.Dict({**parts, "image": image})
+        changed = {"image": image, MISSION: spaces.Text(MISSION_LENGTH, charset=string.printable)}
+        parts = {key: changed.get(key, part) for key, part in space.spaces.items()}
+        shown = {key: part for key, part in parts.items() if self._shows(key)}
+        self.observation_space = spaces.Dict(shown)
 
     def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
         """The parts of an observation that are shown."""
