@@ -478,23 +478,19 @@ def test_a_mission_is_read_by_an_encoder_of_ones_own(env, tmp_path):
 
     from rookery.env.minigrid import GridWithMission
 
-    class Words(nn.Module):
+    class Letters(nn.Module):
         def __init__(self, space: spaces.Space) -> None:
             super().__init__()
-            self.words = nn.EmbeddingBag(64, 8)
+            self.letters = nn.EmbeddingBag(128, 8)
 
         def forward(self, texts):
-            bags = [[hash_of(word) for word in text.split()] or [0] for text in texts]
-            longest = max(map(len, bags))
-            rows = [bag + [bag[-1]] * (longest - len(bag)) for bag in bags]
-            return self.words(torch.tensor(rows))
-
-    def hash_of(word: str) -> int:
-        return sum(map(ord, word)) % 64
+            starts = np.cumsum([0, *map(len, texts)])[:-1]
+            letters = [ord(letter) for text in texts for letter in text]
+            return self.letters(torch.tensor(letters), torch.from_numpy(starts))
 
     result = rookery.train(
         env, rookery.PPOConfig(num_steps=8, num_epochs=1),
-        encoder={"mission": Words}, preprocess=False, wrappers=[GridWithMission],
+        encoder={"mission": Letters}, preprocess=False, wrappers=[GridWithMission],
         env_kwargs={"max_steps": 9}, total_steps=32, num_envs=2, backend="serial",
         eval_episodes=2, run_dir=tmp_path / "run",
     )  # fmt: skip
