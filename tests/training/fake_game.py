@@ -19,7 +19,7 @@ GAME_LENGTH = LIVES * (2 + STEPS_PER_LIFE) + 1
 class FakeGame(gym.Env[Any, Any]):
     """Gives a reward for every frame, and waits for FIRE at the beginning of each life."""
 
-    metadata = {"render_modes": ["rgb_array"]}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}
     action_space = spaces.Discrete(3)
     observation_space = spaces.Box(0, 255, (42, 32), np.uint8)
 

@@ -23,6 +23,7 @@ from rookery.errors import ConfigError, UnknownEnvError
 from rookery.training import TrainSettings, packages
 from rookery.training.env_states import Restore, capture
 from rookery.training.families import FAMILIES, family_of
+from rookery.training.named_wrappers import wrapper_at
 from rookery.training.source import EnvSource
 
 GAME = "ALE/Fake-v5"
@@ -128,6 +129,34 @@ def test_what_is_wrapped_already_is_left_alone():
         assert source.family() is None and source.note() == ""
         assert source.arguments()["wrappers"] == ()
         assert source.for_evaluation() is source
+
+
+def test_a_user_who_preprocesses_games_does_it_alone(tmp_path, monkeypatch):
+    (tmp_path / "usual.py").write_text(
+        "import functools, gymnasium\n"
+        "seen = functools.partial(gymnasium.wrappers.AtariPreprocessing, frame_skip=2)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "usual", raising=False)
+    stack = functools.partial(gym.wrappers.FrameStackObservation, stack_size=3)
+    for seen in (
+        gym.wrappers.AtariPreprocessing,
+        functools.partial(gym.wrappers.AtariPreprocessing, frame_skip=2),
+        wrapper_at("usual:seen"),
+    ):
+        source = EnvSource(GAME, {"frameskip": 1}, (seen, stack), preprocess=True)
+        assert source.family() is None
+        assert _made(source).observation_space.shape == (3, 84, 84)
+    assert EnvSource(GAME, {}, (stack,), preprocess=True).family().name == "atari"
+
+
+def test_a_user_who_wraps_a_grid_does_it_alone():
+    wrappers = pytest.importorskip("minigrid.wrappers")
+    env = "MiniGrid-Empty-5x5-v0"
+    for wrapper in (wrappers.ImgObsWrapper, wrappers.FlatObsWrapper):
+        assert EnvSource(env, {}, (wrapper,), preprocess=True).family() is None
+    source = EnvSource(env, {}, (wrappers.FullyObsWrapper,), preprocess=True)
+    assert set(_made(source).observation_space.spaces) == {"direction", "image"}
 
 
 @pytest.mark.parametrize(
@@ -317,6 +346,25 @@ def test_games_are_preprocessed_in_workers_that_collect_by_themselves(tmp_path):
         score = trainer.final_evaluation()
     assert last.metrics["episode_return_mean"] == fake_game.GAME_RETURN
     assert score.eval_return_mean == fake_game.GAME_RETURN
+
+
+def test_a_video_shows_a_game_as_evaluations_play_it(tmp_path, monkeypatch):
+    pytest.importorskip("moviepy")
+    config = rookery.PPOConfig(num_steps=16, num_epochs=1)
+    told = {"total_steps": 32, "num_envs": 2, "backend": "serial", "eval_episodes": 0}
+    rewards: list[float] = []
+    step = atari.Lives.step
+
+    def noted(self, action):
+        result = step(self, action)
+        if self.render_mode is not None:
+            rewards.append(result[1])
+        return result
+
+    monkeypatch.setattr(atari.Lives, "step", noted)
+    rookery.train(GAME, config, run_dir=tmp_path / "run", video_every=32, **told)
+    assert len(list((tmp_path / "run" / "videos").glob("*.mp4"))) == 1
+    assert sum(rewards) == fake_game.GAME_RETURN
 
 
 def test_a_run_that_was_written_without_preprocessing_stays_without(tmp_path, capsys):

@@ -36,6 +36,8 @@ class Family:
         frame_stack: how many observations are seen at once; None stacks none.
         episode_keys: what the infos of last steps call return and length of a whole episode, where
             an env's own rewards and ends are others; None where they are the same.
+        instead: how the addresses begin, ``module:name``, of wrappers of which one among the user's
+            own stands for all of this.
         needs: module and pip's name of what the wrappers need.
         note: what is done, in words, with ``{frames}`` for the number of observations.
     """
@@ -49,6 +51,7 @@ class Family:
     allowed_kwargs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     frame_stack: int | None = None
     episode_keys: tuple[str, str] | None = None
+    instead: tuple[str, ...] = ()
     needs: tuple[str, str] | None = None
     note: str = ""
 
@@ -71,6 +74,10 @@ FAMILIES = (
         },
         frame_stack=4,
         episode_keys=(atari.GAME_RETURN, atari.GAME_LENGTH),
+        instead=(
+            "gymnasium.wrappers.atari_preprocessing:",
+            "stable_baselines3.common.atari_wrappers:",
+        ),
         needs=("cv2", "opencv-python-headless"),
         note="Atari preprocessing (84x84 grey, {frames} frames, skip 4; rewards clipped and lives "
         "end episodes in training only)",
@@ -81,6 +88,10 @@ FAMILIES = (
         ids=("MiniGrid-", "BabyAI-"),
         training=(minigrid.Grid,),
         evaluation=(minigrid.Grid,),
+        instead=tuple(
+            f"minigrid.wrappers:{name}"
+            for name in ("DictObs", "FlatObs", "ImgObs", "OneHotPartialObs", "SymbolicObs")
+        ),
         note="MiniGrid preprocessing (cells in sight as choices, and the direction; no mission)",
     ),
     Family("mujoco", modules=("gymnasium.envs.mujoco",)),

@@ -7,6 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -33,6 +34,14 @@ class NamedWrapper:
 def address_of(wrapper: Any) -> str | None:
     """``module:name`` of a wrapper; None if it has none."""
     return wrapper.address if isinstance(wrapper, NamedWrapper) else reference(wrapper)
+
+
+def source_of(wrapper: Any) -> str:
+    """``module:name`` of the class or function that a wrapper, or a partial, calls, or nothing."""
+    found = imported(wrapper.address) if isinstance(wrapper, NamedWrapper) else wrapper
+    while isinstance(found, partial):
+        found = found.func
+    return reference(found) or ""
 
 
 def named(address: str, wrapper: Any) -> Callable[[Any], Any]:

@@ -16,7 +16,7 @@ from rookery.env.recipe import find_spec, make_recipes
 from rookery.env.references import imported, reference
 from rookery.errors import ConfigError, MissingExtra, UnknownEnvError
 from rookery.training.families import Family, Wrapper, family_of
-from rookery.training.named_wrappers import address_of, named
+from rookery.training.named_wrappers import address_of, named, source_of
 from rookery.training.packages import is_installed, package_of, register
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
@@ -31,8 +31,9 @@ class EnvSource:
         env_kwargs: given to every env.
         wrappers: callables ``Env -> Env``, outside of those of the env's family.
         env_module: module to import first.
-        preprocess: whether the env is given what its `Family` has; one that is no plain id or spec,
-            or whose spec has wrappers already, is given nothing.
+        preprocess: whether the env is given what its `Family` has. One that is no plain id or spec,
+            or whose spec has wrappers already, is given nothing, nor is one whose user does the
+            same by wrappers.
         frame_stack: how many observations are seen at once; None takes the family's number.
         evaluates: whether they are envs of evaluations, for which families have other wrappers.
     """
@@ -85,6 +86,8 @@ class EnvSource:
         self._register()
         family = family_of(self.env)
         if family is None or not family.training:
+            return None
+        if any(source_of(wrapper).startswith(family.instead) for wrapper in self.wrappers):
             return None
         spec = self.env if isinstance(self.env, EnvSpec) else _spec(self.env)
         return None if spec is not None and spec.additional_wrappers else family
