@@ -256,6 +256,30 @@ def test_the_state_of_a_game_goes_over_to_another_one(game, evaluates):
         assert follow(first, actions) == follow(other, actions)
 
 
+@pytest.mark.parametrize("game", ["Breakout", "SpaceInvaders", "Freeway"])
+def test_games_are_those_of_stable_baselines(game):
+    pytest.importorskip("ale_py", reason="plays games of ALE")
+    theirs = pytest.importorskip("stable_baselines3.common.atari_wrappers")
+    env_id = f"{game}NoFrameskip-v4"
+    ours = _made(EnvSource(env_id, preprocess=True, frame_stack=1))
+    other = theirs.AtariWrapper(gym.make(env_id))
+    rng = np.random.default_rng(0)
+    ours.reset(seed=3)
+    other.reset(seed=3)
+    ends = 0
+    for _ in range(600):
+        action = int(rng.integers(ours.action_space.n))
+        (mine, *at_ours), (their, *at_theirs) = ours.step(action), other.step(action)
+        assert at_ours[:3] == at_theirs[:3]
+        if any(at_ours[1:3]):
+            ends += 1
+            ours.reset()
+            other.reset()
+        else:  # the last picture of a game is no one's
+            assert np.abs(mine[0].astype(float) - their[..., 0]).mean() < 3
+    assert (ends > 0) == (game != "Freeway")
+
+
 @pytest.mark.parametrize(("kwargs", "share"), [({}, 0.25), ({"repeat_action_probability": 0}, 0)])
 def test_actions_are_as_sticky_as_those_of_the_env(kwargs, share):
     pytest.importorskip("ale_py", reason="plays a game of ALE")
