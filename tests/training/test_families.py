@@ -108,6 +108,15 @@ def test_a_package_that_is_not_there_is_named(env, monkeypatch):
         EnvSource(env, preprocess=True).arguments()
 
 
+def test_a_package_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
+    (tmp_path / "broken_games.py").write_text("import no_such_emulator")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    broken = packages.Package("Broken-", "", "broken_games", "broken-games")
+    monkeypatch.setattr(packages, "PACKAGES", (broken,))
+    with pytest.raises(ConfigError, match=r"Broken-v0.*broken_games.*no_such_emulator"):
+        family_of("Broken-v0")
+
+
 def test_what_families_do_can_travel():
     for family in FAMILIES:
         assert pickle.loads(pickle.dumps(family)) == family

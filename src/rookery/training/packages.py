@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import gymnasium as gym
 
+from rookery.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Package:
@@ -48,7 +50,18 @@ def is_installed(module: str) -> bool:
 
 
 def register(env_id: str) -> None:
-    """Import the package that registers an id, if nobody has registered it and it is installed."""
+    """Import the package that registers an id, if nobody has registered it and it is installed.
+
+    Raises:
+        ConfigError: it is installed, and cannot be imported.
+    """
     package = package_of(env_id)
-    if package is not None and env_id not in gym.registry and is_installed(package.module):
+    if package is None or env_id in gym.registry or not is_installed(package.module):
+        return
+    try:
         importlib.import_module(package.module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{env_id}: the package {package.module}, which registers such envs, cannot be "
+            f"imported: {error}"
+        ) from error
