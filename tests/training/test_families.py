@@ -335,8 +335,7 @@ def test_a_game_is_trained_resumed_and_evaluated(algorithm, tmp_path, capsys):
     assert main(["train", algorithm, GAME, *half]) == 0
     assert main(["train", "--resume", str(halves), "--total-steps", "96"]) == 0
     assert "start new episodes" not in capsys.readouterr().err
-    if algorithm == "ppo":  # whose schedules do not know of the end
-        assert _config(halves)["source"] == config["source"]
+    assert _config(halves)["source"] == config["source"]
 
     assert main(["eval", str(whole), "--episodes", "3"]) == 0
     assert _result(capsys)["eval_return_mean"] == fake_game.GAME_RETURN
@@ -345,11 +344,18 @@ def test_a_game_is_trained_resumed_and_evaluated(algorithm, tmp_path, capsys):
     assert agent.act(np.zeros((4, 84, 84), np.uint8)) in agent.action_space
 
 
-@pytest.mark.parametrize("env", [GAME, "ALE/Pong-v5"])
-def test_a_run_of_two_halves_is_the_whole_run(env, tmp_path):
+_PPO = rookery.PPOConfig(num_steps=8, num_epochs=1)
+_DQN = rookery.DQNConfig(warmup_steps=16, batch_size=4, replay_size=64)
+
+
+@pytest.mark.parametrize(
+    ("env", "config"),
+    [(GAME, _PPO), (GAME, _DQN), ("ALE/Pong-v5", _PPO), ("ALE/Pong-v5", _DQN)],
+    ids=["a game-ppo", "a game-dqn", "pong-ppo", "pong-dqn"],
+)
+def test_a_run_of_two_halves_is_the_whole_run(env, config, tmp_path):
     if env != GAME:
         pytest.importorskip("ale_py", reason="plays a game of ALE")
-    config = rookery.PPOConfig(num_steps=8, num_epochs=1)
     told = {"total_steps": 64, "num_envs": 2, "backend": "serial", "eval_episodes": 0}
     rookery.train(env, config, run_dir=tmp_path / "whole", **told)
     with rookery.Trainer(env, config, run_dir=tmp_path / "halves", **told) as trainer:
