@@ -329,8 +329,8 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
         (["doctor", "ALE/Pong_v5"], "write 'ale_py:ALE/Pong_v5'"),
         (["replay", "--file", "report.pkl"], "there is no option --file"),
         (["train", "ppo", "CartPole-v1", "--resume", "runs/some"], "train --resume RUN_DIR"),
-        (["train", "ppo", "ALE/Pong_v5"], "--env-module ale_py"),
-        (["train", "ppo", "MiniGrid-Nowhere-v0"], "--env-module minigrid"),
+        (["train", "ppo", "ALE/Pong_v5"], "ALE/Pong-v5"),
+        (["train", "ppo", "MiniGrid-Nowhere-v0"], "package minigrid"),
         (["train", "ppo", "Nowhere-v0"], "--env-module PACKAGE"),
         (["train", "ppo", "rookery.cli:nowhere"], "has no function 'nowhere' either"),
         (["train", "ppo", "no.such:make"], "Cannot import the module that 'no.such:make' names"),
@@ -360,7 +360,7 @@ def test_the_env_may_follow_flags_and_numbers_may_be_none(tmp_path, capsys):
 
 def test_the_texts_of_a_minigrid_name_the_wrapper(capsys, tmp_path):
     pytest.importorskip("minigrid")
-    env = ["MiniGrid-Empty-5x5-v0", "--env-module", "minigrid"]
+    env = ["MiniGrid-Empty-5x5-v0", "--no-preprocess"]
     assert main(["train", "ppo", *env, *QUICK, "--run-dir", str(tmp_path / "run")]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "minigrid.wrappers.ImgObsWrapper" in line and "my_module:make_env" in line

@@ -36,6 +36,7 @@ def _observations(space, size=4):
         spaces.Discrete(3, start=5),
         spaces.MultiDiscrete([2, 3], start=[0, 1]),
         spaces.MultiDiscrete([[2, 3], [4, 2]]),
+        spaces.MultiDiscrete([200, 3, 100], dtype=np.uint8),
         spaces.MultiBinary((2, 2)),
         spaces.Dict(
             a=spaces.Discrete(2), b=spaces.Tuple([spaces.MultiBinary(2), spaces.Box(-9, 9, (2, 1))])

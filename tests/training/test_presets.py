@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -35,21 +36,25 @@ def test_settings_fit_the_algorithm_and_say_where_they_are_from(preset: Preset) 
 
 
 @pytest.mark.parametrize(
-    ("env", "family", "found"),
+    ("env", "found"),
     [
-        ("CartPole-v1", None, "CartPole-v1"),
-        ("CartPole-v0", None, "CartPole-v1"),
-        ("some.module:CartPole-v1", None, "CartPole-v1"),
-        ("HalfCheetah-v4", "mujoco", "HalfCheetah-v5"),
-        ("Humanoid-v5", "mujoco", "family: mujoco"),
-        ("CartPoleSwingUp-v1", None, None),
-        ("CartPoleSwingUp", "chess", None),
+        ("CartPole-v1", "CartPole-v1"),
+        ("CartPole-v0", "CartPole-v1"),
+        ("some.module:CartPole-v1", "CartPole-v1"),
+        (gym.spec("CartPole-v1"), "CartPole-v1"),
+        ("HalfCheetah-v4", "HalfCheetah-v5"),
+        ("Humanoid-v5", "family: mujoco"),
+        ("ALE/Nowhere-v5", "family: atari"),
+        ("MiniGrid-Nowhere-v0", "family: minigrid"),
+        ("CartPoleSwingUp-v1", None),
+        ("Blackjack-v1", None),
+        (lambda: gym.make("CartPole-v1"), None),
     ],
 )
 def test_an_env_has_its_own_that_of_its_name_or_that_of_its_family(
-    env: str, family: str | None, found: str | None
+    env: Any, found: str | None
 ) -> None:
-    preset = find_preset("ppo", env, family=family)
+    preset = find_preset("ppo", env)
     assert (preset and preset.env) == found
 
 

@@ -12,11 +12,12 @@ from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
+from rookery.training.named_wrappers import wrapper_at
 from rookery.training.presets import AUTO, NONE, Preset, find_preset
 from rookery.training.settings import TrainSettings
 
 try:
-    from tyro.conf import OmitArgPrefixes, Positional
+    from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
 except ImportError as error:
     from rookery.errors import MissingExtra
 
@@ -61,7 +62,15 @@ def _train(arguments: list[str]) -> dict[str, Any]:
 
     kind = BUILT_IN[name][0]
     config = kind(**{f.name: getattr(command.learner, f.name) for f in fields(command.learner)})
-    return train(command.env, config, env_kwargs=env_kwargs, progress=True, **settings).to_dict()
+    result = train(
+        command.env,
+        config,
+        env_kwargs=env_kwargs,
+        wrappers=[wrapper_at(address) for address in command.wrapper],
+        progress=True,
+        **settings,
+    )
+    return result.to_dict()
 
 
 def _command(
@@ -85,6 +94,7 @@ def _command(
         [
             ("env", Positional[str]),
             ("env_kwargs", str, "{}"),
+            ("wrapper", UseAppendAction[tuple[str, ...]], ()),
             ("train", settings, field(default_factory=lambda: defaults)),
             ("learner", learner, field(default_factory=lambda: flags(**known))),
         ],
@@ -97,6 +107,8 @@ def _command(
     Attributes:
         env: Gymnasium id, or package.module:Id.
         env_kwargs: Arguments of the env, a JSON object.
+        wrapper: Wrapper of every env, as module:Class or module:function; may be given again, the
+            first one is the innermost.
         train: the run.
         learner: the learner.
     """
@@ -166,6 +178,8 @@ def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
     }
     if "env_kwargs" in given:
         changes["env_kwargs"] = parse_json(command.env_kwargs, "--env-kwargs")
+    if "wrapper" in given:
+        changes["wrappers"] = [wrapper_at(address) for address in command.wrapper]
     return changes
 
 

@@ -16,6 +16,7 @@ from rookery.env.arguments import checked_kwargs, checked_wrappers, whole_number
 from rookery.env.deferred import Workshop
 from rookery.env.failure import in_words
 from rookery.env.guard import env_problem
+from rookery.env.packages import package_of
 from rookery.env.registrations import self_contained
 from rookery.errors import ConfigError, UnknownEnvError
 
@@ -148,31 +149,13 @@ def _what_there_is(name: str) -> str:
     return f" Nearest: {', '.join(near)}." if near else ""
 
 
-# How ids begin or end, the module that registers them, and what pip calls it.
-_PACKAGES = [
-    ("ALE/", "", "ale_py", "ale-py"),
-    ("", "NoFrameskip-v4", "ale_py", "ale-py"),
-    ("MiniGrid-", "", "minigrid", "minigrid"),
-    ("BabyAI-", "", "minigrid", "minigrid"),
-]
-
-
-def package_of(name: str) -> tuple[str, str] | None:
-    """The module that registers ids like ``name``, and what pip calls it; None if unknown."""
-    for begins, ends, module, package in _PACKAGES:
-        if name.startswith(begins) and name.endswith(ends):
-            return module, package
-    return None
-
-
 def _how_to_register(name: str) -> str:
-    known = package_of(name)
-    if known is None:
+    package = package_of(name)
+    if package is None:
         return f"If a package registers it, import that first or write 'package:{name}'."
-    module, package = known
     return (
-        f"The package {module} registers such envs: pip install {package}, and then import it "
-        f"first or write '{module}:{name}'."
+        f"The package {package.module} registers such envs: pip install {package.pip}, and then "
+        f"import it first or write '{package.module}:{name}'."
     )
 
 

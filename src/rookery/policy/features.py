@@ -72,7 +72,8 @@ def _columns(space: Any, values: npt.NDArray[Any]) -> Floats:
 
 def _one_hot(values: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> Floats:
     """Set one column per component: ``values`` is ``[N, K]``, the result ``[N, sum(sizes)]``."""
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    sizes = sizes.astype(np.int64)  # sums of unsigned ones would be no indices
+    starts = np.cumsum(sizes) - sizes
     columns = np.zeros((len(values), int(sizes.sum())), np.float32)
     np.put_along_axis(columns, np.asarray(values, np.int64) + starts, 1.0, axis=1)
     return columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -79,7 +80,7 @@ class CallerCollection(Collection):
                 seed=env_seeds(settings.seed, settings.num_envs),
                 copy=False,
                 values=getattr(algorithm, "reads_values", True),
-                info_keys=settings.info_keys,
+                info_keys=_info_keys(source, settings),
                 between_steps=check,
             )
         except BaseException:
@@ -116,7 +117,7 @@ class WorkerCollection(Collection):
             mode="async" if self.runs_ahead else "sync",
             seed=env_seeds(settings.seed, settings.num_envs),
             max_policy_lag=settings.max_policy_lag,
-            info_keys=settings.info_keys,
+            info_keys=_info_keys(source, settings),
             between_waits=check,
             **settings.worker_options(),
         )
@@ -143,7 +144,7 @@ def open_collection(
     policy_seed: int,
     check: Callable[[], None],
 ) -> Collection:
-    """Start the envs, and bring a fresh policy to them.
+    """Start the envs, bring a fresh policy to them, and tell how the envs are preprocessed.
 
     Args:
         source: what the envs are.
@@ -163,9 +164,20 @@ def open_collection(
         algorithm.start(policy, settings.num_envs, settings.seed)
         return policy
 
+    collection: Collection
     if collector == "caller":
-        return CallerCollection(source, algorithm, settings, make_policy, check)
-    return WorkerCollection(source, algorithm, settings, make_policy, check, collector)
+        collection = CallerCollection(source, algorithm, settings, make_policy, check)
+    else:
+        collection = WorkerCollection(source, algorithm, settings, make_policy, check, collector)
+    note = source.note()
+    if note:
+        print(f"rookery: {note}", file=sys.stderr)
+    return collection
+
+
+def _info_keys(source: EnvSource, settings: TrainSettings) -> tuple[str, ...]:
+    """What is read of the infos with which episodes end."""
+    return tuple(dict.fromkeys((*settings.info_keys, *source.episode_keys())))
 
 
 def _way_out(source: EnvSource) -> str:

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rookery.rollout import EpisodeTracker, Rollout
+from rookery.rollout.episodes import Episodes
 
 RECENT_EPISODES = 100
 MAX_POINTS = 20_000
@@ -21,14 +22,24 @@ class History:
     A long run keeps every second, fourth, ... of all its episodes, so that its beginning is not
     drawn from fewer of them than its end.
 
+    Args:
+        num_envs: of the rollouts.
+        max_points: how many episodes are kept.
+        episode_keys: under which names ``final_info`` of the rollouts has return and length of a
+            whole episode; what ends without them is a part of one. Empty: rewards and ends are
+            those of the rollouts.
+
     Attributes:
         episodes: how many ended.
         steps: env steps, all envs together, when each kept episode ended.
         returns: the kept episodes' returns.
     """
 
-    def __init__(self, num_envs: int, max_points: int = MAX_POINTS) -> None:
+    def __init__(
+        self, num_envs: int, max_points: int = MAX_POINTS, episode_keys: tuple[str, ...] = ()
+    ) -> None:
         self.episodes = 0
+        self._episode_keys = episode_keys
         self._infos: dict[str, deque[float]] = {}
         self._has_looked = False  # for keys that no info has
         self.steps: list[int] = []
@@ -40,13 +51,15 @@ class History:
 
     def add(self, steps: int, rollout: Rollout) -> None:
         """Take in a rollout that ended at ``steps``."""
-        ended = self._tracker.update(rollout)
+        ended = self._ended(rollout)
         order = np.argsort(ended.times, kind="stable")
         returns = ended.returns[order].tolist()
         self._recent.extend(zip(returns, ended.lengths[order].tolist(), strict=True))
         left = (rollout.num_steps - 1 - ended.times[order]) * rollout.num_envs
         self._keep((steps - left).tolist(), returns)
         for key, values in rollout.final_info.items():
+            if key in self._episode_keys:
+                continue
             kept = self._infos.setdefault(key, deque(maxlen=RECENT_EPISODES))
             kept.extend(values[np.isfinite(values)].tolist())
 
@@ -59,6 +72,16 @@ class History:
         while len(self.returns) > self._max_points:
             del self.returns[::2], self.steps[::2]
             self._stride *= 2
+
+    def _ended(self, rollout: Rollout) -> Episodes:
+        """The episodes that ended in a rollout."""
+        ended = self._tracker.update(rollout)
+        if not self._episode_keys or not rollout.final_info:  # which is empty where nothing ended
+            return ended
+        returns, lengths = (rollout.final_info[key] for key in self._episode_keys)
+        whole = np.isfinite(returns)
+        times, env_ids = rollout.final_index[whole].T
+        return Episodes(env_ids, returns[whole], lengths[whole].astype(np.int64), times)
 
     def warn_of_missing(self, keys: Sequence[str]) -> None:
         """Say once, when many episodes have ended, which keys of infos none of them had."""

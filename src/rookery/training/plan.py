@@ -30,7 +30,8 @@ from rookery.training.source import EnvSource, resolve
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
 _FIXED_SETTINGS = {
-    "num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info", "preset",
+    "num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info", "preprocess",
+    "frame_stack", "preset",
 }  # fmt: skip
 SHAPES = {
     "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
@@ -84,12 +85,15 @@ class RunPlan:
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
         inner = checked_wrappers(wrappers)
-        source = EnvSource(env, env_kwargs or {}, (*inner, *outermost), chosen.env_module)
+        source = EnvSource(
+            env, env_kwargs or {}, (*inner, *outermost), chosen.env_module,
+            chosen.preprocess, chosen.frame_stack,
+        )  # fmt: skip
         eval_source = source
         if eval_env is not None or eval_wrappers is not None:
             own = None if eval_wrappers is None else (*eval_wrappers, *outermost)
             eval_source = source.changed(eval_env, None, own)
-        return cls(source, eval_source, algorithm, chosen)
+        return cls(source, eval_source.for_evaluation(), algorithm, chosen)
 
     @property
     def title(self) -> str:
@@ -116,7 +120,7 @@ class RunPlan:
     def expected_return(self) -> float | None:
         """What was published for the preset on this very env."""
         preset = self.preset
-        is_for_it = preset is not None and preset is find_preset(preset.algo, self.source.name)
+        is_for_it = preset is not None and preset is find_preset(preset.algo, self.source.env)
         return preset.expected if preset is not None and is_for_it else None
 
     def folder(self) -> RunDirectory:
@@ -133,7 +137,9 @@ class RunPlan:
             **algorithm_to_dict(self.algorithm),
             "source": self.source.to_dict(),
             # None: the envs of training; a lambda beside a lambda would look the same
-            "eval_source": None if self.eval_source is self.source else self.eval_source.to_dict(),
+            "eval_source": (
+                self.eval_source.to_dict() if self.eval_source.differs_from(self.source) else None
+            ),
             "train": asdict(self.settings),
             "versions": {
                 "rookery": __version__,
@@ -179,7 +185,9 @@ class RunPlan:
         """
         written = folder.read_config()
         try:
-            settings = TrainSettings.from_dict(written["train"], "settings of a run")
+            # Runs that were written before there was preprocessing had none.
+            told = {"preprocess": False, **written["train"]}
+            settings = TrainSettings.from_dict(told, "settings of a run")
             algorithm = _algorithm(written, algo, encoder, network, imports=True)
             recorded = written["source"], written["eval_source"]
         except (KeyError, TypeError, ConfigError) as error:
@@ -191,10 +199,11 @@ class RunPlan:
             eval_wrappers = (*eval_wrappers, ActionMaskFromInfo)
         if to_evaluate:
             source = EnvSource.from_dict(recorded[1] or recorded[0], env, env_kwargs, wrappers)
+            source = source.for_evaluation()
             return cls(source, source, algorithm, settings)
         source = EnvSource.from_dict(recorded[0], env, env_kwargs, wrappers)
         eval_source = _evaluation_source(source, recorded[1], eval_env, eval_wrappers)
-        plan = cls(source, eval_source, algorithm, settings)
+        plan = cls(source, eval_source.for_evaluation(), algorithm, settings)
         return plan._changed(changes) if changes else plan
 
     def _changed(self, changes: Mapping[str, Any]) -> RunPlan:
@@ -300,7 +309,7 @@ def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
     """The preset that a user asks for; settings of an algorithm that were given stand."""
     choice = settings.get("preset", NONE)
     if isinstance(algo, str) and algo in BUILT_IN and isinstance(choice, str):
-        return find_preset(algo, env if isinstance(env, str) else getattr(env, "id", ""), choice)
+        return find_preset(algo, env, choice)
     if choice == AUTO:
         raise ConfigError(
             "preset 'auto' stands for the settings of an algorithm that is given by its name; "

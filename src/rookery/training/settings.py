@@ -46,6 +46,10 @@ class TrainSettings:
         run_dir: Folder of the run; unset, a fresh one under runs/.
         overwrite: Replace the run that run_dir already holds.
         env_module: Module to import first, which registers the env.
+        preprocess: Whether Atari games and MiniGrid are preprocessed as everybody does it, inside
+            of wrappers of one's own; other envs are as they are.
+        frame_stack: How many observations the policy sees at once, the latest; unset, 4 of Atari
+            games that are preprocessed and 1 of all others.
         collector: Where the policy acts: in caller, this process, by turns with the envs; in the
             workers; or async, in workers that do not wait for the learner. auto is async for
             impala and caller for all others.
@@ -85,6 +89,8 @@ class TrainSettings:
     run_dir: str | None = None
     overwrite: bool = False
     env_module: str | None = None
+    preprocess: bool = True
+    frame_stack: int | None = None
     collector: Literal["auto", "caller", "workers", "async"] = "auto"
     max_policy_lag: int = 4
     backend: Literal["auto", "serial", "process"] = "auto"
@@ -114,8 +120,10 @@ class TrainSettings:
             whole_number(name, getattr(self, name), low)
         if not isinstance(self.preset, str):
             raise unfit("preset", "'auto', 'none' or the name of one", self.preset)
-        for name in ("overwrite", "isolate", "save_env_states"):
+        for name in ("overwrite", "isolate", "save_env_states", "preprocess"):
             check_flag(name, getattr(self, name))
+        if self.frame_stack is not None:
+            whole_number("frame_stack", self.frame_stack, 1)
         if not is_number(self.checkpoint_interval_s) or self.checkpoint_interval_s < 0:
             raise unfit("checkpoint_interval_s", "a number of seconds", self.checkpoint_interval_s)
         if self.stop_at is not None and not is_number(self.stop_at):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.env.recipe import make_recipes, package_of
+from rookery.env.failure import in_words
+from rookery.env.frame_stack import FrameStack
+from rookery.env.packages import is_installed, package_of, register
+from rookery.env.recipe import find_spec, make_recipes
 from rookery.env.references import imported, reference
-from rookery.errors import ConfigError, UnknownEnvError
+from rookery.errors import ConfigError, MissingExtra, UnknownEnvError
+from rookery.training.families import Family, Wrapper, family_of
+from rookery.training.named_wrappers import address_of, named, source_of
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
 
@@ -24,14 +29,22 @@ class EnvSource:
     Attributes:
         env: gym id, EnvSpec, or callable that returns an env.
         env_kwargs: given to every env.
-        wrappers: callables ``Env -> Env``.
+        wrappers: callables ``Env -> Env``, outside of those of the env's family.
         env_module: module to import first.
+        preprocess: whether the env is given what its `Family` has. One that is no plain id or spec,
+            or whose spec has wrappers already, is given nothing, nor is one whose user does the
+            same by wrappers.
+        frame_stack: how many observations are seen at once; None takes the family's number.
+        evaluates: whether they are envs of evaluations, for which families have other wrappers.
     """
 
     env: Any
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrappers: Sequence[Callable[[Any], Any]] = ()
+    wrappers: Sequence[Wrapper] = ()
     env_module: str | None = None
+    preprocess: bool = False
+    frame_stack: int | None = None
+    evaluates: bool = False
 
     @property
     def name(self) -> str:
@@ -44,16 +57,52 @@ class EnvSource:
         self,
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
-        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        wrappers: Sequence[Wrapper] | None = None,
     ) -> EnvSource:
         """The same source but for what is given. Another env begins without ``env_kwargs``."""
         kwargs = self.env_kwargs if env is None else {}
-        return EnvSource(
-            self.env if env is None else env,
-            kwargs if env_kwargs is None else env_kwargs,
-            self.wrappers if wrappers is None else tuple(wrappers),
-            self.env_module,
+        return replace(
+            self,
+            env=self.env if env is None else env,
+            env_kwargs=kwargs if env_kwargs is None else env_kwargs,
+            wrappers=self.wrappers if wrappers is None else tuple(wrappers),
         )
+
+    def for_evaluation(self) -> EnvSource:
+        """The same envs as evaluations play them; this very source if that makes no difference."""
+        family = self.family()
+        is_same = family is None or family.training == family.evaluation
+        return self if is_same else replace(self, evaluates=True)
+
+    def differs_from(self, other: EnvSource) -> bool:
+        """Whether another source was made of other things, whatever the two are used for."""
+        names = [f.name for f in fields(self) if f.name != "evaluates"]
+        return any(getattr(self, name) is not getattr(other, name) for name in names)
+
+    def family(self) -> Family | None:
+        """Whose wrappers and arguments the env is given; None if nobody's."""
+        if not self.preprocess:
+            return None
+        self._register()
+        family = family_of(self.env)
+        if family is None or not family.training:
+            return None
+        if any(source_of(wrapper).startswith(family.instead) for wrapper in self.wrappers):
+            return None
+        spec = self.env if isinstance(self.env, EnvSpec) else _spec(self.env)
+        return None if spec is not None and spec.additional_wrappers else family
+
+    def note(self) -> str:
+        """What is done to the env that its user has not asked for, in a line; empty if nothing."""
+        family = self.family()
+        if family is None:
+            return ""
+        return f"{self.name}: {family.note.format(frames=self._num_frames(family))}"
+
+    def episode_keys(self) -> tuple[str, ...]:
+        """What infos call return and length of a whole episode; empty if they are the env's own."""
+        family = self.family()
+        return () if family is None or family.episode_keys is None else family.episode_keys
 
     def make(self, num_envs: int, **options: Any) -> VectorEnv:
         """Build the vector env that training and evaluation use."""
@@ -70,20 +119,58 @@ class EnvSource:
 
         Raises:
             UnknownEnvError: no such env is registered.
+            ConfigError: an argument of the env does not go with its preprocessing.
+            MissingExtra: a package that the preprocessing needs is not installed.
         """
-        if self.env_module:
-            import_module(self.env_module)
+        self._register()
         try:
             make_recipes(self.env, None, None, ())
         except UnknownEnvError as error:
             if isinstance(error.__cause__, ImportError):
                 raise
             raise UnknownEnvError(f"{error} {self._how_to_register()}") from error
+        family, wrappers = self.family(), tuple(self.wrappers)
+        frames = self._num_frames(family)
+        if frames is not None:
+            wrappers = (FrameStack(frames), *wrappers)
+        if family is None:
+            return {"env": self.env, "env_kwargs": dict(self.env_kwargs), "wrappers": wrappers}
+        self._check_fits(family)
+        inner = family.evaluation if self.evaluates else family.training
         return {
             "env": self.env,
-            "env_kwargs": dict(self.env_kwargs),
-            "wrappers": tuple(self.wrappers),
+            "env_kwargs": {**family.env_kwargs, **self.env_kwargs},
+            "wrappers": (*inner, *wrappers),
         }
+
+    def _register(self) -> None:
+        """Import what registers the env."""
+        if self.env_module:
+            import_module(self.env_module)
+        if isinstance(self.env, str):
+            register(self.env)
+
+    def _num_frames(self, family: Family | None) -> int | None:
+        """How many observations are stacked; None if none are."""
+        if self.frame_stack is not None or family is None:
+            return self.frame_stack
+        return family.frame_stack
+
+    def _check_fits(self, family: Family) -> None:
+        """Refuse what the wrappers of a family cannot work with."""
+        for name, allowed in family.allowed_kwargs.items():
+            value = self.env_kwargs.get(name, allowed[0])
+            if value not in allowed:
+                raise ConfigError(
+                    f"{self.name}: env_kwargs has {name}={in_words(value)}, but its preprocessing "
+                    f"needs {' or '.join(map(repr, allowed))}; leave it out, or give "
+                    "preprocess=False (--no-preprocess)"
+                )
+        if family.needs is not None and not is_installed(family.needs[0]):
+            raise MissingExtra(
+                f"{self.name}: its preprocessing needs {family.needs[0]}: pip install "
+                f"{family.needs[1]}"
+            )
 
     def _how_to_register(self) -> str:
         """How to have an env registered whose id is not known."""
@@ -92,10 +179,12 @@ class EnvSource:
             return f"Module {module!r} was imported, and has no function {name!r} either."
         if self.env_module:
             return f"{self.env_module!r} was imported and does not register it."
-        known = package_of(name)
-        if known is None:
+        package = package_of(name)
+        if package is None:
             return "On the command line, --env-module PACKAGE imports one."
-        return f"--env-module {known[0]}, or env_module={known[0]!r} in Python, imports it."
+        if is_installed(package.module):
+            return f"The package {package.module} was imported and does not register it."
+        return "Once it is installed, training imports it by itself."
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the source as JSON data; what has no name becomes null."""
@@ -108,8 +197,10 @@ class EnvSource:
         return {
             "env": env,
             "env_kwargs": _as_json(dict(self.env_kwargs)),
-            "wrappers": [reference(wrapper) for wrapper in self.wrappers],
+            "wrappers": [address_of(wrapper) for wrapper in self.wrappers],
             "env_module": self.env_module,
+            "preprocess": self.preprocess,
+            "frame_stack": self.frame_stack,
         }
 
     @classmethod
@@ -118,7 +209,7 @@ class EnvSource:
         config: dict[str, Any],
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
-        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        wrappers: Sequence[Wrapper] | None = None,
     ) -> EnvSource:
         """Undo `to_dict`; what is given replaces what is written there.
 
@@ -135,8 +226,24 @@ class EnvSource:
                 "them again: rookery.evaluate(run_dir, env_kwargs=...), or rookery.resume likewise"
             )
         if wrappers is None:
-            wrappers = [resolve(address) for address in config["wrappers"]]
-        return cls(env, env_kwargs, wrappers, config["env_module"])
+            wrappers = [named(address, resolve(address)) for address in config["wrappers"]]
+        return cls(
+            env,
+            env_kwargs,
+            wrappers,
+            config["env_module"],
+            # Runs that were written before there was such a thing have neither.
+            config.get("preprocess", False),
+            config.get("frame_stack"),
+        )
+
+
+def _spec(env: Any) -> EnvSpec | None:
+    """The spec that an id stands for; None if it stands for none."""
+    try:
+        return find_spec(env)
+    except UnknownEnvError:
+        return None
 
 
 def _read_env(env: Any) -> Any:

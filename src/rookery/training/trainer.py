@@ -92,7 +92,8 @@ class Trainer:
         algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", settings such as a
             `PPOConfig`, or an `Algorithm` of your own.
         env_kwargs: given to every env.
-        wrappers: callables ``Env -> Env``, applied where the env lives.
+        wrappers: callables ``Env -> Env``, applied where the env lives, outside of what a run does
+            to Atari games and MiniGrid by itself (``preprocess``, ``frame_stack``).
         callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
             those that the settings ask for; see `rookery.callbacks`.
         sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
@@ -226,7 +227,7 @@ class Trainer:
         self.best_return: float | None = None
         self.stopped = ""
         self.schedule = state.Schedule(settings.total_steps)
-        self.history = History(settings.num_envs)
+        self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
         self._interrupts = Interrupts()
         self._finite = FiniteRollouts()
         self._unsaved = saved is None

@@ -47,8 +47,9 @@ def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -
         ConfigError: the env renders no pictures.
     """
     workshop = Workshop()
-    kwargs = {**source.env_kwargs, "render_mode": "rgb_array"}
-    (recipe,) = make_recipes(source.env, 1, kwargs, tuple(source.wrappers))
+    made = source.arguments()
+    made["env_kwargs"]["render_mode"] = "rgb_array"
+    (recipe,) = make_recipes(num_envs=1, **made)
     env = recipe.build(workshop)
     try:
         if env.render_mode != "rgb_array":

@@ -17,6 +17,7 @@ from typing import Any
 from rookery.env.arguments import not_a_choice
 from rookery.learn.config_base import Config
 from rookery.training.algorithms import BUILT_IN
+from rookery.training.families import family_of
 
 NONE, AUTO = "none", "auto"
 _FAMILY = "family: "
@@ -59,17 +60,14 @@ class Preset:
         return f"preset {self.name} ({self.source}{note})"
 
 
-def find_preset(
-    algo: str, env: str, choice: str = AUTO, family: str | None = None
-) -> Preset | None:
+def find_preset(algo: str, env: Any, choice: str = AUTO) -> Preset | None:
     """Find the preset of an algorithm for an env.
 
     Args:
         algo: name of the algorithm, such as ``"ppo"``.
-        env: id of the env, with or without a module before it. Of one whose name is known in
-            another version, that version's preset is taken.
+        env: id of the env, with or without a module before it, or its spec. An env whose name is
+            known in another version has that version's preset; one without has its family's.
         choice: ``"auto"``; ``"none"``; or the env, or the family, whose preset is meant.
-        family: of the env, whose preset is taken where the env has none.
 
     Returns:
         None where there is none, or none is wanted.
@@ -86,14 +84,15 @@ def find_preset(
         if found is None:
             raise not_a_choice("preset", wanted, (AUTO, NONE, *known))
         return found
-    env_id = env.rpartition(":")[2]
+    env_id = (env if isinstance(env, str) else str(getattr(env, "id", ""))).rpartition(":")[2]
     if env_id in known:
         return known[env_id]
     name = _without_version(env_id)
     for found in known.values():
         if not found.env.startswith(_FAMILY) and _without_version(found.env) == name:
             return found
-    return known.get(f"{_FAMILY}{family}")
+    family = family_of(env) if known else None
+    return None if family is None else known.get(f"{_FAMILY}{family.name}")
 
 
 @cache

@@ -1,0 +1,59 @@
+"""MiniGrid and BabyAI: what an agent sees of the grid, as choices that built-in networks read.
+
+A cell is three small whole numbers, the kinds of object, colour and state, of which none is more
+than another. So they are no picture, and no numbers to compute with: as MultiDiscrete they become
+ones and zeros, one for each kind.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+MISSION = "mission"
+MISSION_LENGTH = 512  # the longest of BabyAI's have four clauses
+
+
+class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
+    """Observations with the cells in sight as choices, the direction, and the mission as a Text.
+
+    A Text needs an encoder of the user's own.
+
+    Args:
+        env: its observations are a Dict with a part ``image``, uint8 ``[width, height, 3]``.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+
+        space: Any = env.observation_space
+        kinds = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
+        sizes = np.broadcast_to(np.array(kinds), space["image"].shape)
+        image = spaces.MultiDiscrete(sizes, dtype=np.uint8)
+        changed = {"image": image, MISSION: spaces.Text(MISSION_LENGTH, charset=string.printable)}
+        parts = {key: changed.get(key, part) for key, part in space.spaces.items()}
+        shown = {key: part for key, part in parts.items() if self._shows(key)}
+        self.observation_space = spaces.Dict(shown)
+
+    def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """The parts of an observation that are shown."""
+        return {key: part for key, part in observation.items() if self._shows(key)}
+
+    def _shows(self, key: str) -> bool:
+        return True
+
+
+class Grid(GridWithMission):
+    """Observations with the cells in sight as choices and the direction, without the mission.
+
+    Args:
+        env: see `GridWithMission`.
+    """
+
+    def _shows(self, key: str) -> bool:
+        return key != MISSION
