@@ -90,6 +90,7 @@ def test_the_command_line_takes_it_says_so_and_every_flag_wins(tmp_path: Path, c
     assert config["train"]["num_envs"] == 2 and config["train"]["total_steps"] == 64
     wanted = {**presets("ppo")["CartPole-v1"].settings, "gae_lambda": 0.5}
     wanted["normalize_advantage"] = False
+    wanted["minibatch_size"] = 64  # two envs' 32 steps, of which the preset has eight
     defaults = rookery.PPOConfig()
     for name, value in config["ppo"].items():
         assert value == wanted.get(name, getattr(defaults, name)), name

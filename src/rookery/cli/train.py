@@ -62,6 +62,8 @@ def _train(arguments: list[str]) -> dict[str, Any]:
 
     kind = BUILT_IN[name][0]
     config = kind(**{f.name: getattr(command.learner, f.name) for f in fields(command.learner)})
+    if preset is not None:
+        config = preset.fit(config, command.train.num_envs)
     result = train(
         command.env,
         config,

@@ -79,7 +79,8 @@ class RunPlan:
         """
         preset = _preset(env, algo, settings)
         if preset is not None:
-            algo, settings = preset.config, {**preset.run, **settings, "preset": preset.name}
+            settings = {**preset.run, **settings, "preset": preset.name}
+            algo = preset.fit(preset.config, settings["num_envs"])
         algorithm = algorithm_of(algo, encoder, network)
         _require_known(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")

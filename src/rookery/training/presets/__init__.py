@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,13 @@ class Preset:
     def config(self) -> Config:
         """The settings of the algorithm: those of the preset, else the defaults."""
         return BUILT_IN[self.algo][0].from_dict(self.settings)
+
+    def fit(self, config: Config, num_envs: int) -> Config:
+        """Cut a minibatch to the rollout, if its size is the preset's and the rollout's is not."""
+        size, rows = getattr(config, "minibatch_size", None), config.num_steps * num_envs
+        if size is None or size != self.settings.get("minibatch_size") or size <= rows:
+            return config
+        return replace(config, minibatch_size=rows)  # type: ignore[type-var]
 
     def __str__(self) -> str:
         note = f"; {self.note}" if self.note else ""
