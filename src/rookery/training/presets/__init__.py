@@ -1,8 +1,8 @@
 """Presets: settings of an algorithm that are known to work on an env, or on a family of envs.
 
 They are data: one file per algorithm in this folder, in which every preset says where its settings
-are from, and what mean return was published for them. What a preset does not name stays as the
-defaults are, and whatever a user gives wins.
+are from, what mean return was published for them, and what they reached here. What a preset does
+not name stays as the defaults are, and whatever a user gives wins.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Preset:
         env: id of the env, or ``"family: name"``.
         source: where the settings are from.
         expected: the mean return in evaluation that was published for them; None if there is none.
+        reached: the mean return that they reached here, see docs/results.md; None if nobody tried.
         note: how they differ from what the source has; empty if they do not.
         run: settings of the run, by name.
         settings: settings of the algorithm, by name.
@@ -41,6 +42,7 @@ class Preset:
     env: str
     source: str
     expected: float | None = None
+    reached: float | None = None
     note: str = ""
     run: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -63,8 +65,9 @@ class Preset:
         return replace(config, minibatch_size=rows)  # type: ignore[type-var]
 
     def __str__(self) -> str:
-        note = f"; {self.note}" if self.note else ""
-        return f"preset {self.name} ({self.source}{note})"
+        is_untried = self.reached is None and not self.env.startswith(_FAMILY)
+        notes = [self.note] * bool(self.note) + ["not tried with this library"] * is_untried
+        return f"preset {self.name} ({'; '.join([self.source, *notes])})"
 
 
 def find_preset(algo: str, env: Any, choice: str = AUTO) -> Preset | None:
