@@ -15,7 +15,6 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conditions import read_conditions
+from benchmarks.scores import train_by_command
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.presets import Preset, presets
 
@@ -82,12 +82,7 @@ def _key(preset: Preset, seed: int, library: str) -> list[Any]:
 
 def _rookery(preset: Preset, seed: int) -> dict[str, float]:
     """Run the command that the documentation shows."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "rookery", "train", preset.algo, preset.env]
-        command += ["--seed", str(seed), "--run-dir", f"{folder}/run"]
-        command += ["--eval-episodes", str(EPISODES)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = train_by_command([preset.algo, preset.env, "--eval-episodes", str(EPISODES)], seed)
     names = {"steps": "steps", "seconds": "seconds", "eval_return_mean": "return"}
     return {name: told[key] for key, name in names.items()}
 

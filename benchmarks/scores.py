@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.cases import Case, Effort
@@ -48,14 +49,11 @@ CASES = tuple(
 
 def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
     """Run the documented command; the repetition is the seed."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "rookery", "train", *COMMANDS[case.name].split()]
-        command += ["--preset", "none"]  # those are measured by benchmarks.learning
-        command += ["--seed", str(repetition), "--run-dir", f"{folder}/run"]
-        if effort.quick:
-            command += ["--total-steps", QUICK_STEPS]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    result = json.loads(done.stdout.splitlines()[-1])
+    arguments = COMMANDS[case.name].split()
+    arguments += ["--preset", "none"]  # those are measured by benchmarks.learning
+    if effort.quick:
+        arguments += ["--total-steps", QUICK_STEPS]
+    result = train_by_command(arguments, repetition)
     score = PENDULUM_SCORE if "pendulum" in case.name else SOLVED_RETURN
     return {
         "seconds": result["seconds"],
@@ -63,3 +61,12 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
         "solved": float(result["eval_return_mean"] >= score),
         "seed": repetition,
     }
+
+
+def train_by_command(arguments: Sequence[str], seed: int) -> dict[str, Any]:
+    """Run `rookery train` in a folder that is not kept; the object that it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "rookery", "train", *arguments]
+        command += ["--seed", str(seed), "--run-dir", f"{folder}/run"]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +148,11 @@ def test_actions_begin_with_the_deviation_that_is_asked_for(kind: type) -> None:
     assert policy.model.module.head.log_std.tolist() == [-2.0] * 3
     with pytest.raises(rookery.ConfigError, match="initial_log_std must be a finite number"):
         kind(initial_log_std=float("nan"))
+
+
+def test_a_preset_that_is_none_any_more_keeps_no_run_from_going_on() -> None:
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"})
+    gone = replace(plan, settings=replace(plan.settings, preset="ppo/Gone-v1"))
+    assert gone.preset is None and gone.expected_return is None
+    assert "without a preset" in gone.describe_settings()
+    assert RunPlan.new("Blackjack-v1", "ppo", {"preset": "auto"}).settings.preset == "none"

@@ -33,11 +33,10 @@ def parse(kind: type[T], arguments: list[str], program: str) -> T:
     except ImportError as error:
         raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
     flags = flags_of(kind)
+    read = _as_tyro_reads(flags, arguments)
     if not {"-h", "--help"} & set(arguments):
         bools = (name for name, hint in flags.items() if bool in _kinds(hint))
         _require_known([*flags, *(f"no-{name}" for name in bools)], arguments, program)
-    read = _as_tyro_reads(flags, arguments)
-    if not {"-h", "--help"} & set(arguments):
         _require_values(flags, read, program)
     complaint = io.StringIO()
     try:

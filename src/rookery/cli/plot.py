@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rookery.cli.arguments import CommandParser, print_result
+from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError, StorageError
 from rookery.telemetry.comparison import Curve, Panel, draw_comparison
 from rookery.training.recorded import RecordedRun, read_run
@@ -92,8 +92,7 @@ def _missing(runs: Sequence[RecordedRun], metric: str) -> str:
     known = sorted(set().union(*(run.metrics for run in runs)))
     if metric in known:
         return f"{metric} holds no finite number in {where}; choose another --metric"
-    near = difflib.get_close_matches(metric, known, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"{did_you_mean(metric, known)} ".lstrip()
     if metric.startswith("episode_") and not any(name.startswith("episode_") for name in known):
         hint += "Metrics of episodes come when the first has ended. "
     return f"there is no metric {metric!r} in {where}; {hint}There are {', '.join(known) or 'none'}"

@@ -99,6 +99,7 @@ class RowReader:
         are_alike = forms.tobytes() == forms[:1].tobytes() * len(forms)
         are_loose = loose.tobytes() != bytes(8 * len(loose))
         added = self._slab.added[buffer]
+        # Ends of episodes of envs whose infos are empty: 3 us, by the general way 5.
         if added and env_ids is None and are_alike and not are_loose and not forms[0]:
             return merge_loose(added, {}, self._num_envs)
         if not are_alike or added or are_loose:

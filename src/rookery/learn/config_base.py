@@ -107,7 +107,7 @@ def at_least(config: Any, low: float, *names: str) -> None:
             if getattr(config, f"final_{name}", None) not in (None, 0.0):
                 raise ConfigError(f"{name} is a function; it says itself where final_{name} is")
             continue
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
+        if not _is_number(value):
             raise unfit(name, "a number", value)
         if not value >= low:  # NaN neither
             raise ConfigError(f"{name} is {value}; it must be at least {low}")
@@ -117,8 +117,7 @@ def finite(config: Any, *names: str) -> None:
     """Refuse settings that are no finite numbers."""
     for name in names:
         value = getattr(config, name)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value)):
+        if not (_is_number(value) and math.isfinite(value)):
             raise unfit(name, "a finite number", value)
 
 
@@ -132,10 +131,14 @@ def shares(config: Any, *names: str) -> None:
     """Refuse settings that do not lie in [0, 1]."""
     for name in names:
         value = getattr(config, name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
+        if not _is_number(value):
             raise unfit(name, "a number in [0, 1]", value)
         if not 0.0 <= value <= 1.0:
             raise ConfigError(f"{name} is {value}; it must lie in [0, 1]")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def flags(config: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from rookery.env.arguments import did_you_mean
 from rookery.env.references import imported, reference
 from rookery.errors import ConfigError
 
@@ -64,9 +64,10 @@ def wrapper_at(address: str) -> Callable[[Any], Any]:
         raise ConfigError(f"--wrapper {address}: cannot import {module_name!r}: {error}") from error
     for name in path.split("."):
         if not hasattr(found, name):
-            near = difflib.get_close_matches(name, dir(found), 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"--wrapper {address}: {module_name} has no {name!r}{hint}")
+            hint = did_you_mean(name, dir(found))
+            raise ConfigError(
+                f"--wrapper {address}: {module_name} has no {name!r}{hint and '; ' + hint}"
+            )
         found = getattr(found, name)
     problem = _problem(found)
     if problem:

@@ -23,7 +23,7 @@ from rookery.training.algorithms import (
     algorithm_of,
     name_of,
 )
-from rookery.training.presets import AUTO, NONE, Preset, find_preset
+from rookery.training.presets import AUTO, NONE, Preset, find_preset, presets
 from rookery.training.run_dir import RunDirectory
 from rookery.training.settings import TrainSettings
 from rookery.training.source import EnvSource, resolve
@@ -81,6 +81,8 @@ class RunPlan:
         if preset is not None:
             settings = {**preset.run, **settings, "preset": preset.name}
             algo = preset.fit(preset.config, settings["num_envs"])
+        elif settings.get("preset") == AUTO:
+            settings = {**settings, "preset": NONE}
         algorithm = algorithm_of(algo, encoder, network)
         _require_known(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
@@ -112,10 +114,9 @@ class RunPlan:
 
     @property
     def preset(self) -> Preset | None:
-        """Where settings are from that were not given."""
-        if not isinstance(self.algorithm, BuiltIn):
-            return None
-        return find_preset(self.algorithm.name, "", self.settings.preset)
+        """Where settings are from that were not given; None if that is no preset any more."""
+        algo, _, env = self.settings.preset.partition("/")
+        return presets(algo).get(env) if algo in BUILT_IN else None
 
     @property
     def expected_return(self) -> float | None:
