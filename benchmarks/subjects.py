@@ -19,6 +19,7 @@ SUBJECTS = (
     "waiting",
     "partial",
     "atari",
+    "images",
     "auto",
 )
 _MODULES = {"auto": "auto_grid"}  # that are not named as their subject

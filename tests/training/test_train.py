@@ -449,7 +449,7 @@ def test_torch_is_kept_to_the_cpus_that_may_be_used(monkeypatch):
     torch.set_num_threads(2)
     monkeypatch.setattr(threads, "usable_cpus", lambda: 1)
     try:
-        with threads.torch_threads_for(takes_small_steps=False):
+        with threads.torch_threads_for(is_small=False):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:

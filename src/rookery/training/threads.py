@@ -1,4 +1,4 @@
-"""How many threads numpy and torch may use while a run trains."""
+"""How many threads numpy and torch may use while a run trains, and what memory they keep."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rookery.training.heap import freed_memory_kept
 from rookery.vector.cpus import usable_cpus
 
 
 @contextmanager
-def threads_for(
+def threads_and_memory_for(
     num_rows: int, widths: tuple[int, ...], is_recurrent: bool, num_parameters: int = 0
 ) -> Iterator[None]:
-    """Keep BLAS and torch to as many threads as a run can use; see below.
+    """Keep BLAS and torch to as many threads as a run can use, and freed memory where it helps.
 
     Args:
         num_rows: rows of the largest product, the minibatch size.
@@ -21,13 +22,14 @@ def threads_for(
         is_recurrent: whether the policy remembers.
         num_parameters: of the policy; 0 if that is not known.
     """
-    is_small = 0 < num_rows * num_parameters < WORTH_SPLITTING
-    with blas_threads_for(num_rows, widths), torch_threads_for(is_recurrent or is_small):
+    is_small = is_recurrent or 0 < num_rows * num_parameters < WORTH_SPLITTING
+    blas, torch = blas_threads_for(num_rows, widths), torch_threads_for(is_small)
+    with blas, torch, freed_memory_kept(not is_small):
         yield
 
 
 @contextmanager
-def torch_threads_for(takes_small_steps: bool) -> Iterator[None]:
+def torch_threads_for(is_small: bool) -> Iterator[None]:
     """Keep torch to the CPUs that this process may use, and small steps to one thread.
 
     Small networks and recurrent ones take many of those. A step of PPO on 256 images took 98 ms on
@@ -35,13 +37,13 @@ def torch_threads_for(takes_small_steps: bool) -> Iterator[None]:
     the envs wait. Torch knows nothing of a container's quota, and threads beyond it stand in each
     other's way: with both cores busy, two threads took 520 ms where one took 176.
     """
-    if not takes_small_steps and "torch" not in sys.modules:
+    if not is_small and "torch" not in sys.modules:
         yield
         return
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if takes_small_steps else min(before, usable_cpus()))
+    torch.set_num_threads(1 if is_small else min(before, usable_cpus()))
     try:
         yield
     finally:

@@ -51,7 +51,7 @@ from rookery.training.journal import Journal, checked_sinks, numbers, sinks_of
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult
 from rookery.training.run_dir import RunDirectory
-from rookery.training.threads import threads_for
+from rookery.training.threads import threads_and_memory_for
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError)
@@ -259,7 +259,9 @@ class Trainer:
             stack.callback(self._journal.close)
             rows, widths = _sizes(config, settings.num_envs)
             size = 0 if self.policy.model is None else len(self.policy.model.parameters)
-            stack.enter_context(threads_for(rows, widths, self.policy.is_recurrent, size))
+            stack.enter_context(
+                threads_and_memory_for(rows, widths, self.policy.is_recurrent, size)
+            )
             self._stack = stack.pop_all()
         # One that nobody closed: what was not saved is lost, but no process, file or lock is. This
         # runs before what is collected together with it, files among it, has its own end.
