@@ -15,16 +15,19 @@ def _gradients(count: int) -> list[torch.Tensor]:
     return [torch.from_numpy((rng.normal(size=50) * s).astype(np.float32)) for s in scales]
 
 
-def test_adams_steps_equal_torch():
+@pytest.mark.parametrize(
+    ("kind", "reference"), [(Adam, torch.optim.Adam), (RMSProp, torch.optim.RMSprop)]
+)
+def test_steps_equal_those_of_torch(kind, reference):
     ours = torch.linspace(-1, 1, 50)
     theirs = ours.clone().requires_grad_()
-    adam, reference = Adam(ours), torch.optim.Adam([theirs], eps=1e-5)
+    optimizer, expected = kind(ours, epsilon=1e-5), reference([theirs], eps=1e-5)
     for k, gradient in enumerate(_gradients(30)):
         rate = 1e-2 / (k + 1)
-        reference.param_groups[0]["lr"] = rate
+        expected.param_groups[0]["lr"] = rate
         theirs.grad = gradient
-        reference.step()
-        adam.step(gradient, rate)
+        expected.step()
+        optimizer.step(gradient, rate)
     np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-5, atol=1e-6)
 
 

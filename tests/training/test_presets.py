@@ -67,7 +67,7 @@ def test_a_preset_is_chosen_by_its_name() -> None:
     assert find_preset("impala", "CartPole-v1") is None
     with pytest.raises(rookery.ConfigError, match=r"'auto'.*; did you mean 'Acrobot-v1'\?"):
         find_preset("ppo", "CartPole-v1", "Acrobat-v1")
-    with pytest.raises(rookery.ConfigError, match="preset must be one of .auto., .none., .family"):
+    with pytest.raises(rookery.ConfigError, match="preset must be one of 'auto', 'none', 'family"):
         find_preset("impala", "CartPole-v1", "CartPole-v1")
     with pytest.raises(rookery.ConfigError, match="did you mean 'ppo'"):
         presets("pqo")

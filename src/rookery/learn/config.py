@@ -182,7 +182,7 @@ class A2CConfig(Config):
         max_grad_norm: Longest gradient; longer ones are scaled down.
         normalize_advantage: Whether advantages are standardised per rollout.
         rms_decay: Decay of RMSProp's mean of squared gradients.
-        rms_epsilon: Added to it under the root.
+        rms_epsilon: Added to its root.
         hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
@@ -207,7 +207,7 @@ class A2CConfig(Config):
     max_grad_norm: float = 0.5
     normalize_advantage: bool = False
     rms_decay: float = 0.99
-    rms_epsilon: float = 1e-8
+    rms_epsilon: float = 1e-5
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "tanh"
     image_encoder: Literal["nature", "impala"] = "nature"

