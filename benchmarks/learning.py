@@ -1,28 +1,33 @@
 """What the presets reach: runs of `rookery train`, and of Stable-Baselines3 with the same settings.
 
-    python -m benchmarks.learning [--algo NAME ...] [--env ID ...] [--seeds N] [--minutes M] [--sb3]
+    python -m benchmarks.learning [--algo NAME ...] [--env ID ...] [--seeds N] [--minutes M]
+                                  [--jobs N] [--sb3]
 
 A cell is a preset; its runs have seeds that nothing was tuned with. Runs that are recorded are not
 made again unless their settings have changed, so it goes on where it was broken off. The score is
 the mean return of 50 episodes with the most probable actions after the last step. Written to
-results/learning.json, and as a table to docs/results.md.
+results/learning.json, as a table to docs/results.md, and as curves to docs/pictures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import re
 import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from benchmarks.conditions import read_conditions
-from benchmarks.scores import train_by_command
+from benchmarks.learning_picture import Panel, draw
+from benchmarks.scores import children_cpu_seconds, train_by_command
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.presets import Preset, presets
 
@@ -30,6 +35,9 @@ RESULT = Path(__file__).parent / "results" / "learning.json"
 TABLE = Path(__file__).parent.parent / "docs" / "results.md"
 FIRST_SEED = 101
 EPISODES = 50
+
+Found = dict[str, Any]  # what became of a run
+Cell = tuple[Preset, int]  # what to train, and the seed
 
 
 def main() -> None:
@@ -39,6 +47,9 @@ def main() -> None:
     parser.add_argument("--env", nargs="+", default=[], help="only these envs")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run later")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="runs at the same time, which makes each take longer"
+    )
     parser.add_argument("--sb3", action="store_true", help="runs of SB3 instead")
     parser.add_argument("--one", nargs=2, metavar=("PRESET", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -47,23 +58,58 @@ def main() -> None:
         algo, _, env = name.partition("/")
         print(json.dumps(_sb3(presets(algo)[env], int(seed))))
         return
+    if options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {options.jobs}")
+    library, make = ("SB3", _in_a_process) if options.sb3 else ("rookery", _rookery)
     runs = json.loads(RESULT.read_text())["runs"] if RESULT.exists() else []
-    until = time.monotonic() + 60 * options.minutes
-    for preset, seed in _wanted(options):
-        key = _key(preset, seed, "SB3" if options.sb3 else "rookery")
-        if any(run["key"] == key for run in runs):
+    known = [run["key"] for run in runs]
+    missing = [
+        (preset, seed)
+        for preset, seed in _wanted(options)
+        if not any(is_same(key, key_of(preset, seed, library)) for key in known)
+    ]
+    failed = 0
+    for (preset, seed), found in _made(make, missing, options.jobs, options.minutes):
+        key = key_of(preset, seed, library)
+        if isinstance(found, BaseException):
+            failed += 1
+            print(*key[:3], "failed:", found, file=sys.stderr, flush=True)
             continue
-        if time.monotonic() > until:
-            break
-        found = _in_a_process(preset, seed) if options.sb3 else _rookery(preset, seed)
         runs = [run for run in runs if run["key"][:3] != key[:3]]  # with other settings
-        runs.append({"key": key, **found, "conditions": read_conditions()})
-        print(*key[:3], {name: round(value, 1) for name, value in found.items()}, flush=True)
-        RESULT.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
-    TABLE.write_text(_table(runs))
+        runs.append({"key": key, **found})
+        numbers = {name: round(each, 1) for name, each in found.items() if type(each) is not dict}
+        print(*key[:3], numbers, flush=True)
+        RESULT.write_text(as_text(runs))
+    TABLE.write_text(_table(runs, _draw_curves(runs, TABLE.parent / "pictures")))
+    if failed:
+        sys.exit(f"{failed} runs have failed")
 
 
-def _wanted(options: argparse.Namespace) -> Iterator[tuple[Preset, int]]:
+def _made(
+    make: Callable[[Preset, int], Found], cells: Sequence[Cell], jobs: int, minutes: float
+) -> Iterator[tuple[Cell, Found | BaseException]]:
+    """Make runs, several at the same time, each by a process of its own.
+
+    Yields:
+        What was to be run and what came of it, or why it failed, as soon as it is there.
+    """
+    until = time.monotonic() + 60 * minutes
+    left = iter(cells)
+    running: dict[Future[Found], tuple[Cell, Found]] = {}
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        while True:
+            while len(running) < jobs and time.monotonic() <= until and (cell := next(left, None)):
+                conditions = {**read_conditions(), "runs_at_once": jobs}
+                running[pool.submit(make, *cell)] = cell, conditions
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                cell, conditions = running.pop(future)
+                error = future.exception()
+                yield cell, error or {**future.result(), "conditions": conditions}
+
+
+def _wanted(options: argparse.Namespace) -> Iterator[Cell]:
     cells = [
         preset
         for algo in options.algo
@@ -75,25 +121,57 @@ def _wanted(options: argparse.Namespace) -> Iterator[tuple[Preset, int]]:
             yield preset, seed
 
 
-def _key(preset: Preset, seed: int, library: str) -> list[Any]:
+def key_of(preset: Preset, seed: int, library: str) -> list[Any]:
+    """What a run is recognised by: preset, library, seed, and all settings."""
     settings = {**preset.run, **preset.config.to_dict()}
     return [preset.name, library, seed, json.loads(json.dumps(settings))]
 
 
-def _rookery(preset: Preset, seed: int) -> dict[str, float]:
+def is_same(key: list[Any], other: list[Any]) -> bool:
+    """Whether two keys stand for one run.
+
+    Settings that are as today's defaults count as absent, so that a setting that is new invalidates
+    no run that was recorded before there was such a thing.
+    """
+    return key[:3] == other[:3] and _not_default(key) == _not_default(other)
+
+
+def _not_default(key: list[Any]) -> dict[str, Any]:
+    name, *_, settings = key
+    config = BUILT_IN[name.partition("/")[0]][0]()
+    defaults = json.loads(json.dumps(config.to_dict()))
+    return {k: v for k, v in settings.items() if k not in defaults or v != defaults[k]}
+
+
+def as_text(runs: list[dict[str, Any]]) -> str:
+    """Runs as they are recorded: as JSON, each list of numbers on one line."""
+    text = json.dumps({"runs": runs}, indent=1)
+    return re.sub(r"\[\s+[-+.\de]+(,\s+[-+.\de]+)*\s+\]", _on_one_line, text) + "\n"
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return "[" + ", ".join(found[0].strip("[]").replace(",", " ").split()) + "]"
+
+
+def _rookery(preset: Preset, seed: int) -> Found:
     """Run the command that the documentation shows."""
     told = train_by_command([preset.algo, preset.env, "--eval-episodes", str(EPISODES)], seed)
-    names = {"steps": "steps", "seconds": "seconds", "eval_return_mean": "return"}
+    names = {
+        "steps": "steps", "seconds": "seconds", "cpu_seconds": "cpu_seconds",
+        "eval_return_mean": "return", "curve": "curve",
+    }  # fmt: skip
     return {name: told[key] for key, name in names.items()}
 
 
 # ---------------------------------------------------------------- Stable-Baselines3
 
 
-def _in_a_process(preset: Preset, seed: int) -> dict[str, float]:
-    command = [sys.executable, "-m", __spec__.name, "--one", preset.name, str(seed)]
+def _in_a_process(preset: Preset, seed: int) -> Found:
+    command = [sys.executable, "-m", "benchmarks.learning", "--one", preset.name, str(seed)]
+    before = children_cpu_seconds()
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    cpu_seconds = children_cpu_seconds() - before
+    return {**json.loads(done.stdout.splitlines()[-1]), "cpu_seconds": cpu_seconds}
 
 
 def _sb3(preset: Preset, seed: int) -> dict[str, float]:
@@ -176,7 +254,7 @@ def _falling(settings: Any, name: str) -> Any:
     return lambda remaining: last + (first - last) * remaining
 
 
-# ---------------------------------------------------------------- the table
+# ---------------------------------------------------------------- table and pictures
 
 _COLUMNS = (
     "preset", "env steps", "seeds", "return: mean (each)", "published", "seconds",
@@ -184,8 +262,29 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _table(runs: list[dict[str, Any]]) -> str:
-    """All cells that have runs, in Markdown."""
+def _draw_curves(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """Draw a picture for each algorithm of which curves were kept; return where they lie."""
+    pictures = []
+    for algo in BUILT_IN:
+        panels = []
+        for preset in presets(algo).values():
+            curves = [
+                (curve["steps"], curve["returns"])
+                for run in runs
+                if run["key"][:2] == [preset.name, "rookery"]
+                and (curve := run.get("curve"))
+                and curve["steps"]
+            ]
+            if curves:
+                panels.append(Panel(preset.env, curves, preset.expected))
+        if panels:
+            pictures.append(folder / f"learning-{algo}.png")
+            draw(panels, pictures[-1])
+    return pictures
+
+
+def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
+    """All cells that have runs, in Markdown, and pictures that lie beneath the page."""
     by_cell: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         name, library, *_ = run["key"]
@@ -197,6 +296,7 @@ def _table(runs: list[dict[str, Any]]) -> str:
         "flag: the mean return of 50 episodes with the most probable actions after the last step,",
         "of seeds that nothing was tuned with. *Published* is what the RL Zoo says of its agents,",
         "one run each, on versions 2 and 3 of these envs. SB3 was run here with the same settings.",
+        "Seconds are the median, of runs that were made one at a time where there are any.",
         "Measured by `scripts/bench learning`, which goes on where it was broken off.",
         "",
         f"| {' | '.join(_COLUMNS)} |",
@@ -210,7 +310,19 @@ def _table(runs: list[dict[str, Any]]) -> str:
     where = sorted(
         {f"{r['conditions']['processor']}, {r['conditions']['cores']} cores" for r in runs}
     )
-    return "\n".join([*lines, "", f"Measured on: {'; '.join(where)}.", ""])
+    lines += ["", f"Measured on: {'; '.join(where)}.", ""]
+    if pictures:
+        lines += [
+            "## Learning curves",
+            "",
+            "A line is a run: the mean return of its last 100 episodes of training, in which",
+            "actions are drawn. Dashed is what was published for evaluations.",
+            "",
+        ]
+    for picture in pictures:
+        algo = picture.stem.removeprefix("learning-")
+        lines += [f"### {algo}", "", f"![Learning curves of {algo}](pictures/{picture.name})", ""]
+    return "\n".join(lines)
 
 
 def _row(preset: Preset, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
@@ -219,7 +331,8 @@ def _row(preset: Preset, ours: list[dict[str, Any]], theirs: list[dict[str, Any]
             return "", ""
         returns = [run["return"] for run in sorted(runs, key=lambda run: run["key"][2])]
         each = ", ".join(f"{value:.0f}" for value in returns)
-        seconds = statistics.median(run["seconds"] for run in runs)
+        alone = [run for run in runs if run["conditions"].get("runs_at_once", 1) == 1]
+        seconds = statistics.median(run["seconds"] for run in alone or runs)
         return f"{statistics.mean(returns):.0f} ({each})", f"{seconds:.0f}"
 
     score, seconds = told(ours)

@@ -7,17 +7,23 @@ the run, without imports and evaluation.
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.cases import Case, Effort
 from benchmarks.ppo import SOLVED_RETURN
+from rookery.training.recorded import read_run
 
 PENDULUM_SCORE = -200.0
 QUICK_STEPS = "2000"
+MOST_POINTS = 100  # of a curve that is kept
 
 COMMANDS = {
     "ppo-cartpole": "ppo CartPole-v1 --total-steps 100000 --num-envs 8",
@@ -64,9 +70,35 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
 
 
 def train_by_command(arguments: Sequence[str], seed: int) -> dict[str, Any]:
-    """Run `rookery train` in a folder that is not kept; the object that it prints."""
+    """Run `rookery train` in a folder that is not kept.
+
+    Returns:
+        The object that it prints; beside it ``cpu_seconds``, of the command and all its workers,
+        with imports and evaluation, and ``curve``. Other children of this process that end
+        meanwhile count too.
+    """
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "rookery", "train", *arguments]
         command += ["--seed", str(seed), "--run-dir", f"{folder}/run"]
+        before = children_cpu_seconds()
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+        cpu_seconds = children_cpu_seconds() - before
+        curve = curve_of(Path(folder) / "run")
+    return {**json.loads(done.stdout.splitlines()[-1]), "cpu_seconds": cpu_seconds, "curve": curve}
+
+
+def children_cpu_seconds() -> float:
+    """Processor time of the children of this process that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def curve_of(run_dir: Path) -> dict[str, list[float]]:
+    """Env steps and mean return of recent episodes of a run, at most so many points of them."""
+    steps, returns = read_run(run_dir).series("episode_return_mean", "step")
+    chosen = np.unique(np.linspace(0, max(len(steps) - 1, 0), MOST_POINTS).round().astype(int))
+    chosen = chosen[: len(steps)]
+    return {
+        "steps": steps[chosen].astype(int).tolist(),
+        "returns": returns[chosen].round(2).tolist(),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -283,16 +284,20 @@ def test_a_picture_that_cannot_be_written_is_refused(
 def test_a_folder_that_cannot_be_written_to_keeps_the_picture_before(
     tmp_path: Path, panels: list[list[Panel]], capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Path, target: Any) -> None:
+    def refuse(source: Any, target: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     run = _run(tmp_path / "a")
+    files = sorted(path.name for path in Path(run).iterdir())
     Path("curves.png").write_text("before")
-    monkeypatch.setattr(Path, "replace", refuse)
-    line = _refused([run], capsys, 1)
-    assert "cannot write curves.png: Permission denied" in line and "another --output" in line
+    monkeypatch.setattr(os, "replace", refuse)
+    for output in ("curves.png", "a/curves.png"):  # also beside a run, of which nothing is said
+        line = _refused([run, "--output", output], capsys, 1)
+        assert f"cannot write {output}: Permission denied; make its folder writable" in line
+        assert "another --output" in line and "run" not in line.removeprefix("rookery")
     assert Path("curves.png").read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "curves.png"]
+    assert sorted(path.name for path in Path(run).iterdir()) == files
 
 
 def test_drawing_needs_no_torch(tmp_path: Path) -> None:

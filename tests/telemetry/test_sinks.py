@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 
-from rookery.telemetry.jsonl import JSONLSink, read_jsonl
+from rookery.telemetry.jsonl import JSONLSink, read_rows
 from rookery.telemetry.tensorboard import TensorBoardSink
 from rookery.telemetry.terminal import PlainLines, ProgressBar, terminal_sink
 
@@ -26,8 +26,8 @@ def test_jsonl_holds_one_object_per_update(tmp_path: Path):
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"st')
-    assert read_jsonl(path) == [{"step": 1}]
+    path.write_text('{"step": 1}\n{"st', "utf-8")
+    assert read_rows(path) == [{"step": 1}]
 
 
 def test_tensorboard_events_can_be_read_back(tmp_path: Path):

@@ -24,8 +24,13 @@ class FakeGame(gym.Env[Any, Any]):
     observation_space = spaces.Box(0, 255, (42, 32), np.uint8)
 
     def __init__(
-        self, frameskip: int = 4, obs_type: str = "rgb", render_mode: str | None = None
+        self,
+        frameskip: int = 4,
+        obs_type: str = "rgb",
+        render_mode: str | None = None,
+        most_frames: float = float("inf"),
     ) -> None:
+        self._most_frames, self._seen = most_frames, 0  # frames since the first FIRE of a game
         self._frameskip, self.obs_type, self.render_mode = frameskip, obs_type, render_mode
         self.ale = self  # what ALE's envs have an object for
         self.games, self.frames, self.left, self.is_on = 0, 0, LIVES, False
@@ -42,16 +47,18 @@ class FakeGame(gym.Env[Any, Any]):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.games += 1
-        self.frames, self.left, self.is_on = 0, LIVES, False
+        self.frames, self.left, self.is_on, self._seen = 0, LIVES, False, 0
         return np.zeros((42, 32), np.uint8), {"lives": self.left}
 
     def step(self, action):
         self.is_on |= action == 1
         reward = REWARD * self.is_on
         self.frames += self.is_on
+        self._seen += self.is_on or self._seen > 0
         if self.frames == FRAMES_PER_LIFE:
             self.frames, self.left, self.is_on = 0, self.left - 1, False
-        return np.zeros((42, 32), np.uint8), reward, self.left == 0, False, {"lives": self.left}
+        is_over = self.left == 0 or self._seen >= self._most_frames
+        return np.zeros((42, 32), np.uint8), reward, is_over, False, {"lives": self.left}
 
     def render(self):
         return np.zeros((42, 32, 3), np.uint8)

@@ -190,6 +190,15 @@ def test_a_replay_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     _assert_refused(READERS["resume"], tmp_path, replay)
 
 
+def test_metrics_with_a_damaged_line_are_refused_and_kept(tmp_path: Path) -> None:
+    metrics = _train(tmp_path) / "metrics.jsonl"
+    damaged = '{"step": 1\n' + metrics.read_text()
+    metrics.write_text(damaged)
+    with pytest.raises(rookery.ConfigError, match=r"metrics.jsonl, line 1, is no JSON object"):
+        rookery.resume(tmp_path, total_steps=256)
+    assert metrics.read_text() == damaged
+
+
 def test_metrics_that_were_cut_off_go_on(tmp_path: Path) -> None:
     metrics = _train(tmp_path) / "metrics.jsonl"
     metrics.write_bytes(metrics.read_bytes()[:-20])

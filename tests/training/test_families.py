@@ -159,6 +159,38 @@ def test_a_user_who_preprocesses_games_does_it_alone(tmp_path, monkeypatch):
     assert EnvSource(GAME, {}, (stack,), preprocess=True).family().name == "atari"
 
 
+class OwnPreprocessing(gym.wrappers.AtariPreprocessing):
+    pass
+
+
+def _within(kind):
+    return lambda env: gym.wrappers.ClipReward(kind(env), -1.0, 1.0)
+
+
+@pytest.mark.parametrize("kind", [gym.wrappers.AtariPreprocessing, OwnPreprocessing])
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_preprocessing_within_a_function_is_no_second_one(kind, backend, tmp_path, capsys):
+    told = {"num_envs": 2, "backend": backend, "run_dir": tmp_path / "run", "eval_episodes": 0}
+    with pytest.raises(ConfigError, match=f"{GAME} is preprocessed twice: .*{kind.__name__}.*"
+                       r"preprocess=False \(--no-preprocess\)"):  # fmt: skip
+        rookery.Trainer(GAME, "ppo", wrappers=[_within(kind)], **told)
+    assert not (tmp_path / "run").exists()
+    made = _made(EnvSource(GAME, {"frameskip": 1}, (_within(kind),)))
+    assert made.observation_space.shape == (84, 84)
+
+
+def test_preprocessing_twice_is_one_line_on_the_command_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "hidden.py").write_text(
+        "import gymnasium\nseen = lambda env: gymnasium.wrappers.AtariPreprocessing(env)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "hidden", raising=False)
+    told = [*SHORT_PPO, "--wrapper", "hidden:seen", "--run-dir", str(tmp_path / "run")]
+    assert main(["train", "ppo", GAME, *told]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "preprocessed twice" in line and "--no-preprocess" in line
+
+
 def test_a_user_who_wraps_a_grid_does_it_alone():
     wrappers = pytest.importorskip("minigrid.wrappers")
     env = "MiniGrid-Empty-5x5-v0"
@@ -166,6 +198,8 @@ def test_a_user_who_wraps_a_grid_does_it_alone():
         assert EnvSource(env, {}, (wrapper,), preprocess=True).family() is None
     source = EnvSource(env, {}, (wrappers.FullyObsWrapper,), preprocess=True)
     assert set(_made(source).observation_space.spaces) == {"direction", "image"}
+    with pytest.raises(ConfigError, match=r"preprocessed twice: .*ImgObsWrapper"):
+        _made(EnvSource(env, {}, (_within(wrappers.ImgObsWrapper),), preprocess=True))
 
 
 @pytest.mark.parametrize(
@@ -215,6 +249,45 @@ def test_in_training_lives_end_episodes_and_rewards_are_clipped():
             assert game.games == games + (life == fake_game.LIVES - 1)
         assert info[atari.GAME_RETURN] == fake_game.GAME_RETURN
         assert info[atari.GAME_LENGTH] == fake_game.GAME_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("most_frames", "paid", "presses"), [(22, 20, 1), (26, 22, 2), (30, 26, 3)]
+)
+def test_a_game_that_ends_between_two_lives_is_told_with_the_next_episode(
+    most_frames, paid, presses
+):
+    env = _made(EnvSource(GAME, {"most_frames": most_frames}, preprocess=True))
+    env.reset(seed=0)
+    told = []
+    for _ in range(3):
+        games = env.unwrapped.games
+        _, info = _play(env)
+        told.append((info.get(atari.GAME_RETURN), info.get(atari.GAME_LENGTH)))
+        env.reset()
+        assert env.unwrapped.games == games + 1
+    # The four frames of the no-op give no reward.
+    whole = (paid * fake_game.REWARD, 2 + fake_game.STEPS_PER_LIFE + presses)
+    assert told == [(None, None), whole, whole]
+    _play(env)
+    env.reset(seed=0)  # from here on all is as it was at the beginning
+    assert atari.GAME_RETURN not in _play(env)[1]
+
+
+def test_a_run_counts_games_that_end_between_two_lives(tmp_path):
+    config = rookery.PPOConfig(num_steps=16, num_epochs=1)
+    told = {"total_steps": 96, "num_envs": 2, "backend": "serial", "eval_episodes": 2}
+    kwargs = {"most_frames": 26}
+    with rookery.Trainer(
+        GAME, config, env_kwargs=kwargs, run_dir=tmp_path / "run", **told
+    ) as trainer:
+        *_, last = trainer
+        score = trainer.final_evaluation()
+    # Each game has one episode of three steps; the first of each env is told with the second.
+    assert last.metrics["episodes"] == 2 * (96 // 2 // fake_game.STEPS_PER_LIFE - 1)
+    assert last.metrics["episode_return_mean"] == 22 * fake_game.REWARD
+    # Evaluations press no no-op between lives, so that FIRE comes four frames earlier.
+    assert score.eval_return_mean == 26 * fake_game.REWARD
 
 
 def test_a_seed_begins_a_new_game_also_after_a_lost_life():
@@ -344,6 +417,17 @@ def test_a_game_is_trained_resumed_and_evaluated(algorithm, tmp_path, capsys):
     assert agent.act(np.zeros((4, 84, 84), np.uint8)) in agent.action_space
 
 
+def test_how_games_are_preprocessed_is_told_where_progress_is_asked_for(tmp_path, capsys):
+    told = {"total_steps": 32, "num_envs": 2, "backend": "serial", "eval_episodes": 0}
+    config = rookery.PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
+    rookery.train(GAME, config, run_dir=tmp_path / "run", **told)
+    rookery.resume(tmp_path / "run", total_steps=64)
+    captured = capsys.readouterr()
+    assert captured.out == "" and "preprocessing" not in captured.err
+    rookery.resume(tmp_path / "run", total_steps=96, progress=True)
+    assert capsys.readouterr().err.count(f"rookery: {GAME}: Atari preprocessing") == 1
+
+
 _PPO = rookery.PPOConfig(num_steps=8, num_epochs=1)
 _DQN = rookery.DQNConfig(warmup_steps=16, batch_size=4, replay_size=64)
 
@@ -364,6 +448,48 @@ def test_a_run_of_two_halves_is_the_whole_run(env, config, tmp_path):
                 break
     rookery.resume(tmp_path / "halves")
     assert_same_run(tmp_path / "whole", tmp_path / "halves")
+
+
+_PLAYS_PONG = """
+import sys
+import rookery
+
+config = rookery.PPOConfig(num_steps=8, num_epochs=1, minibatch_size=16)
+rookery.train(
+    "ALE/Pong-v5", config, total_steps=16, num_envs=2, num_workers=1, eval_episodes=2,
+    env_kwargs={"max_num_frames_per_episode": 100}, run_dir=sys.argv[1],
+    backend=sys.argv[2], collector=sys.argv[3], preprocess=sys.argv[4] == "True",
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "collector", "preprocess"),
+    [
+        ("serial", "caller", True),
+        ("process", "caller", True),
+        ("auto", "caller", True),
+        ("process", "workers", True),
+        ("process", "caller", False),
+    ],
+)
+def test_games_are_played_without_a_word_of_the_emulator(backend, collector, preprocess, tmp_path):
+    pytest.importorskip("ale_py", reason="plays a game of ALE")
+    options = [str(tmp_path / "run"), backend, collector, str(preprocess)]
+    done = subprocess.run(
+        [sys.executable, "-c", _PLAYS_PONG, *options], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (done.stdout + done.stderr).splitlines()
+    assert all(line.startswith("rookery: advice") for line in lines), lines
+
+
+def test_a_game_of_ones_own_is_made_as_it_is_registered():
+    for env in (GAME, gym.spec(GAME), fake_game.FakeGame):
+        assert EnvSource(env, preprocess=True).arguments()["env"] is env
+    code = "import sys, rookery.training.families, rookery.env.once; print('ale_py' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["False"], done.stderr
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])

@@ -13,7 +13,7 @@ from run_files import assert_same_run
 import rookery
 from rookery import PPOConfig
 from rookery.collect.base import Collector
-from rookery.telemetry.jsonl import JSONLSink, read_jsonl
+from rookery.telemetry.jsonl import JSONLSink, read_rows
 from rookery.telemetry.sink import Sink
 from rookery.training.clock import CallerMeter, Clock, WorkerMeter
 from rookery.training.journal import Journal
@@ -75,7 +75,7 @@ def test_resumed_lines_follow_the_kept_ones(tmp_path: Path):
     second = JSONLSink(path, resume_step=20)
     second.write(25, {"loss": 25.0})
     second.close()
-    assert [row["step"] for row in read_jsonl(path)] == [10, 20, 25]
+    assert [row["step"] for row in read_rows(path)] == [10, 20, 25]
 
 
 def test_a_peak_is_the_largest_of_a_line():
@@ -125,7 +125,7 @@ def test_every_algorithm_reports_where_its_time_goes(tmp_path: Path):
         "CartPole-v1", config, total_steps=64, num_envs=2, run_dir=tmp_path, eval_episodes=0,
         backend="process", num_workers=2,
     )  # fmt: skip
-    for row in read_jsonl(tmp_path / "metrics.jsonl"):
+    for row in read_rows(tmp_path / "metrics.jsonl"):
         parts = row["policy_s"] + row["env_s"] + row["wait_s"]
         assert 0.0 < parts <= row["collect_s"]
         assert row["env_s"] > 0.0 and row["learn_s"] > 0.0

@@ -26,7 +26,7 @@ import rookery
 from rookery import ConfigError, PPOConfig
 from rookery.callbacks import EvaluateEvery
 from rookery.errors import ClosedError, PicklingError, StorageError, UsageError
-from rookery.telemetry.jsonl import read_jsonl
+from rookery.telemetry.jsonl import read_rows
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.journal import sinks_of
 from rookery.training.plan import RunPlan
@@ -252,7 +252,7 @@ def test_numbers_of_every_kind_are_metrics(tmp_path: Path) -> None:
     with _trainer(tmp_path, callbacks=[log], sinks=[sink]) as trainer:
         next(trainer)
     expected = {"a": 1.5, "b": 2.0, "c": 3.0, "d": 1.0, "e": 0.5}
-    (row,) = read_jsonl(tmp_path / "metrics.jsonl")
+    (row,) = read_rows(tmp_path / "metrics.jsonl")
     assert {name: row[name] for name in expected} == expected
     assert {name: sink.rows[0][name] for name in expected} == expected
 
@@ -470,10 +470,11 @@ def test_a_number_that_is_not_in_its_space_is_refused(tmp_path: Path, obs: Any) 
         agent.act({**obs, "noise": noise})
 
 
-def test_a_key_that_no_info_has_is_told_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["is_succes", "success_%", "%s_of_%d"])
+def test_a_key_that_no_info_has_is_told_once(tmp_path: Path, key: str) -> None:
     with (
-        pytest.warns(UserWarning, match="under 'is_succes'") as told,
-        _trainer(tmp_path, env=Match, info_keys=("is_succes",), total_steps=2048) as trainer,
+        pytest.warns(UserWarning, match=f"under {key!r}") as told,
+        _trainer(tmp_path, env=Match, info_keys=(key,), total_steps=2048) as trainer,
     ):
         list(trainer)
     assert sum("info_keys" in str(warning.message) for warning in told) == 1

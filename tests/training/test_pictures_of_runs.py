@@ -13,7 +13,7 @@ import pytest
 import rookery
 from rookery import ConfigError, DQNConfig, PPOConfig
 from rookery.callbacks import EvaluateEvery
-from rookery.telemetry.jsonl import read_jsonl
+from rookery.telemetry.jsonl import read_rows
 from rookery.training import state
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
@@ -39,7 +39,7 @@ def _options(**options: Any) -> dict[str, Any]:
 
 
 def _evaluations(run_dir: Path) -> list[int]:
-    return [int(row["step"]) for row in read_jsonl(run_dir / "evaluations.jsonl")]
+    return [int(row["step"]) for row in read_rows(run_dir / "evaluations.jsonl")]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_evaluations_stand_at_their_own_step_not_at_that_of_a_line_of_metrics(
     config = DQNConfig(warmup_steps=16, batch_size=8, num_steps=8)
     options = _options(total_steps=1024, eval_every=200, eval_episodes=2)
     rookery.train(Steady, config, run_dir=tmp_path, **options)
-    assert len(read_jsonl(tmp_path / "metrics.jsonl")) == 2
+    assert len(read_rows(tmp_path / "metrics.jsonl")) == 2
     assert _evaluations(tmp_path) == [208, 400, 608, 800, 1008, 1024]
 
 

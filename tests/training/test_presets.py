@@ -134,8 +134,41 @@ def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
     assert (config["ppo"]["num_steps"], config["train"]["num_envs"]) == (32, 8)
     rookery.train("CartPole-v1", "ppo", run_dir=tmp_path / "plain", **few)
     assert _config(tmp_path / "plain")["ppo"] == rookery.PPOConfig().to_dict()
-    with pytest.raises(rookery.ConfigError, match="leave one of the two out"):
-        rookery.train("CartPole-v1", rookery.PPOConfig(), preset="auto", **few)
+
+
+@pytest.mark.parametrize("choice", ["auto", "Acrobot-v1", "ppo/CartPole-v1", "Nowhere-v0"])
+@pytest.mark.parametrize(
+    ("algo", "named"), [(rookery.PPOConfig(), "ppo"), (rookery.DQNConfig(), "dqn")]
+)
+def test_a_preset_beside_settings_that_are_given_whole_is_refused(
+    algo: Any, named: str, choice: str, tmp_path: Path
+) -> None:
+    with pytest.raises(rookery.ConfigError) as refused:
+        rookery.train("CartPole-v1", algo, preset=choice, run_dir=tmp_path / "run")
+    message = str(refused.value)
+    assert f"preset {choice!r}" in message and f"algo={named!r}" in message
+    assert "Leave preset out" in message and type(algo).__name__ in message
+    assert not (tmp_path / "run").exists()
+    assert RunPlan.new("CartPole-v1", algo, {"preset": "none"}).settings.preset == "none"
+
+
+def test_an_algorithm_that_is_not_known_is_told_also_beside_a_preset() -> None:
+    with pytest.raises(rookery.ConfigError, match="algo 'pqo' is not known; did you mean 'ppo'"):
+        RunPlan.new("CartPole-v1", "pqo", {"preset": "auto"})
+
+
+def test_a_number_of_envs_that_cannot_be_is_told_also_beside_a_preset() -> None:
+    with pytest.raises(rookery.ConfigError, match="num_envs must be a whole number"):
+        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto", "num_envs": "8"})
+
+
+def test_flags_that_fit_only_beside_the_presets_settings_are_taken(tmp_path: Path) -> None:
+    options = ["--recurrent", "gru", "--sequence-length=4", "--memory_size=8"]
+    config = _train(tmp_path / "run", *options)
+    assert config["train"]["preset"] == "ppo/CartPole-v1"
+    learner = config["ppo"]
+    assert (learner["num_steps"], learner["sequence_length"], learner["memory_size"]) == (32, 4, 8)
+    assert learner["gae_lambda"] == presets("ppo")["CartPole-v1"].settings["gae_lambda"]
 
 
 @pytest.mark.parametrize("kind", [rookery.PPOConfig, rookery.A2CConfig])

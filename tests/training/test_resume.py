@@ -18,7 +18,7 @@ from training_envs import Corridor, Match, SignalAt, Unpicklable
 
 import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, QRDQNConfig, SACConfig, TD3Config
-from rookery.telemetry.jsonl import read_jsonl
+from rookery.telemetry.jsonl import read_rows
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.env_states import Restore, capture
 from rookery.training.interrupt import Interrupts, Terminated
@@ -204,7 +204,7 @@ def test_metrics_go_on_where_the_checkpoint_stands(tmp_path: Path):
     with metrics.open("a") as file:  # written after the checkpoint, by a run that crashed then
         file.write(json.dumps({"step": 10**6, "policy_loss": 0.0}) + "\n" + '{"step": 1')
     rookery.resume(tmp_path / "halves")
-    rows = [read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("whole", "halves")]
+    rows = [read_rows(tmp_path / name / "metrics.jsonl") for name in ("whole", "halves")]
     kept = [[{k: v for k, v in row.items() if k not in TIMES} for row in part] for part in rows]
     assert kept[0] == kept[1]
     assert len(list((tmp_path / "halves").glob("events.out.tfevents.*"))) == 2

@@ -11,7 +11,7 @@ import pytest
 
 import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
-from rookery.telemetry.jsonl import read_jsonl
+from rookery.telemetry.jsonl import read_rows
 from rookery.testing import Fault, Faulty
 
 SMALL: Any = {"num_steps": 16, "hidden_sizes": (8,)}
@@ -91,7 +91,7 @@ def test_a_run_goes_on_when_workers_fail(tmp_path: Path, name: str, collector: s
         assert np.isfinite(trainer.policy.model.parameters).all()
         trainer.save()
     assert updates[-1].steps >= 480
-    assert "worker_restarts" in read_jsonl(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert "worker_restarts" in read_rows(tmp_path / "run" / "metrics.jsonl")[-1]
     env_again = _options(tmp_path, env)["env"]
     assert rookery.resume(tmp_path / "run", env=env_again, total_steps=640).steps >= 640
 

@@ -13,7 +13,7 @@ from run_files import assert_equal
 
 import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig
-from rookery.telemetry.jsonl import read_jsonl
+from rookery.telemetry.jsonl import read_rows
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.interrupt import Terminated
 from rookery.vector.process import ProcessVectorEnv
@@ -61,14 +61,14 @@ def test_impala_learns_to_balance_the_pole(tmp_path: Path):
     config = ImpalaConfig(num_steps=10, gamma=0.98)
     _train(tmp_path, config, num_envs=32, total_steps=400_000, eval_episodes=0)
     # At its best, not at its end: which weights act is a matter of time, and no seed repeats a run.
-    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    rows = read_rows(tmp_path / "metrics.jsonl")
     assert max(row["episode_return_mean"] for row in rows if "episode_return_mean" in row) > 300.0
 
 
 def test_impala_learns_from_actors_ahead_of_it(tmp_path: Path):
     result = _train(tmp_path, ImpalaConfig(), num_envs=8, total_steps=30_000, eval_episodes=10)
     assert result.eval_return_mean > 60.0  # random actions get about 22
-    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    rows = read_rows(tmp_path / "metrics.jsonl")
     assert all(0 <= row["policy_lag_mean"] <= row["policy_lag_max"] <= 4 for row in rows)
     assert max(row["policy_lag_max"] for row in rows) > 0
     assert all(row["wait_s"] == row["collect_s"] > 0 for row in rows)
@@ -81,12 +81,12 @@ def test_impala_learns_from_actors_ahead_of_it(tmp_path: Path):
 def test_impala_also_learns_in_step_with_its_actors(tmp_path: Path, collector):
     assert _train(tmp_path, IMPALA, collector=collector).steps == 480
     assert load_checkpoint(tmp_path / "checkpoint.pt")["policy_version"] == 10
-    assert "policy_lag_mean" not in read_jsonl(tmp_path / "metrics.jsonl")[-1]
+    assert "policy_lag_mean" not in read_rows(tmp_path / "metrics.jsonl")[-1]
 
 
 def test_the_lag_keeps_the_bound_that_was_set(tmp_path: Path):
     _train(tmp_path, IMPALA, max_policy_lag=1, total_steps=5_000, num_envs=4)
-    assert max(row["policy_lag_max"] for row in read_jsonl(tmp_path / "metrics.jsonl")) <= 1
+    assert max(row["policy_lag_max"] for row in read_rows(tmp_path / "metrics.jsonl")) <= 1
 
 
 @pytest.mark.parametrize("algo", [IMPALA, QUICK], ids=["impala", "ppo"])

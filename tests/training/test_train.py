@@ -21,7 +21,7 @@ from training_envs import Match, Recall, Uneven, Wide
 import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, SACConfig
 from rookery.policy import make_policy
-from rookery.telemetry.jsonl import read_jsonl
+from rookery.telemetry.jsonl import read_rows
 from rookery.training import threads
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import evaluation_seed, run_episodes
@@ -183,7 +183,7 @@ def test_a_run_directory_is_complete(tmp_path: Path, monkeypatch):
     assert result.run_dir == str(run_dir)
     assert result.steps == 128
     assert result.steps_per_second == pytest.approx(result.steps / result.seconds)
-    rows = read_jsonl(run_dir / "metrics.jsonl")
+    rows = read_rows(run_dir / "metrics.jsonl")
     assert [row["step"] for row in rows] == [32, 64, 96, 128]
     assert {"episodes", "policy_loss", "approximate_kl", "explained_variance"} <= set(rows[-1])
 
@@ -264,7 +264,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path):
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
     _quick(tmp_path, overwrite=True, seed=9)
     assert (tmp_path / "checkpoint.pt").read_bytes() != before
-    assert len(read_jsonl(tmp_path / "metrics.jsonl")) == 4
+    assert len(read_rows(tmp_path / "metrics.jsonl")) == 4
 
 
 def test_without_a_folder_a_fresh_one_is_taken(tmp_path: Path, monkeypatch):
@@ -313,7 +313,7 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path: Path):
         _quick(tmp_path, total_steps=10**9)
     thread.join()
     state = load_checkpoint(tmp_path / "checkpoint.pt")
-    assert state["steps"] == read_jsonl(tmp_path / "metrics.jsonl")[-1]["step"] > 0
+    assert state["steps"] == read_rows(tmp_path / "metrics.jsonl")[-1]["step"] > 0
     assert (tmp_path / "curve.png").exists()
     assert rookery.evaluate(tmp_path, episodes=2).episodes == 2
 
@@ -431,7 +431,7 @@ def test_a_history_that_was_saved_goes_on_as_evenly():
 
 def test_metrics_are_finite(tmp_path: Path):
     _quick(tmp_path, total_steps=1024)
-    for row in read_jsonl(tmp_path / "metrics.jsonl"):
+    for row in read_rows(tmp_path / "metrics.jsonl"):
         assert all(value is not None and math.isfinite(value) for value in row.values())
 
 

@@ -17,7 +17,7 @@ import rookery
 from rookery import DQNConfig, PPOConfig
 from rookery.callbacks import CheckpointEvery, EvaluateEvery
 from rookery.policy import make_policy
-from rookery.telemetry.jsonl import read_jsonl
+from rookery.telemetry.jsonl import read_rows
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.plan import OTHER_ARGUMENTS, RunPlan
 
@@ -35,7 +35,7 @@ def test_updates_tell_where_the_run_stands(tmp_path: Path) -> None:
         assert steps == [32, 64, 96, 128] and trainer.steps == 128
         assert next(trainer, None) is None
         assert trainer.evaluate(episodes=3).episodes == 3
-    assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == steps
+    assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == steps
     assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == 128
 
 
@@ -84,7 +84,7 @@ def test_evaluations_keep_the_best_policy_and_stop_at_a_return(tmp_path: Path) -
     told = updates[-1].metrics["eval_return_mean"]
     assert trainer.best_return == told
     assert rookery.evaluate(tmp_path / "best.pt", episodes=2).eval_return_mean == told
-    assert read_jsonl(tmp_path / "metrics.jsonl")[-1]["eval_return_mean"] == told
+    assert read_rows(tmp_path / "metrics.jsonl")[-1]["eval_return_mean"] == told
 
 
 def test_only_a_better_policy_replaces_the_best_one_also_after_a_resume(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_sinks_of_ones_own_get_every_line(tmp_path: Path) -> None:
     sink = Lines()
     with _trainer(tmp_path, sinks=[sink]) as trainer:
         list(trainer)
-    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    rows = read_rows(tmp_path / "metrics.jsonl")
     assert sink.lines == [(row["step"], row["policy_loss"]) for row in rows]
     assert sink.is_closed
 

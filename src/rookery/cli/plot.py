@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Sequence
@@ -10,13 +9,15 @@ from pathlib import Path
 
 from rookery.cli.arguments import CommandParser, print_result
 from rookery.env.arguments import did_you_mean
-from rookery.errors import ConfigError, StorageError
+from rookery.errors import ConfigError
 from rookery.telemetry.comparison import Curve, Panel, draw_comparison
 from rookery.training.recorded import RecordedRun, read_run
+from rookery.training.run_dir import whole_file
 from rookery.training.run_groups import RunGroup, groups_of
 
 _FORMATS = (".png", ".pdf", ".svg")
 _AXES = {"steps": ("step", "environment steps"), "time": ("seconds", "seconds of training")}
+_WAY_OUT = "make its folder writable, make room, or choose another --output"
 _RETURNS = ("episode_return_mean", "eval_return_mean")  # what evaluations stand beside
 
 
@@ -29,10 +30,9 @@ def run(arguments: list[str]) -> int:
     paths = {Path(path).resolve(): path for path in command.runs}  # each folder once
     runs = [read_run(path) for path in paths.values()]
     groups = groups_of(_with_metric(runs, command.metric, over), by)
-    picture = io.BytesIO()  # whole before it takes the place of another one
     panels = _panels(groups, command.metric, over)
-    draw_comparison(picture, panels, xlabel, command.metric, output.suffix[1:].lower())
-    _write(output, picture.getvalue())
+    with whole_file(output, has_one_writer=False, way_out=_WAY_OUT) as picture:
+        draw_comparison(picture, panels, xlabel, command.metric, output.suffix[1:].lower())
     told: dict[str, list[str]] = {}
     for group in groups:
         name = f"{group.env}: {group.label}" if len(panels) > 1 else group.label
@@ -131,23 +131,3 @@ def _checked_output(name: str) -> Path:
             "another --output"
         )
     return output
-
-
-def _write(output: Path, picture: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    temporary = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            temporary.write_bytes(picture)
-            temporary.replace(output)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {output}: {error.strerror}; make its folder writable, make room, or "
-            "choose another --output"
-        ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, field, fields, is_dataclass, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
@@ -13,7 +13,7 @@ from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.interrupt import Terminated
 from rookery.training.named_wrappers import wrapper_at
-from rookery.training.presets import AUTO, NONE, Preset, find_preset
+from rookery.training.presets import AUTO, find_preset
 from rookery.training.settings import TrainSettings
 
 try:
@@ -50,23 +50,16 @@ def _train(arguments: list[str]) -> dict[str, Any]:
             "--resume goes on with a run, whose algorithm and env are known: rookery train "
             "--resume RUN_DIR [OPTIONS]"
         )
-    program = f"rookery train {name}"
-    command: Any = parse(_command(name), rest, program)
+    command: Any = parse(_command(name), rest, f"rookery train {name}")
     preset = find_preset(name, command.env, command.train.preset)
-    if preset is not None:
-        command = parse(_command(name, preset=preset), rest, program)
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
-    settings = {f.name: getattr(command.train, f.name) for f in fields(command.train)}
-    settings["preset"] = NONE if preset is None else preset.name
+    settings, learner = (_given(part, rest) for part in (command.train, command.learner))
+    settings.pop("preset", None)
     from rookery.training.run import train
 
-    kind = BUILT_IN[name][0]
-    config = kind(**{f.name: getattr(command.learner, f.name) for f in fields(command.learner)})
-    if preset is not None:
-        config = preset.fit(config, command.train.num_envs)
     result = train(
         command.env,
-        config,
+        BUILT_IN[name][0](**learner) if preset is None else replace(preset, changes=learner),
         env_kwargs=env_kwargs,
         wrappers=[wrapper_at(address) for address in command.wrapper],
         progress=True,
@@ -75,22 +68,18 @@ def _train(arguments: list[str]) -> dict[str, Any]:
     return result.to_dict()
 
 
-def _command(
-    name: str, present: TrainSettings | None = None, preset: Preset | None = None
-) -> type[Any]:
+def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
     """Make the dataclass of one algorithm's command line.
 
     Args:
         name: of the algorithm.
         present: the settings that a run has, which changes must fit; None takes the defaults.
-        preset: whose settings are the defaults.
     """
-    defaults = present or TrainSettings(preset=AUTO, **(preset.run if preset else {}))
+    defaults = present or TrainSettings(preset=AUTO)
     config = BUILT_IN[name][0]
     settings = Annotated[TrainSettings, OmitArgPrefixes]
     flags = _flags(config)
     learner = Annotated[flags, OmitArgPrefixes]  # type: ignore[valid-type]
-    known = asdict(preset.config) if preset else {}  # type: ignore[call-overload]
     command = make_dataclass(
         f"{name.title()}Command",
         [
@@ -98,7 +87,7 @@ def _command(
             ("env_kwargs", str, "{}"),
             ("wrapper", UseAppendAction[tuple[str, ...]], ()),
             ("train", settings, field(default_factory=lambda: defaults)),
-            ("learner", learner, field(default_factory=lambda: flags(**known))),
+            ("learner", learner, field(default_factory=flags)),
         ],
         frozen=True,
     )
@@ -151,6 +140,14 @@ def _resume(arguments: list[str]) -> dict[str, Any]:
     return resume(run_dir, progress=True, **changes).to_dict()
 
 
+def _given(part: Any, arguments: list[str]) -> dict[str, Any]:
+    """Those of the settings that were read which the arguments name, each with its value."""
+    named = {flag for argument in arguments if (flag := flag_of(argument))}
+    named |= {flag.removeprefix("no-") for flag in named}
+    names = (f.name for f in fields(part))
+    return {name: getattr(part, name) for name in names if name.replace("_", "-") in named}
+
+
 def _split(argument: str) -> list[str]:
     return argument.split("=", 1) if argument.startswith("--") else [argument]
 
@@ -168,19 +165,13 @@ def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
         present = TrainSettings()
     program = "rookery train --resume RUN_DIR"
     command: Any = parse(_command(name, present), ["env", *arguments], program)
-    given = {argument[2:].replace("-", "_") for argument in arguments if argument[:2] == "--"}
-    given |= {flag[3:] for flag in given if flag.startswith("no_")}
-    if "run_dir" in given:
+    changes = {**_given(command.train, arguments), **_given(command.learner, arguments)}
+    if "run_dir" in changes:
         raise UsageError("a run stays in its folder: --resume names it, and --run-dir cannot")
-    changes = {
-        f.name: getattr(part, f.name)
-        for part in (command.train, command.learner)
-        for f in fields(part)
-        if f.name in given
-    }
-    if "env_kwargs" in given:
+    flags = set(map(flag_of, arguments))
+    if "env-kwargs" in flags:
         changes["env_kwargs"] = parse_json(command.env_kwargs, "--env-kwargs")
-    if "wrapper" in given:
+    if "wrapper" in flags:
         changes["wrappers"] = [wrapper_at(address) for address in command.wrapper]
     return changes
 

@@ -134,9 +134,10 @@ class SyncCollector(Collector):
         self._obs = self._as_arrays(obs)
         if MASK_KEY in info and not (isinstance(self._obs, dict) and MASK_KEY in self._obs):
             gym.logger.warn(
+                "%s",
                 "The envs tell in their infos which actions are legal (action_mask), but nobody "
                 "reads it there; wrap them in rookery.ActionMaskFromInfo (masks_from_info=True in "
-                "training, --masks-from-info)"
+                "training, --masks-from-info)",
             )
         self._policy.begin_episodes(np.ones(self.num_envs, np.bool_))
         self._ended[:] = False

@@ -51,7 +51,8 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
 
     A game that waits for FIRE is begun by pressing it, and the third action after it, as
     Stable-Baselines3 does: after every reset, and with the next life. The info of a game's last
-    step holds `GAME_RETURN` and `GAME_LENGTH`.
+    step holds `GAME_RETURN` and `GAME_LENGTH`. A game that ends while a reset presses has no step
+    left to tell them; the last step of the next episode does.
 
     Args:
         env: a game.
@@ -69,14 +70,21 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
         self._ends_episodes = end_episodes
         self._goes_on = False  # the game, though the episode has ended
         self._lives, self._return, self._length = 0, 0.0, 0
+        self._untold: list[tuple[float, int]] = []  # games that have ended, the oldest first
         self._owed = 0.0  # rewards of a reset's presses, which whole games do not lose
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin the next life, or a new game."""
         goes_on = self._goes_on and seed is None and not options
         self._goes_on = False
-        begun = self._press((_NOOP, *self._opening)) if goes_on else None
-        return begun or self._new_game(seed, options)
+        if goes_on:
+            begun = self._press((_NOOP, *self._opening))
+            if begun is not None:
+                return begun
+            self._untold.append((self._return, self._length))
+        elif seed is not None:  # what follows depends on the seed alone
+            self._untold.clear()
+        return self._new_game(seed, options)
 
     def step(self, action: Any) -> Any:
         """Step the game."""
@@ -94,8 +102,12 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
                     if terminated or truncated:
                         break
                 self._lives = self._lives_left()
-        if (terminated or truncated) and not self._goes_on:
-            info = {**info, GAME_RETURN: self._return, GAME_LENGTH: self._length}
+        if terminated or truncated:
+            if not self._goes_on:
+                self._untold.append((self._return, self._length))
+            if self._untold:
+                total, length = self._untold.pop(0)
+                info = {**info, GAME_RETURN: total, GAME_LENGTH: length}
         return obs, reward, terminated, truncated, info
 
     def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> Any:

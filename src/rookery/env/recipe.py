@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.env.arguments import checked_kwargs, checked_wrappers, whole_number
+from rookery.env.arguments import checked_kwargs, checked_wrappers, near_names, whole_number
 from rookery.env.deferred import Workshop
 from rookery.env.failure import in_words
 from rookery.env.guard import env_problem
@@ -145,7 +144,7 @@ def _what_there_is(name: str) -> str:
     versions = [registered for registered in gym.registry if registered.rpartition("-v")[0] == base]
     if versions:
         return f" {base} is registered as {', '.join(sorted(versions))}."
-    near = nearest_ids(name)
+    near = near_names(name, gym.registry, 3)
     return f" Nearest: {', '.join(near)}." if near else ""
 
 
@@ -157,10 +156,3 @@ def _how_to_register(name: str) -> str:
         f"The package {package.module} registers such envs: pip install {package.pip}, and then "
         f"import it first or write '{package.module}:{name}'."
     )
-
-
-def nearest_ids(name: str, count: int = 3) -> list[str]:
-    """The registered ids that look most like ``name``, ignoring case."""
-    by_lower: dict[str, str] = {registered.lower(): registered for registered in gym.registry}
-    close = difflib.get_close_matches(name.lower(), by_lower, count, cutoff=0.6)
-    return [by_lower[lower] for lower in close]

@@ -30,12 +30,6 @@ class JSONLSink(Sink):
         self._file.close()
 
 
-def read_jsonl(path: Path) -> list[dict[str, float]]:
-    """Read metrics back; a last line that was cut off while it was written is left out."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]
-
-
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read lines of JSON as people and crashed machines leave them.
 
@@ -69,8 +63,13 @@ def _object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def _step_of(row: dict[str, Any]) -> float:
+    step = row.get("step")
+    return step if isinstance(step, (int, float)) else math.inf  # no line of this sink's
+
+
 def _drop_after(path: Path, step: int) -> None:
-    kept = [row for row in read_jsonl(path) if row["step"] <= step]
+    kept = [row for row in read_rows(path) if _step_of(row) <= step]
     temporary = path.with_name(path.name + ".tmp")
     try:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -144,7 +143,7 @@ def open_collection(
     policy_seed: int,
     check: Callable[[], None],
 ) -> Collection:
-    """Start the envs, bring a fresh policy to them, and tell how the envs are preprocessed.
+    """Start the envs and bring a fresh policy to them.
 
     Args:
         source: what the envs are.
@@ -169,9 +168,6 @@ def open_collection(
         collection = CallerCollection(source, algorithm, settings, make_policy, check)
     else:
         collection = WorkerCollection(source, algorithm, settings, make_policy, check, collector)
-    note = source.note()
-    if note:
-        print(f"rookery: {note}", file=sys.stderr)
     return collection
 
 

@@ -90,7 +90,7 @@ def run_episodes(
     seconds = time.perf_counter() - start
     note = _note(num_cut, max_episode_steps, len(finished), episodes, num_lost)
     if note:
-        gym.logger.warn(f"Evaluation: {note}")
+        gym.logger.warn("%s", f"Evaluation: {note}")
     returns = np.array([each for each, _ in finished], np.float64)
     lengths = np.array([each for _, each in finished], np.int64)
     return Score(returns, lengths, seconds, note)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.env import atari, minigrid
@@ -38,6 +39,9 @@ class Family:
             an env's own rewards and ends are others; None where they are the same.
         instead: how the addresses begin, ``module:name``, of wrappers of which one among the user's
             own stands for all of this.
+        mark: the class of one of its wrappers, by which a built env is seen to have them; all that
+            ``instead`` may name lies beneath it.
+        entry_points: by those of its envs, others that make the same envs, but as a run has them.
         needs: module and pip's name of what the wrappers need.
         note: what is done, in words, with ``{frames}`` for the number of observations.
     """
@@ -52,6 +56,8 @@ class Family:
     frame_stack: int | None = None
     episode_keys: tuple[str, str] | None = None
     instead: tuple[str, ...] = ()
+    mark: type[gym.Wrapper[Any, Any, Any, Any]] | None = None
+    entry_points: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, str] | None = None
     note: str = ""
 
@@ -78,6 +84,8 @@ FAMILIES = (
             "gymnasium.wrappers.atari_preprocessing:",
             "stable_baselines3.common.atari_wrappers:",
         ),
+        mark=atari.Lives,
+        entry_points={"ale_py.env:AtariEnv": "rookery.env.quiet_ale:AtariEnv"},
         needs=("cv2", "opencv-python-headless"),
         note="Atari preprocessing (84x84 grey, {frames} frames, skip 4; rewards clipped and lives "
         "end episodes in training only)",
@@ -92,6 +100,7 @@ FAMILIES = (
             f"minigrid.wrappers:{name}"
             for name in ("DictObs", "FlatObs", "ImgObs", "OneHotPartialObs", "SymbolicObs")
         ),
+        mark=minigrid.GridWithMission,
         note="MiniGrid preprocessing (cells in sight as choices, and the direction; no mission)",
     ),
     Family("mujoco", modules=("gymnasium.envs.mujoco",)),

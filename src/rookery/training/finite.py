@@ -60,7 +60,7 @@ class FiniteRollouts:
             )
         if not self._told.issuperset(envs):
             self._told.update(envs)
-            gym.logger.warn(said)
+            gym.logger.warn("%s", said)
 
     def note(self, metrics: Mapping[str, float]) -> None:
         """Take in what an update of the learner has told.

@@ -91,8 +91,9 @@ class History:
         missing = [repr(key) for key in keys if not self._infos.get(key)]
         if missing:
             gym.logger.warn(
+                "%s",
                 f"info_keys: {self.episodes} episodes have ended, and the info of none of their "
-                f"last steps held a number under {', '.join(missing)}"
+                f"last steps held a number under {', '.join(missing)}",
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import gymnasium
 import numpy as np
 
 from rookery.env.action_mask import ActionMaskFromInfo
-from rookery.env.arguments import checked_wrappers, known_names, near_names
+from rookery.env.arguments import checked_wrappers, known_names, near_names, whole_number
+from rookery.env.failure import in_words
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
@@ -74,13 +75,16 @@ class RunPlan:
     ) -> RunPlan:
         """Make a plan of what a user has said.
 
+        The arguments are those of `Trainer`; ``algo`` may be a `Preset`, too, with changes.
+
         Raises:
             ConfigError: what cannot be.
         """
         preset = _preset(env, algo, settings)
         if preset is not None:
             settings = {**preset.run, **settings, "preset": preset.name}
-            algo = preset.fit(preset.config, settings["num_envs"])
+            num_envs = whole_number("num_envs", settings["num_envs"], 1)
+            algo = preset.fit(preset.config, num_envs)
         elif settings.get("preset") == AUTO:
             settings = {**settings, "preset": NONE}
         algorithm = algorithm_of(algo, encoder, network)
@@ -308,16 +312,25 @@ def _algorithm(
 
 
 def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
-    """The preset that a user asks for; settings of an algorithm that were given stand."""
+    """The preset that a user asks for, if any.
+
+    Raises:
+        ConfigError: there is none of this name; or beside it the algorithm was given with settings
+            of its own, of which nobody could tell whether they were meant to win over the preset's.
+    """
+    if isinstance(algo, Preset):
+        return algo
     choice = settings.get("preset", NONE)
-    if isinstance(algo, str) and algo in BUILT_IN and isinstance(choice, str):
-        return find_preset(algo, env, choice)
-    if choice == AUTO:
-        raise ConfigError(
-            "preset 'auto' stands for the settings of an algorithm that is given by its name; "
-            "these were given: leave one of the two out"
-        )
-    return None
+    if not isinstance(choice, str) or choice == NONE:
+        return None
+    if isinstance(algo, str):
+        return find_preset(algo, env, choice) if algo in BUILT_IN else None
+    name = next((name for name, (kind, _) in BUILT_IN.items() if isinstance(algo, kind)), "ppo")
+    raise ConfigError(
+        f"preset {choice!r} stands for settings of an algorithm that is given by its name, such as "
+        f"algo={name!r}, but algo is {in_words(algo)}. Leave preset out to train with that, or "
+        f"give the name to train with the preset's settings"
+    )
 
 
 # What `Trainer` takes beside settings: among these a name may have been meant.

@@ -153,13 +153,20 @@ class RunDirectory:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, has_one_writer: bool = True, way_out: str = "") -> Iterator[BinaryIO]:
     """Open a file that takes the name ``path`` once it is complete and on the disk.
+
+    Args:
+        path: of the file.
+        has_one_writer: whether nobody else can be writing it at the same time, as in the folder of
+            a run; what a killed writer has left is then overwritten by the next one.
+        way_out: what to do where it cannot be written; empty says what can be done about a run.
 
     Raises:
         StorageError: it cannot be written; the file of this name before is as it was.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    writer = "" if has_one_writer else f".{os.getpid()}"
+    temporary = path.with_name(f"{path.name}{writer}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)
         with temporary.open("wb") as file:
@@ -173,13 +180,15 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         # torch tells of a full disk as a RuntimeError of its own.
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         if isinstance(cause, OSError) or isinstance(error, RuntimeError):
-            raise cannot_write(path, cause or error) from None
+            raise cannot_write(path, cause or error, way_out) from None
         raise
 
 
-def cannot_write(path: Path, error: BaseException) -> StorageError:
-    """What to raise for a file that cannot be written."""
+def cannot_write(path: Path, error: BaseException, way_out: str = "") -> StorageError:
+    """What to raise for a file that cannot be written, with another way out than a run's if any."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    if way_out:
+        return StorageError(f"cannot write {path}: {reason}; {way_out}")
     match getattr(error, "errno", None):
         case errno.EACCES | errno.EPERM | errno.EROFS:
             way_out = "make it writable"

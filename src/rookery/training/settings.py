@@ -39,7 +39,8 @@ class TrainSettings:
     Attributes:
         preset: Where settings come from that are not given: auto, the preset of the algorithm for
             this env or its family, if there is one; none, the plain defaults; or the env whose
-            preset is meant. On the command line auto, in Python none.
+            preset is meant. On the command line auto, in Python none, which is also the only choice
+            beside settings of the algorithm that are given whole.
         total_steps: Env steps to train for, all envs together; rounded up to whole rollouts.
         num_envs: Environments that run in parallel.
         seed: Root of every random number of the run.

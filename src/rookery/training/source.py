@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rookery.env.failure import in_words
 from rookery.env.frame_stack import FrameStack
+from rookery.env.once import Once
 from rookery.env.packages import is_installed, package_of, register
 from rookery.env.recipe import find_spec, make_recipes
 from rookery.env.references import imported, reference
@@ -89,7 +90,7 @@ class EnvSource:
             return None
         if any(source_of(wrapper).startswith(family.instead) for wrapper in self.wrappers):
             return None
-        spec = self.env if isinstance(self.env, EnvSpec) else _spec(self.env)
+        spec = self._spec()
         return None if spec is not None and spec.additional_wrappers else family
 
     def note(self) -> str:
@@ -129,19 +130,36 @@ class EnvSource:
             if isinstance(error.__cause__, ImportError):
                 raise
             raise UnknownEnvError(f"{error} {self._how_to_register()}") from error
-        family, wrappers = self.family(), tuple(self.wrappers)
+        env, family, wrappers = self._quiet_env(), self.family(), tuple(self.wrappers)
         frames = self._num_frames(family)
         if frames is not None:
             wrappers = (FrameStack(frames), *wrappers)
         if family is None:
-            return {"env": self.env, "env_kwargs": dict(self.env_kwargs), "wrappers": wrappers}
+            return {"env": env, "env_kwargs": dict(self.env_kwargs), "wrappers": wrappers}
         self._check_fits(family)
         inner = family.evaluation if self.evaluates else family.training
+        checks = () if family.mark is None else (Once(self.name, family.mark, family.instead),)
         return {
-            "env": self.env,
+            "env": env,
             "env_kwargs": {**family.env_kwargs, **self.env_kwargs},
-            "wrappers": (*inner, *wrappers),
+            "wrappers": (*inner, *wrappers, *checks),
         }
+
+    def _quiet_env(self) -> Any:
+        """The env; where its family has another entry point for it, a spec with that one."""
+        family = family_of(self.env)
+        spec = None if family is None else self._spec()
+        if family is None or spec is None or not isinstance(spec.entry_point, str):
+            return self.env
+        quiet = family.entry_points.get(spec.entry_point)
+        return self.env if quiet is None else replace(spec, entry_point=quiet)
+
+    def _spec(self) -> EnvSpec | None:
+        """The spec that is the env or that its id stands for; None if it stands for none."""
+        try:
+            return self.env if isinstance(self.env, EnvSpec) else find_spec(self.env)
+        except UnknownEnvError:
+            return None
 
     def _register(self) -> None:
         """Import what registers the env."""
@@ -236,14 +254,6 @@ class EnvSource:
             config.get("preprocess", False),
             config.get("frame_stack"),
         )
-
-
-def _spec(env: Any) -> EnvSpec | None:
-    """The spec that an id stands for; None if it stands for none."""
-    try:
-        return find_spec(env)
-    except UnknownEnvError:
-        return None
 
 
 def _read_env(env: Any) -> Any:

@@ -106,7 +106,8 @@ class Trainer:
         initial: an `Agent` whose weights the run begins with.
         eval_env: what evaluations and videos are made in; None takes ``env``.
         eval_wrappers: their wrappers; None takes ``wrappers``.
-        progress: show progress on standard error.
+        progress: tell on standard error how the env is preprocessed and where settings are from,
+            and show progress there.
         **settings: see `rookery.training.TrainSettings`: ``total_steps``, ``num_envs``, ``seed``,
             ``run_dir`` and others.
 
@@ -156,9 +157,8 @@ class Trainer:
             eval_wrappers=eval_wrappers,
         )
         self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
-        told = plan.describe_settings()
-        if progress and told:
-            print(f"rookery: {told}", file=sys.stderr)
+        if progress:
+            _tell(plan.source.note(), plan.describe_settings())
 
     @classmethod
     def resume(
@@ -195,6 +195,8 @@ class Trainer:
         trainer = cls.__new__(cls)
         saved = state.read(folder)
         trainer._open(plan, folder, callbacks, sinks, progress, None, saved)
+        if progress:
+            _tell(plan.source.note())
         return trainer
 
     def _open(
@@ -558,6 +560,12 @@ def _sizes(config: Any, num_envs: int) -> tuple[int, tuple[int, ...]]:
     if config is None:
         return 1, (64,)
     return config.rows_per_gradient_step(num_envs), config.hidden_sizes or (64,)
+
+
+def _tell(*notes: str) -> None:
+    """Say on standard error what a user has not asked for; empty notes say nothing."""
+    for note in filter(None, notes):
+        print(f"rookery: {note}", file=sys.stderr)
 
 
 def _close_own(stack: ExitStack, pid: int) -> None:

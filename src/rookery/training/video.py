@@ -85,7 +85,8 @@ def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
             break
     if not ended:
         gym.logger.warn(
-            f"The episode of a video had not ended after {_MOST_STEPS} steps and was cut there."
+            "%s",
+            f"The episode of a video had not ended after {_MOST_STEPS} steps and was cut there.",
         )
 
 

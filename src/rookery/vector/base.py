@@ -634,7 +634,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise
         self._let_go()
         if left:
-            gym.logger.warn(f"Calling `close` while waiting for `{left}`: its result is dropped.")
+            gym.logger.warn(
+                "%s", f"Calling `close` while waiting for `{left}`: its result is dropped."
+            )
 
     def _let_go(self) -> None:
         """Give back memory, which goes with the last reference to it."""

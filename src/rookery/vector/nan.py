@@ -33,7 +33,8 @@ class NanWatch:
             if per_env.any():
                 self._has_warned = True
                 gym.logger.warn(
+                    "%s",
                     f"The observations of envs {np.flatnonzero(per_env).tolist()} contain NaN, "
-                    "which no Box space allows; training on them usually fails without a word."
+                    "which no Box space allows; training on them usually fails without a word.",
                 )
                 return

@@ -36,6 +36,7 @@ class Preset:
         note: how they differ from what the source has; empty if they do not.
         run: settings of the run, by name.
         settings: settings of the algorithm, by name.
+        changes: those that a user gives, which win.
     """
 
     algo: str
@@ -46,6 +47,7 @@ class Preset:
     note: str = ""
     run: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -54,8 +56,8 @@ class Preset:
 
     @property
     def config(self) -> Config:
-        """The settings of the algorithm: those of the preset, else the defaults."""
-        return BUILT_IN[self.algo][0].from_dict(self.settings)
+        """The settings of the algorithm: those of the user, of the preset, else the defaults."""
+        return BUILT_IN[self.algo][0].from_dict({**self.settings, **self.changes})
 
     def fit(self, config: Config, num_envs: int) -> Config:
         """Cut a minibatch to the rollout, if its size is the preset's and the rollout's is not."""
