@@ -21,7 +21,17 @@ KINDS = {
     "dqn": (DQN, DQNConfig(hidden_sizes=(8,)), "CartPole-v1"),
     "qrdqn": (QRDQN, QRDQNConfig(hidden_sizes=(8,), num_quantiles=5), "CartPole-v1"),
     "sac": (SAC, SACConfig(hidden_sizes=(8,)), "Pendulum-v1"),
+    "sac held noise": (
+        SAC,
+        SACConfig(hidden_sizes=(8,), state_dependent_noise=True, noise_interval=5),
+        "Pendulum-v1",
+    ),
     "td3": (TD3, TD3Config(hidden_sizes=(8,)), "Pendulum-v1"),
+    "td3 wandering noise": (
+        TD3,
+        TD3Config(hidden_sizes=(8,), exploration_noise_kind="ornstein-uhlenbeck"),
+        "Pendulum-v1",
+    ),
 }
 
 

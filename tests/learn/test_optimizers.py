@@ -28,6 +28,19 @@ def test_adams_steps_equal_torch():
     np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_torchs_form_of_rmsprop_is_that_with_a_mean_that_starts_at_zero():
+    ours = torch.linspace(-1, 1, 50)
+    theirs = ours.clone().requires_grad_()
+    optimizer = RMSProp(ours, epsilon=1e-10, initial=0.0)
+    reference = torch.optim.RMSprop([theirs], lr=1e-2, alpha=0.99, eps=1e-5)
+    for gradient in _gradients(30):
+        theirs.grad = gradient
+        reference.step()
+        optimizer.step(gradient, 1e-2)
+    assert (ours - torch.linspace(-1, 1, 50)).abs().median() > 0.1
+    np.testing.assert_allclose(ours, theirs.detach(), atol=5e-3)
+
+
 @pytest.mark.parametrize("kind", [Adam, RMSProp])
 def test_an_optimiser_goes_on_from_its_state(kind):
     gradients = _gradients(6)

@@ -51,7 +51,8 @@ class A2C(Learner):
         self.model = policy.model
         self.config = config
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
-        self._optimizer = RMSProp(self._place.flat.tensor, config.rms_decay, config.rms_epsilon)
+        settings = config.rms_decay, config.rms_epsilon, config.rms_initial
+        self._optimizer = RMSProp(self._place.flat.tensor, *settings)
         self._fused = fused_gradient(policy, config, self._place) if fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
 

@@ -62,14 +62,21 @@ class RMSProp:
     """Tieleman and Hinton (2012), lecture 6.5; the statistics are shared, as in Mnih et al. (2016).
 
     ``square = decay * square + (1 - decay) * g^2``, then a step of
-    ``rate * g / sqrt(square + epsilon)``. The mean starts at one instead of zero, so that the first
-    steps are no longer than the later ones.
+    ``rate * g / sqrt(square + epsilon)``. The mean starts at one instead of zero unless told, so
+    that the first steps are no longer than the later ones.
     """
 
-    def __init__(self, parameters: Tensor, decay: float = 0.99, epsilon: float = 1e-8) -> None:
+    def __init__(
+        self,
+        parameters: Tensor,
+        decay: float = 0.99,
+        epsilon: float = 1e-8,
+        initial: float = 1.0,
+    ) -> None:
         self._parameters = parameters
         self._decay, self._epsilon = decay, epsilon
-        self._square, self._scratch = torch.ones_like(parameters), torch.zeros_like(parameters)
+        self._square = torch.full_like(parameters, initial)
+        self._scratch = torch.zeros_like(parameters)
 
     @torch.no_grad()
     def step(self, gradient: Tensor, learning_rate: float) -> None:
