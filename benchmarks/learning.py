@@ -25,6 +25,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
+
 from benchmarks.conditions import read_conditions
 from benchmarks.learning_picture import Panel, draw
 from benchmarks.scores import children_cpu_seconds, train_by_command
@@ -214,11 +217,15 @@ def _in_sb3s_words(preset: Preset) -> dict[str, Any]:
     }
     if getattr(settings, "initial_log_std", 0.0):
         policy["log_std_init"] = settings.initial_log_std
+    if not getattr(settings, "orthogonal_init", True):
+        policy["ortho_init"] = False
     words: dict[str, Any] = {
         "learning_rate": _falling(settings, "learning_rate"),
         "gamma": settings.gamma,
         "policy_kwargs": policy,
     }
+    if getattr(settings, "state_dependent_noise", False):
+        words["use_sde"], words["sde_sample_freq"] = True, settings.noise_interval
     if preset.algo in ("ppo", "a2c"):
         names = {
             "num_steps": "n_steps", "gae_lambda": "gae_lambda", "entropy_coef": "ent_coef",
@@ -243,7 +250,24 @@ def _in_sb3s_words(preset: Preset) -> dict[str, Any]:
             "exploration_final_eps": settings.final_epsilon,
         }
         return words
-    return {**words, "tau": settings.target_rate}
+    words["tau"] = settings.target_rate
+    if preset.algo == "sac":
+        words["ent_coef"] = "auto" if settings.entropy_coef is None else settings.entropy_coef
+    else:
+        words["action_noise"] = _noise(preset)
+    return words
+
+
+def _noise(preset: Preset) -> Any:
+    """What TD3 adds to actions, as an object of SB3."""
+    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+
+    settings: Any = preset.config
+    wanders = settings.exploration_noise_kind == "ornstein-uhlenbeck"
+    with gym.make(preset.env) as env:
+        zero = np.zeros(env.action_space.shape or ())
+    kind = OrnsteinUhlenbeckActionNoise if wanders else NormalActionNoise
+    return kind(zero, zero + settings.exploration_noise)
 
 
 def _falling(settings: Any, name: str) -> Any:

@@ -6,12 +6,14 @@ import pickle
 import subprocess
 import sys
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import rookery
-from rookery import DQNConfig, QRDQNConfig, SACConfig, TD3Config
+from rookery import DQNConfig, PPOConfig, QRDQNConfig, SACConfig, TD3Config
+from rookery.learn.base import actor_critic_policy
 from rookery.learn.dqn import DQN
 from rookery.learn.qrdqn import QRDQN
 from rookery.learn.sac import SAC
@@ -21,7 +23,17 @@ KINDS = {
     "dqn": (DQN, DQNConfig(hidden_sizes=(8,)), "CartPole-v1"),
     "qrdqn": (QRDQN, QRDQNConfig(hidden_sizes=(8,), num_quantiles=5), "CartPole-v1"),
     "sac": (SAC, SACConfig(hidden_sizes=(8,)), "Pendulum-v1"),
+    "sac held noise": (
+        SAC,
+        SACConfig(hidden_sizes=(8,), state_dependent_noise=True, noise_interval=5),
+        "Pendulum-v1",
+    ),
     "td3": (TD3, TD3Config(hidden_sizes=(8,)), "Pendulum-v1"),
+    "td3 wandering noise": (
+        TD3,
+        TD3Config(hidden_sizes=(8,), exploration_noise_kind="ornstein-uhlenbeck"),
+        "Pendulum-v1",
+    ),
 }
 
 
@@ -90,6 +102,39 @@ def test_copies_draw_numbers_of_their_own():
         action = collector.collect().action
     assert np.abs(action).max() <= 1.0
     assert not np.allclose(action[:, :2], action[:, 2:])
+
+
+def test_every_worker_has_state_dependent_noise_of_its_own():
+    """Envs that all show the same state: what is added to the mean is the noise alone."""
+    with rookery.make_vec("Pendulum-v1", 1, backend="serial") as venv:
+        both = venv.single_observation_space, venv.single_action_space
+    config = PPOConfig(state_dependent_noise=True, num_steps=6, noise_interval=100)
+    policy = actor_critic_policy(config, *both, 0)
+    with rookery.WorkerCollector(Still, policy, 4, 2, 6, seed=0) as collector:
+        for _ in range(2):
+            rollout = collector.collect()
+            action = rollout.action[..., 0]
+            assert (action == action[0]).all()  # kept from step to step
+            assert len(np.unique(action[0])) == 4
+            log_prob, value = policy.assess(
+                rollout.obs.reshape(24, 3), rollout.action.reshape(24, 1)
+            )
+            np.testing.assert_allclose(rollout.log_prob.ravel(), log_prob, atol=1e-5)
+            np.testing.assert_allclose(rollout.value.ravel(), value, atol=1e-5)
+
+
+class Still(gym.Env):
+    """Shows one state for ever."""
+
+    observation_space = spaces.Box(-8, 8, (3,))
+    action_space = spaces.Box(-2, 2, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        return np.ones(3, np.float32), 0.0, False, False, {}
 
 
 def test_small_networks_need_no_torch_in_workers():

@@ -12,7 +12,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+import rookery
 from rookery import ConfigError
+from rookery.learn.base import actor_critic_policy
 from rookery.policy import NumpyPolicy, make_policy
 from rookery.policy.actions import action_layout
 from rookery.policy.networks import QNetwork, SquashedActor
@@ -197,6 +199,26 @@ def test_initial_weights_are_orthogonal_and_the_first_actions_nearly_uniform():
         np.testing.assert_allclose(tower @ tower.T, 2 * np.eye(5), atol=1e-5)
     step = policy.act(np.ones((10, 5), np.float32))
     np.testing.assert_allclose(step.log_prob, np.log(0.25), atol=0.05)
+
+
+@pytest.mark.parametrize("kind", [rookery.PPOConfig, rookery.A2CConfig])
+def test_initial_weights_can_be_uniform_as_torchs_own_are(kind):
+    config = kind(orthogonal_init=False, hidden_sizes=(50, 25))
+    one, same, other = (
+        actor_critic_policy(config, VECTOR, ACTIONS["box"], seed).model.module.network
+        for seed in (1, 1, 2)
+    )
+    drawn = [*one.towers, one.actor, one.critic]
+    for layer, inputs in zip(drawn, (5, 50, 25, 25), strict=True):
+        limit, weight = inputs**-0.5, layer.weight.detach()
+        assert 0.8 * limit < weight.abs().max() <= limit
+        assert 0 < layer.bias.abs().max() <= limit
+        if weight.numel() > 200:
+            assert weight.mean().abs() < 0.1 * limit
+            assert float(weight.std()) == pytest.approx(limit / 3**0.5, rel=0.1)
+    for name, parameter in one.named_parameters():
+        assert (parameter == dict(same.named_parameters())[name]).all()
+        assert (parameter != dict(other.named_parameters())[name]).any()
 
 
 @pytest.mark.parametrize("core", ["none", "lstm"])

@@ -13,8 +13,11 @@ from training_envs import Match
 
 import rookery
 from rookery import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
+from rookery.learn.base import actor_critic_policy
 from rookery.policy import make_policy
 from rookery.rollout.tree import tree_map
+from rookery.training.agent import Agent
+from rookery.training.evaluation import as_it_was
 
 RUNS: dict[str, tuple[str, Any]] = {
     "ppo": ("CartPole-v1", PPOConfig(num_steps=16, num_epochs=1, normalize_obs=True)),
@@ -51,6 +54,21 @@ def test_an_agent_plays_the_episodes_of_the_evaluation(tmp_path: Path, name: str
         total, ended = total + float(reward), terminated or truncated
     env.close()
     assert total == pytest.approx(told.eval_return_mean, rel=1e-6)
+
+
+def test_an_agent_explores_by_one_function_of_the_state_until_it_is_reset() -> None:
+    config = PPOConfig(state_dependent_noise=True, noise_interval=1000)
+    box = spaces.Box(-1, 1, (3,)), spaces.Box(-100, 100, (2,))
+    agent = Agent(actor_critic_policy(config, *box, 0), box)
+    obs = np.ones(3, np.float32)
+    first = agent.act(obs, deterministic=False)
+    agent.act(obs)
+    np.testing.assert_array_equal(agent.act(obs, deterministic=False), first)
+    with as_it_was(agent.policy):
+        assert (agent.act(obs, deterministic=False) != first).all()
+    np.testing.assert_array_equal(agent.act(obs, deterministic=False), first)
+    agent.reset()
+    assert (agent.act(obs, deterministic=False) != first).all()
 
 
 def test_one_observation_and_a_batch_give_the_same_actions(tmp_path: Path) -> None:

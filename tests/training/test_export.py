@@ -25,6 +25,16 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     "choice": (PPOConfig(normalize_obs=True), BOX, spaces.Discrete(3, start=2)),
     "normal": (PPOConfig(), BOX, spaces.Box(-2, 3, (2,), np.float32)),
     "squashed": (SACConfig(), BOX, spaces.Box(-2, 3, (2,), np.float32)),
+    "held noise": (
+        PPOConfig(state_dependent_noise=True),
+        BOX,
+        spaces.Box(-2, 3, (2,), np.float32),
+    ),
+    "squashed held noise": (
+        SACConfig(state_dependent_noise=True),
+        BOX,
+        spaces.Box(-2, 3, (2,), np.float32),
+    ),
     "values": (DQNConfig(), BOX, spaces.Discrete(4)),
     "parts": (
         PPOConfig(),

@@ -18,6 +18,7 @@ from training_envs import Corridor, Match, SignalAt, Unpicklable
 
 import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, QRDQNConfig, SACConfig, TD3Config
+from rookery.learn.config import ReplayConfig
 from rookery.telemetry.jsonl import read_rows
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.env_states import Restore, capture
@@ -42,6 +43,23 @@ RUNS = {
     "td3": (
         "Pendulum-v1",
         TD3Config(warmup_steps=100, batch_size=16, num_steps=3, updates_per_step=0.3),
+    ),
+    "ppo held noise": (
+        "Pendulum-v1",
+        PPOConfig(num_steps=32, num_epochs=2, state_dependent_noise=True, noise_interval=20),
+    ),
+    "sac held noise": (
+        "Pendulum-v1",
+        SACConfig(warmup_steps=100, batch_size=16, num_steps=3, state_dependent_noise=True),
+    ),
+    "td3 wandering noise": (
+        "Pendulum-v1",
+        TD3Config(
+            warmup_steps=100,
+            batch_size=16,
+            num_steps=3,
+            exploration_noise_kind="ornstein-uhlenbeck",
+        ),
     ),
     "qrdqn": (
         "CartPole-v1",
@@ -74,7 +92,7 @@ def test_a_run_of_two_halves_equals_the_whole_bit_for_bit(tmp_path: Path, algo: 
     assert result.steps == load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["steps"]
     assert_same_run(tmp_path / "whole", tmp_path / "halves")
     replays = [sorted((tmp_path / n / "resume").glob("replay-*")) for n in ("whole", "halves")]
-    assert [len(files) for files in replays] == [int(algo in ("dqn", "sac", "td3", "qrdqn"))] * 2
+    assert [len(files) for files in replays] == [int(isinstance(config, ReplayConfig))] * 2
     for files in zip(*replays, strict=True):
         assert_equal(*(load_checkpoint(file) for file in files))
 

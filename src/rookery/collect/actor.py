@@ -21,7 +21,7 @@ from rookery.collect.rollout_buffers import (
 )
 from rookery.env.seeding import first_seed
 from rookery.env.slab import SEE_SLAB, News
-from rookery.policy.base import Policy
+from rookery.policy.base import Policy, follows_episodes
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.tree import assign, copy, take
@@ -151,7 +151,7 @@ class Actor:
         self._follow_seed = parts.follow_seed
         self._is_reset = False  # since the last rollout
         self._was_reset = False  # ever
-        self._is_recurrent = policy.is_recurrent
+        self._follows_episodes = follows_episodes(policy)
         self._decide = decider(policy)
 
     def reset_all(self, seeds: Sequence[int | None]) -> None:
@@ -232,5 +232,5 @@ class Actor:
             ends.t = t
             words[ROW] = first + t
             step(first + t)
-            if self._is_recurrent:
+            if self._follows_episodes:
                 self._policy.begin_episodes(rollout.terminated[t] | rollout.truncated[t])

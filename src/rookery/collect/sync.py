@@ -16,7 +16,8 @@ from rookery.collect.base import Collector, CollectorStatistics
 from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
-from rookery.policy.base import Policy
+from rookery.policy.base import Policy, follows_episodes
+from rookery.policy.held_noise import held_of_state, held_to_state
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
@@ -184,7 +185,7 @@ class SyncCollector(Collector):
                 obs = self._reset_ended(obs, terminated[t] | truncated[t], t, info)
             elif self._mode is AutoresetMode.NEXT_STEP and self._info_keys:
                 self._note_infos(info, terminated[t] | truncated[t], t)
-            if self._policy.is_recurrent:
+            if follows_episodes(self._policy):
                 self._policy.begin_episodes(terminated[t] | truncated[t])
             self._obs, self._row, self._is_stepping = obs, t + 1, False
 
@@ -269,6 +270,7 @@ class SyncCollector(Collector):
             else None,
             "memory": _copied(self._policy.memory),
             "first_memory": _copied(rollout.memory) if rollout else None,
+            "held_noise": held_to_state(getattr(self._policy, "held_noise", None)),
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
             "final": [
                 [t, b, None if obs is None else copy(obs), numbers]
@@ -284,6 +286,7 @@ class SyncCollector(Collector):
         self._ended = np.array(state["ended"], np.bool_)
         self._row = int(state["row"])
         self._policy.memory = _copied(state["memory"])
+        self._policy.held_noise = held_of_state(state.get("held_noise"))
         self._after_reset = np.array(state["after_reset"], np.bool_)
         if self._row == 0:
             return

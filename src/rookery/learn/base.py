@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium.spaces as spaces
 
+from rookery.learn.config_base import noise_settings
 from rookery.policy import make_policy
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
@@ -140,7 +141,8 @@ def actor_critic_policy(
         hidden_sizes=config.hidden_sizes,
         activation=config.activation,
         normalize_obs=config.normalize_obs,
-        initial_log_std=getattr(config, "initial_log_std", 0.0),
+        orthogonal_init=getattr(config, "orthogonal_init", True),
+        **noise_settings(config),
         core=config.recurrent,
         core_size=config.memory_size,
         seed=seed,

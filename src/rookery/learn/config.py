@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rookery.env.arguments import check_choice
 from rookery.errors import ConfigError
 from rookery.learn.config_base import (
     Config,
@@ -14,6 +15,7 @@ from rookery.learn.config_base import (
     finite,
     flags,
     known_device,
+    known_interval,
     known_memory,
     known_network,
     shares,
@@ -44,7 +46,13 @@ class PPOConfig(Config):
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
-        initial_log_std: Logarithm of the deviation of continuous actions at the start.
+        initial_log_std: Logarithm of the deviation of continuous actions at the start; of
+            state-dependent noise, of the deviations of its matrix.
+        state_dependent_noise: Explore by noise that is a function of the state for some steps
+            (Raffin et al. 2021), instead of drawing it anew at every step; for Box actions.
+        noise_interval: Steps for which such a function is kept; -1 keeps it for num_steps.
+        orthogonal_init: Initial weights of towers and heads are orthogonal, those of the actor's
+            head a hundredth; without, uniform within 1/sqrt(inputs), as torch's own are.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -74,6 +82,9 @@ class PPOConfig(Config):
     activation: str = "tanh"
     image_encoder: Literal["nature", "impala"] = "nature"
     initial_log_std: float = 0.0
+    state_dependent_noise: bool = False
+    noise_interval: int = -1
+    orthogonal_init: bool = True
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -93,6 +104,7 @@ class PPOConfig(Config):
         at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
         shares(self, "gamma", "gae_lambda")
         finite(self, "initial_log_std")
+        known_interval(self)
         known_network(self)
         known_device(self)
         flags(self)
@@ -187,7 +199,13 @@ class A2CConfig(Config):
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
-        initial_log_std: Logarithm of the deviation of continuous actions at the start.
+        initial_log_std: Logarithm of the deviation of continuous actions at the start; of
+            state-dependent noise, of the deviations of its matrix.
+        state_dependent_noise: Explore by noise that is a function of the state for some steps
+            (Raffin et al. 2021), instead of drawing it anew at every step; for Box actions.
+        noise_interval: Steps for which such a function is kept; -1 keeps it for num_steps.
+        orthogonal_init: Initial weights of towers and heads are orthogonal, those of the actor's
+            head a hundredth; without, uniform within 1/sqrt(inputs), as torch's own are.
         normalize_obs: Standardise observations by running statistics.
         normalize_reward: Divide rewards by the running deviation of the return.
         recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
@@ -212,6 +230,9 @@ class A2CConfig(Config):
     activation: str = "tanh"
     image_encoder: Literal["nature", "impala"] = "nature"
     initial_log_std: float = 0.0
+    state_dependent_noise: bool = False
+    noise_interval: int = -1
+    orthogonal_init: bool = True
     normalize_obs: bool = False
     normalize_reward: bool = False
     recurrent: Literal["none", "gru", "lstm"] = "none"
@@ -225,6 +246,7 @@ class A2CConfig(Config):
         at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
         shares(self, "gamma", "gae_lambda", "rms_decay")
         finite(self, "initial_log_std")
+        known_interval(self)
         known_network(self)
         known_device(self)
         flags(self)
@@ -429,6 +451,11 @@ class SACConfig(ReplayConfig):
         target_rate: How far the target critics go towards the critics at every gradient step.
         entropy_coef: Weight of the entropy; unset, learned.
         target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
+        state_dependent_noise: Explore by noise that is a function of the state for some steps
+            (Raffin et al. 2021), instead of drawing it anew at every step. Deviations are then
+            parameters instead of outputs of the network.
+        noise_interval: Steps for which such a function is kept; -1 keeps it for num_steps.
+        initial_log_std: Logarithm of those deviations at the start.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
@@ -442,6 +469,9 @@ class SACConfig(ReplayConfig):
     target_rate: float = 0.005
     entropy_coef: float | None = None
     target_entropy: float | None = None
+    state_dependent_noise: bool = False
+    noise_interval: int = -1
+    initial_log_std: float = -3.0
     hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
     image_encoder: Literal["nature", "impala"] = "nature"
@@ -452,6 +482,8 @@ class SACConfig(ReplayConfig):
         ReplayConfig.__post_init__(self)
         if self.entropy_coef is not None:
             at_least(self, 0, "entropy_coef")
+        finite(self, "initial_log_std")
+        known_interval(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +501,10 @@ class TD3Config(ReplayConfig):
         target_rate: How far the targets go towards actor and critics when these are followed.
         policy_delay: Gradient steps of the critics for one of the actor and of the targets.
         exploration_noise: Deviation of the noise on actions; bounds of actions are -1 and 1 here.
+        exploration_noise_kind: normal, drawn at every step by itself; or ornstein-uhlenbeck, which
+            wanders from step to step and begins at zero in every episode (theta 0.15, dt 0.01;
+            exploration_noise is its sigma, and its deviation grows from a tenth of it to 1.8 times
+            of it).
         target_noise: Deviation of the noise on the actions of the targets.
         target_noise_clip: The most that noise may be.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
@@ -484,6 +520,7 @@ class TD3Config(ReplayConfig):
     target_rate: float = 0.005
     policy_delay: int = 2
     exploration_noise: float = 0.1
+    exploration_noise_kind: Literal["normal", "ornstein-uhlenbeck"] = "normal"
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     hidden_sizes: tuple[int, ...] | None = None
@@ -496,3 +533,6 @@ class TD3Config(ReplayConfig):
         ReplayConfig.__post_init__(self)
         counts(self, "policy_delay")
         at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")
+        check_choice(
+            "exploration_noise_kind", self.exploration_noise_kind, ("normal", "ornstein-uhlenbeck")
+        )

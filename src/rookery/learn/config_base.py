@@ -168,6 +168,22 @@ def known_memory(config: Any) -> None:
         )
 
 
+def known_interval(config: Any) -> None:
+    """Refuse an interval of state-dependent noise that is neither -1 nor a number of steps."""
+    if config.noise_interval != -1:
+        whole_number("noise_interval", config.noise_interval, 1)
+
+
+def noise_settings(config: Any) -> dict[str, Any]:
+    """What settings say of state-dependent noise, as policies are made with it."""
+    interval = getattr(config, "noise_interval", -1)
+    return {
+        "initial_log_std": getattr(config, "initial_log_std", 0.0),
+        "state_dependent_noise": getattr(config, "state_dependent_noise", False),
+        "noise_interval": config.num_steps if interval == -1 else interval,
+    }
+
+
 def known_device(config: Any) -> None:
     """Refuse devices that torch has no such name for."""
     device = config.device

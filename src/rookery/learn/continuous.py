@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rookery.errors import SpaceError
+from rookery.learn.config_base import noise_settings
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.replay_learner import ReplayLearner
 from rookery.learn.schedule import scheduled
@@ -118,9 +119,13 @@ def actor_policy(
         raise SpaceError(f"it acts in a bounded Box of floats; action_space is {action_space}")
 
     def build(num_features: int, layout: Any, generator: torch.Generator) -> SquashedActor:
-        sizes = hidden_sizes(config)
         return SquashedActor(
-            num_features, layout.num_columns, sizes, config.activation, generator=generator
+            num_features,
+            layout.num_columns,
+            hidden_sizes(config),
+            config.activation,
+            generator=generator,
+            shows_latent=layout.num_latent > 0,
         )
 
     return make_policy(
@@ -132,8 +137,10 @@ def actor_policy(
         network=network,
         image=config.image_encoder,
         build=build if network is None else None,
+        hidden_sizes=hidden_sizes(config),
         normalize_obs=config.normalize_obs,
         squashed=True,
+        **noise_settings(config),
     )
 
 

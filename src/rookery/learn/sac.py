@@ -146,7 +146,9 @@ class SAC(TwinCriticLearner):
 
     def _draw(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """Draw actions, through which gradients flow, and their log probabilities."""
-        return SquashedGaussian(self.actor.run(obs).outputs).rsample(self._noise)
+        drawn = self.actor.distribution(self.actor.run(obs).outputs)
+        assert isinstance(drawn, SquashedGaussian)
+        return drawn.rsample(self._noise)
 
     def _optimizers(self) -> Mapping[str, Adam]:
         return {**super()._optimizers(), "alpha_optimizer": self._alpha_optimizer}

@@ -19,7 +19,7 @@ from rookery.learn.continuous import TwinCriticLearner, actor_policy
 from rookery.learn.replay_learner import Batch
 from rookery.learn.target import Target
 from rookery.policy.flat import FlatParameters
-from rookery.policy.squashed import NoisyPolicy
+from rookery.policy.squashed import NoisyPolicy, OrnsteinUhlenbeckPolicy
 from rookery.rollout.tree import Tree
 
 
@@ -43,7 +43,8 @@ class TD3(TwinCriticLearner):
         network: Any = None,
     ) -> NoisyPolicy:
         inner = actor_policy(config, observation_space, action_space, seed, encoder, network)
-        policy = NoisyPolicy(inner)
+        wanders = config.exploration_noise_kind == "ornstein-uhlenbeck"
+        policy = OrnsteinUhlenbeckPolicy(inner) if wanders else NoisyPolicy(inner)
         policy.is_uniform = config.warmup_steps > 0
         policy.noise = config.exploration_noise
         return policy

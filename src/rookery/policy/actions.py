@@ -23,6 +23,8 @@ Rows: TypeAlias = npt.NDArray[Any]
 
 # Of squashed normals: the logarithm of the deviation stays within.
 LOG_STD_RANGE = (-20.0, 2.0)
+# Added to the variance of state-dependent noise, which is zero where the latent state is.
+NOISE_FLOOR = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,9 @@ class ActionPart:
         outputs: its columns of the network's outputs, ``[N, num_outputs]``.
         columns: its columns of encoded actions, ``[N, num_columns]``.
         choices: its columns of a mask, ``[N, num_choices]``; empty where it cannot be masked.
-        deviations: its places in the state-independent ``log_std``; empty where it has none.
+        deviations: its places in the learned ``log_std``; empty where it has none.
+        latent: the columns of the network's outputs that noise depends on, H of them; empty where
+            it does not depend on the state. Then ``log_std`` has H times K places for it.
     """
 
     path: Path
@@ -48,6 +52,12 @@ class ActionPart:
     columns: slice
     choices: slice
     deviations: slice
+    latent: slice
+
+    @property
+    def is_state_dependent(self) -> bool:
+        """Whether the deviation of its noise is a function of the state."""
+        return bool(self.latent.stop > self.latent.start)
 
     def encode(self, action: Rows) -> Rows:
         """Turn ``[N, *shape]`` in the space's own terms into rows ``[N, K]``."""
@@ -89,9 +99,12 @@ class ActionLayout:
         num_choices: width of a mask; 0 where nothing can be masked. A Discrete has one column per
             action, a MultiDiscrete those of its components side by side, a MultiBinary two for
             each component: whether zero is legal, and whether one is.
-        num_deviations: length of the learned, state-independent ``log_std``; 0 where there is none.
+        num_deviations: length of the learned ``log_std``; 0 where there is none.
         is_joint: whether the space is a Dict or Tuple, whose actions rollouts hold as rows. Asking
             the space takes 2 us, for these are abstract mappings too, and it is asked in each step.
+        num_latent: H, how many of the outputs are the latent state that noise depends on; 0 where
+            noise does not depend on the state.
+        noise_interval: steps for which a draw of state-dependent noise is kept.
     """
 
     space: spaces.Space[Any]
@@ -101,6 +114,8 @@ class ActionLayout:
     num_choices: int
     num_deviations: int
     is_joint: bool
+    num_latent: int = 0
+    noise_interval: int = 1
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -158,36 +173,61 @@ def packed_form(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any
     return space.shape, np.dtype(space.dtype)
 
 
-def action_layout(space: spaces.Space[Any], *, squashed: bool = False) -> ActionLayout:
+def action_layout(
+    space: spaces.Space[Any],
+    *,
+    squashed: bool = False,
+    num_latent: int = 0,
+    noise_interval: int = 1,
+) -> ActionLayout:
     """Lay out an action space.
 
     Args:
         space: of one env.
         squashed: whether Box actions are drawn within [-1, 1] and stretched to their bounds, by
             normals whose deviation is an output of the network (SAC), not a parameter of its own.
+        num_latent: H, of state-dependent noise: the width of the latent state, which follows the
+            means in the network's outputs; 0 makes noise that does not depend on the state.
+        noise_interval: steps for which a draw of state-dependent noise is kept.
 
     Raises:
-        SpaceError: a leaf has no distribution, or has no finite bounds to stretch to.
+        SpaceError: a leaf has no distribution, or has no finite bounds to stretch to; or noise is
+            to depend on the state, and actions are no Box.
     """
+    if num_latent and not isinstance(space, spaces.Box):
+        raise SpaceError(
+            f"state-dependent noise is for a Box of floats; action_space is {space}; leave "
+            "state_dependent_noise out"
+        )
     parts: list[ActionPart] = []
     ends = dict.fromkeys(("outputs", "columns", "choices", "deviations"), 0)
     for path, leaf in leaf_spaces(space):
         kind, sizes = _kind(leaf, path, squashed), _sizes(leaf)
         width = int(np.prod(leaf.shape or (), dtype=np.int64))
+        has_raw_deviations = kind == "squashed" and not num_latent
         widths = {
-            "outputs": sum(sizes) if kind == "categorical" else width * (1 + (kind == "squashed")),
+            "outputs": sum(sizes) if kind == "categorical" else width * (1 + has_raw_deviations),
             "columns": width,
             "choices": sum(sizes),
-            "deviations": width if kind == "gaussian" else 0,
+            "deviations": width * (num_latent or kind == "gaussian"),
         }
         places = {name: slice(ends[name], ends[name] + size) for name, size in widths.items()}
         ends = {name: place.stop for name, place in places.items()}
-        parts.append(ActionPart(path, leaf, kind, sizes, **places))
+        latent = slice(ends["outputs"], ends["outputs"] + num_latent)
+        ends["outputs"] = latent.stop
+        parts.append(ActionPart(path, leaf, kind, sizes, **places, latent=latent))
     if not ends["columns"]:
         raise SpaceError(f"action_space holds nothing to choose: {space}")
     is_joint = isinstance(space, (spaces.Dict, spaces.Tuple))
     widths = {f"num_{name}": end for name, end in ends.items()}
-    return ActionLayout(space, tuple(parts), **widths, is_joint=is_joint)
+    return ActionLayout(
+        space,
+        tuple(parts),
+        **widths,
+        is_joint=is_joint,
+        num_latent=num_latent,
+        noise_interval=noise_interval,
+    )
 
 
 def _kind(space: spaces.Space[Any], path: Path, squashed: bool) -> Kind:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rookery.policy.held_noise import HeldNoise
 from rookery.rollout.tree import Tree
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Policy(ABC):
         memory: float32 ``[B, M]``, what a recurrent policy remembers of the episodes of B envs;
             None where a policy remembers nothing, or nothing yet.
         is_recurrent: whether it has a memory; then `begin_episodes` must be called.
+        follows_episodes: whether `begin_episodes` must be called for another reason.
+        held_noise: what it holds of its noise from step to step for B envs; None where it holds
+            none, or none yet.
         model: what a learner changes; None for a policy that stays as it is. Copies of the policy
             in other processes are kept up to date through it.
     """
@@ -44,6 +48,8 @@ class Policy(ABC):
     version: int = 0
     memory: npt.NDArray[np.float32] | None = None
     is_recurrent: bool = False
+    follows_episodes: bool = False
+    held_noise: HeldNoise | None = None
     model: Weights | None = None
 
     @abstractmethod
@@ -62,7 +68,8 @@ class Policy(ABC):
     def begin_episodes(self, env_ids: npt.NDArray[np.bool_]) -> None:
         """Forget what was before in the envs that bool ``[B]`` selects: new episodes begin there.
 
-        Recurrent policies see one batch of envs at a time, always in the same order.
+        Recurrent policies, and those that follow episodes, see one batch of envs at a time, always
+        in the same order.
         """
         return
 
@@ -83,6 +90,11 @@ class Policy(ABC):
         Copies of one policy that act side by side must not draw the same numbers. Stream 0 is the
         generator as it stands. A policy that draws nothing has nothing to do.
         """
+
+
+def follows_episodes(policy: Any) -> bool:
+    """Whether a policy must be told by `Policy.begin_episodes` where episodes begin."""
+    return bool(policy.is_recurrent or getattr(policy, "follows_episodes", False))
 
 
 class SplitPolicy(Policy):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rookery.errors import SpaceValueError
 from rookery.policy.action_masks import nothing_legal, require_mask_shape
-from rookery.policy.actions import LOG_STD_RANGE, ActionLayout, ActionPart
+from rookery.policy.actions import LOG_STD_RANGE, NOISE_FLOOR, ActionLayout, ActionPart
 
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
@@ -189,11 +189,16 @@ class SquashedGaussian(Distribution):
 
     Args:
         outputs: float32 ``[N, 2 * K]``: means, then raw logarithms of the deviations.
+        log_std: float32 ``[N, K]``, where it is known; then outputs are the means alone, and it is
+            taken as it is.
     """
 
-    def __init__(self, outputs: Tensor) -> None:
-        self.mean, raw = outputs.chunk(2, dim=-1)
-        self.log_std = soft_bound(raw, *LOG_STD_RANGE)
+    def __init__(self, outputs: Tensor, log_std: Tensor | None = None) -> None:
+        if log_std is None:
+            self.mean, raw = outputs.chunk(2, dim=-1)
+            self.log_std = soft_bound(raw, *LOG_STD_RANGE)
+        else:
+            self.mean, self.log_std = outputs, log_std
 
     def rsample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw actions through which gradients flow, ``[N, K]``, with log probability ``[N]``."""
@@ -283,6 +288,21 @@ def distribution(
     return Joint(parts, [part.columns for part in layout.parts])
 
 
+def state_dependent_log_std(latent: Tensor, log_std: Tensor) -> Tensor:
+    """The logarithm of the deviation of ``latent @ E``, where E is normal: float32 ``[N, K]``.
+
+    Raffin et al. (2021), section 3: the variance is ``latent^2 @ std^2``. No gradient flows into
+    the latent state, so that the features serve the mean alone.
+
+    Args:
+        latent: float32 ``[N, H]``.
+        log_std: float32 ``[H * K]``, of the entries of E.
+    """
+    squares = latent.detach().square()
+    variance = squares @ torch.exp(2.0 * log_std.view(latent.shape[1], -1))
+    return 0.5 * torch.log(variance + NOISE_FLOOR)
+
+
 def soft_bound(x: Tensor, low: float, high: float) -> Tensor:
     """Keep ``x`` within (low, high), hardly changed inside, with a gradient everywhere."""
     return low + F.softplus(high - F.softplus(high - x) - low)
@@ -291,6 +311,13 @@ def soft_bound(x: Tensor, low: float, high: float) -> Tensor:
 def _of_part(
     part: ActionPart, outputs: Tensor, log_std: Tensor | None, mask: Tensor | None
 ) -> Distribution:
+    if part.is_state_dependent:
+        assert log_std is not None
+        log_std = state_dependent_log_std(outputs[:, part.latent], log_std)
+        mean = outputs[:, part.outputs]
+        return (
+            Gaussian(mean, log_std) if part.kind == "gaussian" else SquashedGaussian(mean, log_std)
+        )
     match part.kind:
         case "categorical" if len(part.sizes) == 1:
             return Categorical(outputs, mask)

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.policy.action_masks import nothing_legal, require_mask_shape
-from rookery.policy.actions import LOG_STD_RANGE, ActionLayout, ActionPart, Kind
+from rookery.policy.actions import LOG_STD_RANGE, NOISE_FLOOR, ActionLayout, ActionPart, Kind
+from rookery.policy.held_noise import HeldNoise
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[Any]
@@ -20,6 +21,7 @@ Rows: TypeAlias = npt.NDArray[Any]
 _LOG_SQRT_2_PI = np.float32(0.5 * np.log(2.0 * np.pi))
 _TINY = np.finfo(np.float32).tiny
 _ZERO = np.float32(0)
+_NOISE_FLOOR = np.float32(NOISE_FLOOR)
 
 
 class Draws:
@@ -36,7 +38,10 @@ class Draws:
 
     def __init__(self, layout: ActionLayout) -> None:
         self._layout = layout
-        self._parts = [_FAMILIES[part.kind](part) for part in layout.parts]
+        self._parts: list[Any] = [
+            _StateDependent(part) if part.is_state_dependent else _FAMILIES[part.kind](part)
+            for part in layout.parts
+        ]
         # Most actions are of one part, and are drawn while envs wait.
         self._only: Any = self._parts[0] if len(self._parts) == 1 else None
         self._maskable = [
@@ -64,6 +69,31 @@ class Draws:
         if self._only is not None:
             return self._only.sample(outputs, log_std, rng)  # type: ignore[no-any-return]
         return self._join([part.sample(outputs, log_std, rng) for part in self._parts])
+
+    def explore(
+        self,
+        outputs: Floats,
+        log_std: Floats,
+        held: HeldNoise | None,
+        rng: np.random.Generator,
+    ) -> tuple[Rows, HeldNoise]:
+        """Draw actions ``[N, K]`` by state-dependent noise that is kept for some steps.
+
+        Args:
+            outputs: as for `sample`.
+            log_std: likewise.
+            held: what the last call returned; None where there was none.
+            rng: draws noise where none is held, where it was held for as long as the layout says,
+                or where there are other rows.
+
+        Returns:
+            The actions, and the noise that they were drawn by.
+        """
+        shape = (len(outputs), self._layout.num_latent, self._layout.num_columns)
+        if held is None or held.values.shape != shape or held.age >= self._layout.noise_interval:
+            held = HeldNoise(rng.standard_normal(shape, np.float32), 0)
+        rows: Rows = self._only.steered(outputs, log_std, held.values)
+        return rows, HeldNoise(held.values, held.age + 1)
 
     def mode(self, outputs: Floats, log_std: Floats) -> Rows:
         """Return the most probable action of each row, ``[N, K]``."""
@@ -177,14 +207,54 @@ class _Squashed:
         return np.tanh(self._mean_and_log_std(outputs)[0])
 
     def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
-        pre = np.arctanh(np.clip(rows[:, self._columns], -1.0 + 1e-6, 1.0 - 1e-6))
-        slope = 2.0 * (np.log(2.0) - pre - np.logaddexp(_ZERO, -2.0 * pre))
-        density = _normal_log_prob(*self._mean_and_log_std(outputs), pre)
-        return np.asarray(density - slope.sum(axis=1), np.float32)
+        return _squashed_log_prob(*self._mean_and_log_std(outputs), rows[:, self._columns])
 
     def _mean_and_log_std(self, outputs: Floats) -> tuple[Floats, Floats]:
         mean, raw = np.split(outputs[:, self._outputs], 2, axis=1)
         return mean, soft_bound(raw, *LOG_STD_RANGE)
+
+
+class _StateDependent:
+    """Normals whose deviation is a function of a latent state, or tanh of them.
+
+    Their noise is ``latent @ E``. What is drawn of E are standard normal numbers, to be multiplied
+    by the present deviations: so actions are drawn as `log_prob` says, also where the weights were
+    changed since E was drawn.
+    """
+
+    def __init__(self, part: ActionPart) -> None:
+        self._outputs, self._columns, self._latent = part.outputs, part.columns, part.latent
+        self._is_squashed = part.kind == "squashed"
+
+    def steered(self, outputs: Floats, log_std: Floats, noise: Floats) -> Rows:
+        """Draw by what is held of E, float32 ``[N, H, K]``."""
+        latent = outputs[:, None, self._latent]
+        weights = noise * np.exp(self._by_latent(log_std))
+        return self._squash(outputs[:, self._outputs] + np.matmul(latent, weights)[:, 0])
+
+    def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
+        return self._squash(_normal_sample(*self._mean_and_log_std(outputs, log_std), rng))
+
+    def mode(self, outputs: Floats, log_std: Floats) -> Rows:
+        return self._squash(outputs[:, self._outputs])
+
+    def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
+        normal = self._mean_and_log_std(outputs, log_std)
+        if self._is_squashed:
+            return _squashed_log_prob(*normal, rows[:, self._columns])
+        return _normal_log_prob(*normal, rows[:, self._columns])
+
+    def _mean_and_log_std(self, outputs: Floats, log_std: Floats) -> tuple[Floats, Floats]:
+        """See `rookery.policy.distributions.state_dependent_log_std`."""
+        squares = np.square(outputs[:, self._latent])
+        variance = squares @ np.exp(np.float32(2) * self._by_latent(log_std))
+        return outputs[:, self._outputs], np.float32(0.5) * np.log(variance + _NOISE_FLOOR)
+
+    def _by_latent(self, log_std: Floats) -> Floats:
+        return log_std.reshape(self._latent.stop - self._latent.start, -1)
+
+    def _squash(self, rows: Rows) -> Rows:
+        return np.tanh(rows) if self._is_squashed else rows
 
 
 _FAMILIES: dict[Kind, Any] = {
@@ -206,6 +276,13 @@ def _normal_log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
     distance = (rows - mean) * np.exp(-log_std)
     constant = log_std + _LOG_SQRT_2_PI
     return np.asarray(-(0.5 * np.square(distance) + constant).sum(axis=1))
+
+
+def _squashed_log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
+    pre = np.arctanh(np.clip(rows, -1.0 + 1e-6, 1.0 - 1e-6))
+    slope = 2.0 * (np.log(2.0) - pre - np.logaddexp(_ZERO, -2.0 * pre))
+    density = _normal_log_prob(mean, log_std, pre)
+    return np.asarray(density - slope.sum(axis=1), np.float32)
 
 
 def soft_bound(x: Floats, low: float, high: float) -> Floats:

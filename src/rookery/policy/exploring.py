@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from rookery.policy.actions import ActionLayout
 from rookery.policy.base import Policy, PolicyStep, SplitPolicy
+from rookery.policy.held_noise import HeldNoise
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.rollout.tree import Tree, num_rows
 
@@ -58,6 +59,15 @@ class ExploringPolicy(Policy):
         """How to explore, float64 ``[E]``."""
         exploration: npt.NDArray[np.float64] = self.model.exploration
         return exploration
+
+    @property
+    def held_noise(self) -> HeldNoise | None:
+        """What is held of the noise; see `Policy`."""
+        return self._inner.held_noise
+
+    @held_noise.setter
+    def held_noise(self, held: HeldNoise | None) -> None:
+        self._inner.held_noise = held
 
     def use_stream(self, index: int) -> None:
         self._inner.use_stream(index)

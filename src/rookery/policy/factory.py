@@ -33,7 +33,8 @@ def make_policy(
         num_exploration: see `rookery.policy.model.Model`.
         network: as for `rookery.policy.policy_module.PolicyModule`: ``encoder``, ``network``,
             ``build``, ``image``, ``hidden_sizes``, ``activation``, ``core``,
-            ``core_size``, ``normalize_obs``, ``initial_log_std``, ``squashed``.
+            ``core_size``, ``normalize_obs``, ``initial_log_std``, ``squashed``,
+            ``orthogonal_init``, ``state_dependent_noise``, ``noise_interval``.
 
     Returns:
         A policy that acts in numpy where the network is small and built in, else in torch. Its

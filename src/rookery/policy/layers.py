@@ -29,16 +29,20 @@ class Linear(nn.Module):
     Args:
         inputs: width of what is read.
         outputs: width of the result.
-        gain: scale of the orthogonal initial weights; the bias begins at zero.
-        generator: draws them.
+        gain: see `initial`.
+        generator: draws the initial weights.
     """
 
     def __init__(
-        self, inputs: int, outputs: int, gain: float, generator: torch.Generator | None = None
+        self,
+        inputs: int,
+        outputs: int,
+        gain: float | None,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(orthogonal(torch.empty(inputs, outputs), gain, generator))
-        self.bias = nn.Parameter(torch.zeros(outputs))
+        weight, bias = initial(inputs, outputs, gain, generator)
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.addmm(self.bias, x, self.weight)
@@ -51,8 +55,8 @@ class StackedLinear(nn.Module):
         num_members: K.
         inputs: width of what each reads.
         outputs: width of each one's result.
-        gain: scale of the orthogonal initial weights; the biases begin at zero.
-        generator: draws them, one member after the other.
+        gain: see `initial`.
+        generator: draws the initial weights, one member after the other.
     """
 
     def __init__(
@@ -60,16 +64,15 @@ class StackedLinear(nn.Module):
         num_members: int,
         inputs: int,
         outputs: int,
-        gain: float,
+        gain: float | None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        drawn = [
-            orthogonal(torch.empty(inputs, outputs), gain, generator) for _ in range(num_members)
-        ]
+        drawn = [initial(inputs, outputs, gain, generator) for _ in range(num_members)]
+        weights, biases = zip(*drawn, strict=True)
         self.num_members = num_members
-        self.weight = nn.Parameter(torch.stack(drawn))
-        self.bias = nn.Parameter(torch.zeros(num_members, 1, outputs))
+        self.weight = nn.Parameter(torch.stack(weights))
+        self.bias = nn.Parameter(torch.stack(biases)[:, None])
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 2:
@@ -87,6 +90,7 @@ class StackedMLP(nn.ModuleList):
         output_gain: scale of the last layer's initial weights; None makes it a hidden layer too,
             with an activation.
         generator: draws the initial weights.
+        is_orthogonal: whether they are orthogonal; see `initial`.
 
     Attributes:
         activation: its name.
@@ -99,21 +103,33 @@ class StackedMLP(nn.ModuleList):
         activation: str = "tanh",
         output_gain: float | None = None,
         generator: torch.Generator | None = None,
+        is_orthogonal: bool = True,
     ) -> None:
         super().__init__()
         self.activation = activation
         self._activation = activation_function(activation)
         self._num_activated = len(sizes) - 1 - (output_gain is not None)
         for k, (inputs, outputs) in enumerate(pairwise(sizes)):
-            gain = HIDDEN_GAIN
+            gain: float | None = HIDDEN_GAIN
             if output_gain is not None and k == self._num_activated:
                 gain = output_gain
+            gain = gain if is_orthogonal else None
             self.append(StackedLinear(num_members, inputs, outputs, gain, generator))
 
     def forward(self, x: Tensor) -> Tensor:
         """Run on ``[N, sizes[0]]`` or ``[K, N, sizes[0]]``: ``[K, N, sizes[-1]]``."""
-        for k, layer in enumerate(self):
-            x = layer(x)
+        return self._run(x, len(self))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """What the last layer reads, for `forward`'s ``x``; ``x`` itself where it is the only one.
+
+        The last layer's own result is ``self[-1](hidden(x))`` where it has no activation.
+        """
+        return self._run(x, len(self) - 1)
+
+    def _run(self, x: Tensor, depth: int) -> Tensor:
+        for k in range(depth):
+            x = self[k](x)
             if k < self._num_activated:
                 x = self._activation(x)
         return x
@@ -240,6 +256,28 @@ class LSTM(Core):
         enter, forget, candidate, leave = (inputs + self.memory(shown)).chunk(4, dim=-1)
         cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(candidate)
         return torch.cat([torch.sigmoid(leave) * torch.tanh(cell), cell], dim=-1)
+
+
+def initial(
+    inputs: int, outputs: int, gain: float | None, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Draw weights ``[inputs, outputs]`` and biases ``[outputs]`` of a linear layer.
+
+    Args:
+        inputs: width of what is read.
+        outputs: width of the result.
+        gain: scale of orthogonal weights, beside which biases are zero; None draws both uniformly
+            between ``-1 / sqrt(inputs)`` and ``1 / sqrt(inputs)``, as torch does where nothing else
+            is said.
+        generator: draws them.
+    """
+    weight, bias = torch.empty(inputs, outputs), torch.zeros(outputs)
+    if gain is not None:
+        return orthogonal(weight, gain, generator), bias
+    limit = inputs**-0.5
+    for tensor in (weight, bias):
+        tensor.uniform_(-limit, limit, generator=generator)
+    return weight, bias
 
 
 def orthogonal(weight: Tensor, gain: float, generator: torch.Generator | None) -> Tensor:

@@ -77,8 +77,13 @@ class Workspace:
         return cls([np.empty(shape, np.float32) for shape in shapes])
 
 
-def act(towers: Towers, activation: Callable[..., Floats], x: Floats) -> Floats:
-    """Run the actor alone: ``x`` float32 ``[N, D]`` to outputs ``[N, num_outputs]``."""
+def act(
+    towers: Towers, activation: Callable[..., Floats], x: Floats, shows_latent: bool = False
+) -> Floats:
+    """Run the actor alone: ``x`` float32 ``[N, D]`` to outputs ``[N, num_outputs]``.
+
+    With ``shows_latent`` what the actor's head reads follows in the outputs.
+    """
     # For 8 rows, dot takes 0.5 us less than matmul.
     for weight, bias in towers.layers:
         x = x.dot(weight[0])
@@ -86,7 +91,7 @@ def act(towers: Towers, activation: Callable[..., Floats], x: Floats) -> Floats:
         activation(x, out=x)
     outputs: Floats = x.dot(towers.actor[0])
     outputs += towers.actor[1]
-    return outputs
+    return np.concatenate([outputs, x], axis=1) if shows_latent else outputs
 
 
 def forward(

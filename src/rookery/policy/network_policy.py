@@ -79,6 +79,8 @@ class NetworkPolicy(Policy):
 
     def use_stream(self, index: int) -> None:
         self.rng = stream(self.rng, index)
+        if index:  # what was drawn of the other stream is of the other copy
+            self.held_noise = None
 
     @abstractmethod
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
@@ -91,6 +93,11 @@ class NetworkPolicy(Policy):
     def _choose(self, outputs: Floats, deterministic: bool) -> npt.NDArray[Any]:
         if deterministic:
             return self._draws.mode(outputs, self._log_std())
+        if self.layout.num_latent:
+            rows, self.held_noise = self._draws.explore(
+                outputs, self._log_std(), self.held_noise, self.rng
+            )
+            return rows
         return self._draws.sample(outputs, self._log_std(), self.rng)
 
     def _masked(self, outputs: Floats, obs: Tree) -> Floats:

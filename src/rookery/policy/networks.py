@@ -71,6 +71,9 @@ class ActorCritic(nn.Module):
         core_size: H, units of each memory.
         generator: draws the initial weights: orthogonal, the actor's head a hundredth, so that
             the first actions are nearly uniform.
+        is_orthogonal: False draws those of towers and heads as torch does where nothing else is
+            said; see `rookery.policy.layers.initial`.
+        shows_latent: whether what the actor's head reads follows in the outputs.
 
     Attributes:
         memory_size: numbers remembered of one env; 0 where nothing is.
@@ -86,15 +89,21 @@ class ActorCritic(nn.Module):
         core: str = "none",
         core_size: int = 64,
         generator: torch.Generator | None = None,
+        is_orthogonal: bool = True,
+        shows_latent: bool = False,
     ) -> None:
         super().__init__()
         sizes = (num_features, *hidden_sizes)
-        self.towers = StackedMLP(2, sizes, activation, generator=generator)
+        self.towers = StackedMLP(
+            2, sizes, activation, generator=generator, is_orthogonal=is_orthogonal
+        )
         self.core_name = core
         self.core = _core(core, sizes[-1], core_size, generator)
-        width = sizes[-1] if self.core is None else core_size
-        self.actor = Linear(width, num_outputs, 0.01, generator)
-        self.critic = Linear(width, 1, 1.0, generator)
+        width = latent_width(num_features, hidden_sizes, core, core_size)
+        actor_gain, critic_gain = (0.01, 1.0) if is_orthogonal else (None, None)
+        self.actor = Linear(width, num_outputs, actor_gain, generator)
+        self.critic = Linear(width, 1, critic_gain, generator)
+        self._shows_latent = shows_latent
         self.memory_size = 0 if self.core is None else self.core.memory_size
 
     def forward(self, features: Tensor, memory: Tensor | None = None) -> Prediction:
@@ -129,7 +138,10 @@ class ActorCritic(nn.Module):
     def _heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         # Without towers and memory, both heads read the features themselves.
         actor, critic = (hidden, hidden) if hidden.dim() == 2 else hidden.unbind(0)
-        return self.actor(actor), self.critic(critic).squeeze(1)
+        outputs = self.actor(actor)
+        if self._shows_latent:
+            outputs = torch.cat([outputs, actor], dim=1)
+        return outputs, self.critic(critic).squeeze(1)
 
 
 class QNetwork(nn.Module):
@@ -208,7 +220,8 @@ class TwinCritic(nn.Module):
 class SquashedActor(nn.Module):
     """The actor of SAC: features ``[N, F]`` to the outputs of a `SquashedGaussian`, ``[N, 2 A]``.
 
-    The squashed first half is the action of a deterministic actor (TD3).
+    The squashed first half is the action of a deterministic actor (TD3). With ``shows_latent``
+    the outputs are means, and what the last layer reads: ``[N, A + H]``.
 
     Args:
         num_features: F, width of what is read.
@@ -216,6 +229,7 @@ class SquashedActor(nn.Module):
         hidden_sizes: widths of the hidden layers.
         activation: "tanh" or "relu", in the hidden layers.
         generator: draws the initial weights.
+        shows_latent: whether what the last layer reads takes the place of raw deviations.
     """
 
     def __init__(
@@ -225,14 +239,27 @@ class SquashedActor(nn.Module):
         hidden_sizes: Sequence[int] = (64, 64),
         activation: str = "relu",
         generator: torch.Generator | None = None,
+        shows_latent: bool = False,
     ) -> None:
         super().__init__()
-        sizes = (num_features, *hidden_sizes, 2 * num_actions)
+        sizes = (num_features, *hidden_sizes, num_actions * (1 if shows_latent else 2))
         self.layers = StackedMLP(1, sizes, activation, 0.01, generator)
+        self._shows_latent = shows_latent
 
     def forward(self, features: Tensor) -> Tensor:
-        outputs: Tensor = self.layers(features)[0]
-        return outputs
+        if not self._shows_latent:
+            outputs: Tensor = self.layers(features)[0]
+            return outputs
+        hidden = self.layers.hidden(features)
+        latent = hidden if hidden.dim() == 2 else hidden[0]
+        return torch.cat([self.layers[-1](hidden)[0], latent], dim=1)
+
+
+def latent_width(
+    num_features: int, hidden_sizes: Sequence[int], core: str = "none", core_size: int = 64
+) -> int:
+    """The width of what the actor's head reads; see `ActorCritic`."""
+    return (num_features, *hidden_sizes)[-1] if core == "none" else core_size
 
 
 def _core(name: str, inputs: int, size: int, generator: torch.Generator | None) -> Core | None:

@@ -19,6 +19,7 @@ from rookery.policy.action_masks import read_space
 from rookery.policy.actions import ActionLayout
 from rookery.policy.base import SplitPolicy
 from rookery.policy.features import Features
+from rookery.policy.held_noise import HeldNoise
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.weights import Weights
 from rookery.rollout.tree import Tree
@@ -121,7 +122,8 @@ class NumpyNetworkPolicy(NetworkPolicy):
     def __reduce__(self) -> tuple[Any, ...]:
         arrays = self.model.parameters, self._mean, self._scale, self.model.exploration
         copies = [np.array(array) for array in arrays]
-        return _rebuilt, (type(self), self.spec, copies, self.rng, self.version, self.memory)
+        state = self.version, self.memory, self.held_noise
+        return _rebuilt, (type(self), self.spec, copies, self.rng, *state)
 
     def _log_std(self) -> Floats:
         return self._deviations
@@ -134,7 +136,8 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
     """
 
     def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
-        outputs = mlp.act(self._towers, self._activation, self._features(obs))
+        shows_latent = self.layout.num_latent > 0
+        outputs = mlp.act(self._towers, self._activation, self._features(obs), shows_latent)
         if self.spec.num_quantiles:
             outputs = outputs.reshape(len(outputs), -1, self.spec.num_quantiles).mean(axis=2)
         return self.layout.pack(self._choose(self._masked(outputs, obs), deterministic))
@@ -152,15 +155,18 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
         value = np.full(len(x), np.nan, np.float32)
         if self._towers.critic is None:
             return outputs, value, None
+        num_heads = outputs.shape[1] - self.layout.num_latent
         for start in range(0, len(x), CHUNK):
             rows = slice(start, start + CHUNK)
             part = x[rows]
             workspace = self._workspace
             if len(part) != CHUNK:
                 workspace = mlp.Workspace.allocate(self._towers, len(part))
-            outputs[rows], value[rows], _ = mlp.forward(
+            outputs[rows, :num_heads], value[rows], read = mlp.forward(
                 self._towers, self._activation, part, workspace
             )
+            if num_heads < outputs.shape[1]:
+                outputs[rows, num_heads:] = read[-1][0]
         return outputs, value, None
 
 
@@ -184,6 +190,8 @@ class NumpyRecurrentPolicy(NumpyNetworkPolicy):
         weight, bias = self._towers.actor
         actor, critic = after[..., : len(weight)]
         outputs = actor @ weight + bias
+        if self.layout.num_latent:
+            outputs = np.concatenate([outputs, actor], axis=1)
         value = (critic @ views["critic.weight"])[:, 0] + views["critic.bias"]
         memory = after.swapaxes(0, 1).reshape(len(actor), -1)
         return outputs, value, np.asarray(memory, np.float32)
@@ -225,10 +233,11 @@ def _rebuilt(
     rng: np.random.Generator,
     version: int,
     memory: Floats | None,
+    held_noise: HeldNoise | None,
 ) -> NumpyNetworkPolicy:
     parameters, mean, scale, exploration = arrays
     policy = kind(spec, NumpyModel(parameters, mean, scale, exploration), mean, scale, rng)
-    policy.version, policy.memory = version, memory
+    policy.version, policy.memory, policy.held_noise = version, memory, held_noise
     return policy
 
 

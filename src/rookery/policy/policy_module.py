@@ -25,7 +25,7 @@ from rookery.policy.encoders import (
     require_module,
     told_as_config_error,
 )
-from rookery.policy.networks import ActorCritic, Prediction
+from rookery.policy.networks import ActorCritic, Prediction, latent_width
 from rookery.policy.observation_normalizer import ObservationNormalizer
 from rookery.rollout.tree import Tree, tree_map
 
@@ -80,6 +80,12 @@ class PolicyModule(nn.Module):
         normalize_obs: whether observations are standardised by running statistics.
         initial_log_std: logarithm of the deviations of continuous actions at the start.
         squashed: see `action_layout`.
+        orthogonal_init: whether the initial weights of towers and heads are orthogonal; else they
+            are drawn as torch does where nothing else is said, see `rookery.policy.layers.initial`.
+        state_dependent_noise: whether the deviation of a Box's actions is a function of what the
+            actor's head reads (Raffin et al. 2021); ``build`` must make a network that shows it
+            behind its outputs, of the width that ``hidden_sizes`` says.
+        noise_interval: steps for which a draw of that noise is kept.
         seed: of the initial weights.
 
     Attributes:
@@ -109,11 +115,19 @@ class PolicyModule(nn.Module):
         normalize_obs: bool = False,
         initial_log_std: float = 0.0,
         squashed: bool = False,
+        orthogonal_init: bool = True,
+        state_dependent_noise: bool = False,
+        noise_interval: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__()
         if network is not None and not (encoder is None and build is None):
             raise ConfigError("network stands for the whole; give either it or encoder and build")
+        if network is not None and state_dependent_noise:
+            raise ConfigError(
+                "state_dependent_noise needs to know what the actor's head reads, which a whole "
+                "network of one's own does not tell; leave it out, or give an encoder instead"
+            )
         self.layout = action_layout(action_space, squashed=squashed)
         self.shows_mask = shows_mask(observation_space, self.layout)
         parts = encoder if isinstance(encoder, Mapping) else {}
@@ -122,17 +136,21 @@ class PolicyModule(nn.Module):
         generator = torch.Generator().manual_seed(seed)
 
         def default(num_features: int, layout: ActionLayout, _: torch.Generator) -> nn.Module:
-            is_deep = core != "none" or any(True for _ in self.encoder.parameters())
-            sizes = (() if is_deep else (64, 64)) if hidden_sizes is None else hidden_sizes
             return ActorCritic(
                 num_features,
-                layout.num_outputs,
-                sizes,
+                layout.num_outputs - layout.num_latent,
+                towers(),
                 activation,
                 core=core,
                 core_size=core_size,
                 generator=generator,
+                is_orthogonal=orthogonal_init,
+                shows_latent=layout.num_latent > 0,
             )
+
+        def towers() -> Sequence[int]:
+            is_deep = core != "none" or any(True for _ in self.encoder.parameters())
+            return (() if is_deep else (64, 64)) if hidden_sizes is None else hidden_sizes
 
         with torch.random.fork_rng(devices=[]):  # modules of the user's draw from the global one
             torch.manual_seed(seed)
@@ -147,6 +165,13 @@ class PolicyModule(nn.Module):
                 else:
                     self.encoder = require_module("encoder", encoder(observation_space))
                     size = count_features(self.encoder, observation_space)
+                if state_dependent_noise:
+                    self.layout = action_layout(
+                        action_space,
+                        squashed=squashed,
+                        num_latent=latent_width(size, towers(), core, core_size),
+                        noise_interval=noise_interval,
+                    )
                 self.network = (build or default)(size, self.layout, generator)
             self.memory_size = int(getattr(self.network, "memory_size", 0))
             device = next(self.parameters(), torch.empty(0)).device

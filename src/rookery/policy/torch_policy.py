@@ -78,8 +78,8 @@ class TorchPolicy(NetworkPolicy):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.model.gather()
-        state = self.model, self.observation_space, self.rng, self.version, self.memory
-        return _rebuilt, state
+        acting = self.version, self.memory, self.held_noise
+        return _rebuilt, (self.model, self.observation_space, self.rng, *acting)
 
     def current_version(self) -> int:
         self.model.gather()
@@ -121,9 +121,9 @@ class TorchPolicy(NetworkPolicy):
 
 
 def _rebuilt(
-    model: Model, observation_space: Any, rng: Any, version: int, memory: Any
+    model: Model, observation_space: Any, rng: Any, version: int, memory: Any, held_noise: Any
 ) -> TorchPolicy:
     policy = TorchPolicy.of(model, observation_space, rng)
-    policy.version, policy.memory = version, memory
+    policy.version, policy.memory, policy.held_noise = version, memory, held_noise
     policy.current_version()
     return policy

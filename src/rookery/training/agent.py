@@ -76,13 +76,13 @@ class Agent:
         return int(one) if isinstance(self.action_space, gym_spaces.Discrete) else one
 
     def reset(self, begins: npt.ArrayLike | None = None) -> None:
-        """Begin new episodes; only a recurrent agent needs to be told.
+        """Begin new episodes; only an agent that is recurrent, or explores, needs to be told.
 
         Args:
             begins: bool ``[N]``, in which envs of the batch; None means in all.
         """
         if begins is None:
-            self.policy.memory = None
+            self.policy.memory = self.policy.held_noise = None
         else:
             self.policy.begin_episodes(np.asarray(begins, np.bool_))
 

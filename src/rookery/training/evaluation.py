@@ -16,7 +16,7 @@ from gymnasium import Space
 
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError, WorkerError
-from rookery.policy.base import Policy
+from rookery.policy.base import Policy, follows_episodes
 from rookery.training.results import EvalResult
 from rookery.training.run_dir import RunDirectory
 from rookery.training.source import EnvSource
@@ -85,7 +85,7 @@ def run_episodes(
             if cut.any():
                 obs, _ = venv.reset(options={"reset_mask": cut})
             total[ended | cut], length[ended | cut] = 0.0, 0
-            if policy.is_recurrent:
+            if follows_episodes(policy):
                 policy.begin_episodes(ended | cut)
     seconds = time.perf_counter() - start
     note = _note(num_cut, max_episode_steps, len(finished), episodes, num_lost)
@@ -142,10 +142,15 @@ class EvaluationEnvs:
 def as_it_was(policy: Any) -> Iterator[None]:
     """Have a policy act, and remember and draw afterwards as if it had not, whatever happens."""
     memory, generator = policy.memory, copy.deepcopy(getattr(policy, "rng", None))
+    held = getattr(policy, "held_noise", None)
+    if held is not None:
+        policy.held_noise = None
     try:
         yield
     finally:
         policy.memory = memory
+        if getattr(policy, "held_noise", None) is not held:
+            policy.held_noise = held
         if generator is not None:
             policy.rng = generator
 

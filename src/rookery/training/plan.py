@@ -36,10 +36,11 @@ _FIXED_SETTINGS = {
 }  # fmt: skip
 SHAPES = {
     "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
-    "num_quantiles", "image_encoder",
+    "num_quantiles", "image_encoder", "state_dependent_noise",
 }  # fmt: skip
 _FIXED_CONFIG = SHAPES | {
     "num_steps", "normalize_reward", "prioritized", "replay_size", "initial_log_std",
+    "orthogonal_init",
 }  # fmt: skip
 
 

@@ -49,7 +49,8 @@ class FusedGradient:
             return None
         space, (first, *_) = policy.layout.space, policy.layout.parts
         is_discrete = isinstance(space, spaces.Discrete)
-        if not is_discrete and (policy.layout.is_joint or first.kind != "gaussian"):
+        is_normal = first.kind == "gaussian" and not first.is_state_dependent
+        if not is_discrete and (policy.layout.is_joint or not is_normal):
             return None
         if isinstance(policy, NumpyPolicy):
             return cls(TowersBackward(policy), is_discrete, config)
