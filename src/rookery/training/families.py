@@ -13,6 +13,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.env import atari, minigrid
+from rookery.env.atari_native import AtariGames
 from rookery.env.packages import register
 from rookery.env.recipe import find_spec
 from rookery.errors import UnknownEnvError
@@ -39,6 +40,7 @@ class Family:
         instead: how the addresses begin, ``module:name``, of wrappers of which one among the user's
             own stands for all of this.
         needs: module and pip's name of what the wrappers need.
+        batch: what steps all envs of a run at once, as ``training`` would have them; None: nothing.
         note: what is done, in words, with ``{frames}`` for the number of observations.
     """
 
@@ -53,6 +55,7 @@ class Family:
     episode_keys: tuple[str, str] | None = None
     instead: tuple[str, ...] = ()
     needs: tuple[str, str] | None = None
+    batch: type[AtariGames] | None = None
     note: str = ""
 
 
@@ -79,6 +82,7 @@ FAMILIES = (
             "stable_baselines3.common.atari_wrappers:",
         ),
         needs=("cv2", "opencv-python-headless"),
+        batch=AtariGames,
         note="Atari preprocessing (84x84 grey, {frames} frames, skip 4; rewards clipped and lives "
         "end episodes in training only)",
     ),

@@ -19,6 +19,7 @@ from rookery.errors import ConfigError, MissingExtra, UnknownEnvError
 from rookery.training.families import Family, Wrapper, family_of
 from rookery.training.named_wrappers import address_of, named, source_of
 from rookery.vector.base import VectorEnv
+from rookery.vector.cpus import usable_cpus
 from rookery.vector.make import make_vec
 
 
@@ -36,6 +37,7 @@ class EnvSource:
             same by wrappers.
         frame_stack: how many observations are seen at once; None takes the family's number.
         evaluates: whether they are envs of evaluations, for which families have other wrappers.
+        in_batch: whether the family's batch steps them, instead of single envs.
     """
 
     env: Any
@@ -45,6 +47,7 @@ class EnvSource:
     preprocess: bool = False
     frame_stack: int | None = None
     evaluates: bool = False
+    in_batch: bool = False
 
     @property
     def name(self) -> str:
@@ -76,7 +79,7 @@ class EnvSource:
 
     def differs_from(self, other: EnvSource) -> bool:
         """Whether another source was made of other things, whatever the two are used for."""
-        names = [f.name for f in fields(self) if f.name != "evaluates"]
+        names = [f.name for f in fields(self) if f.name not in ("evaluates", "in_batch")]
         return any(getattr(self, name) is not getattr(other, name) for name in names)
 
     def family(self) -> Family | None:
@@ -89,7 +92,7 @@ class EnvSource:
             return None
         if any(source_of(wrapper).startswith(family.instead) for wrapper in self.wrappers):
             return None
-        spec = self.env if isinstance(self.env, EnvSpec) else _spec(self.env)
+        spec = _spec(self.env)
         return None if spec is not None and spec.additional_wrappers else family
 
     def note(self) -> str:
@@ -97,7 +100,8 @@ class EnvSource:
         family = self.family()
         if family is None:
             return ""
-        return f"{self.name}: {family.note.format(frames=self._num_frames(family))}"
+        batch = ", by ALE's own batches (backend native)" if self.in_batch else ""
+        return f"{self.name}: {family.note.format(frames=self._num_frames(family))}{batch}"
 
     def episode_keys(self) -> tuple[str, ...]:
         """What infos call return and length of a whole episode; empty if they are the env's own."""
@@ -106,8 +110,14 @@ class EnvSource:
 
     def make(self, num_envs: int, **options: Any) -> VectorEnv:
         """Build the vector env that training and evaluation use."""
+        if self.in_batch:
+            threads = max(usable_cpus() // (options.get("num_workers") or 1), 1)
+            arguments = self.batch_arguments(threads)
+            options["backend"] = "native"
+        else:
+            arguments = self.arguments()
         return make_vec(
-            **self.arguments(),
+            **arguments,
             num_envs=num_envs,
             autoreset_mode="same_step",
             copy=False,
@@ -142,6 +152,27 @@ class EnvSource:
             "env_kwargs": {**family.env_kwargs, **self.env_kwargs},
             "wrappers": (*inner, *wrappers),
         }
+
+    def batch_arguments(self, num_threads: int | None = None) -> dict[str, Any]:
+        """What `make_vec` takes to make the family's batch of these envs.
+
+        Args:
+            num_threads: how many envs of a batch step at the same time.
+
+        Raises:
+            ConfigError: they cannot be stepped as a batch; says why. Else as `arguments`.
+        """
+        self.arguments()  # complains of what no env can be
+        if self.wrappers:
+            names = ", ".join(source_of(wrapper) for wrapper in self.wrappers)
+            raise ConfigError(f"wrappers of single envs do not fit around a batch ({names})")
+        family, spec = self.family(), _spec(self.env)
+        if family is None or family.batch is None or spec is None:
+            raise ConfigError("only Atari games that a run preprocesses have a batch to train in")
+        options = family.batch.options(spec, self.env_kwargs)
+        frames = self._num_frames(family)
+        own = {**options, "frame_stack": frames, "num_threads": num_threads}
+        return {"env": family.batch, "env_kwargs": own}
 
     def _register(self) -> None:
         """Import what registers the env."""
@@ -239,7 +270,9 @@ class EnvSource:
 
 
 def _spec(env: Any) -> EnvSpec | None:
-    """The spec that an id stands for; None if it stands for none."""
+    """A spec itself, or the one that an id stands for; None where there is none."""
+    if not isinstance(env, str):
+        return env if isinstance(env, EnvSpec) else None
     try:
         return find_spec(env)
     except UnknownEnvError:
