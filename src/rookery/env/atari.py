@@ -36,6 +36,11 @@ def for_evaluation(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return Lives(_seen(env), end_episodes=False)
 
 
+def opening(meanings: list[str]) -> tuple[int, ...]:
+    """The actions that begin a game, or a life, where FIRE is known; none where it is not."""
+    return (meanings.index("FIRE"), 2) if "FIRE" in meanings and len(meanings) >= 3 else ()
+
+
 def sign(reward: SupportsFloat) -> float:
     """-1, 0 or 1."""
     return float(np.sign(float(reward)))
@@ -64,9 +69,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], end_episodes: bool) -> None:
         super().__init__(env)
         game: Any = env.unwrapped
-        meanings = game.get_action_meanings()
-        needs_fire = "FIRE" in meanings and len(meanings) >= 3
-        self._opening = (meanings.index("FIRE"), 2) if needs_fire else ()
+        self._opening = opening(game.get_action_meanings())
         self._ends_episodes = end_episodes
         self._goes_on = False  # the game, though the episode has ended
         self._lives, self._return, self._length = 0, 0.0, 0

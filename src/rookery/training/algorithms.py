@@ -172,7 +172,10 @@ def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorNam
         ConfigError: whoever was asked for cannot.
     """
     possible: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
-    name = possible[0] if settings.collector == "auto" else settings.collector
+    name = settings.collector
+    if name == "auto":  # batches are stepped as a whole, from here
+        is_native = settings.backend == "native" and "caller" in possible
+        name = "caller" if is_native else possible[0]
     if name not in possible:
         raise ConfigError(
             f"{name_of(algorithm)} cannot learn from collector {name!r}, {_LACKS[name]}; choose "
@@ -194,6 +197,7 @@ def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> 
     """Complain of what workers that collect by themselves cannot do."""
     cannot = {
         "backend='serial', which starts none": settings.backend == "serial",
+        "backend='native', whose batches step as a whole": settings.backend == "native",
         "caller_steps=True: this process has no share of their envs": settings.caller_steps,
     }
     for what, is_asked in cannot.items():

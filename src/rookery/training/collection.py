@@ -21,6 +21,8 @@ from rookery.training.settings import CollectorName, TrainSettings
 from rookery.training.source import EnvSource
 from rookery.vector.base import VectorEnv
 
+_NO_STATES = "ALE's batches neither give the states of their games nor take them back"
+
 PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
 
 
@@ -88,12 +90,16 @@ class CallerCollection(Collection):
         self.meter = CallerMeter(self.collector, venv)
 
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        if self.venv.backend == "native":
+            return None, _NO_STATES
         if not between_steps:
             return None, "the run was broken off amid a step of the envs"
         states, reason = capture_all(self.venv)
         return states, reason and f"the envs' states cannot be saved ({reason})"
 
     def restore_envs(self, states: list[bytes]) -> None:
+        if self.venv.backend == "native":
+            raise ConfigError(_NO_STATES)
         restore_all(self.venv, states)
 
     def close(self) -> None:

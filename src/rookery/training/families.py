@@ -14,6 +14,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.env import atari, minigrid
+from rookery.env.atari_native import AtariGames
 from rookery.env.packages import register
 from rookery.env.recipe import find_spec
 from rookery.errors import UnknownEnvError
@@ -43,6 +44,7 @@ class Family:
             ``instead`` may name lies beneath it.
         entry_points: by those of its envs, others that make the same envs, but as a run has them.
         needs: module and pip's name of what the wrappers need.
+        batch: what steps all envs of a run at once, as ``training`` would have them; None: nothing.
         note: what is done, in words, with ``{frames}`` for the number of observations.
     """
 
@@ -59,6 +61,7 @@ class Family:
     mark: type[gym.Wrapper[Any, Any, Any, Any]] | None = None
     entry_points: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, str] | None = None
+    batch: type[AtariGames] | None = None
     note: str = ""
 
 
@@ -87,6 +90,7 @@ FAMILIES = (
         mark=atari.Lives,
         entry_points={"ale_py.env:AtariEnv": "rookery.env.quiet_ale:AtariEnv"},
         needs=("cv2", "opencv-python-headless"),
+        batch=AtariGames,
         note="Atari preprocessing (84x84 grey, {frames} frames, skip 4; rewards clipped and lives "
         "end episodes in training only)",
     ),

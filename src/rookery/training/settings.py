@@ -56,6 +56,8 @@ class TrainSettings:
             impala and caller for all others.
         max_policy_lag: In async, the most versions that a rollout's weights may be behind.
         backend: Where envs run: in this process, in worker processes, or the faster of the two.
+            native trains Atari games by ALE's own batches, and so does auto where they are faster;
+            evaluations are made in single envs.
         num_workers: Worker processes; unset, the CPUs that may be used.
         start_method: How worker processes start; unset, forkserver, or spawn on Windows.
         isolate: One env per worker process, and none ever built in this one.
@@ -94,7 +96,7 @@ class TrainSettings:
     frame_stack: int | None = None
     collector: Literal["auto", "caller", "workers", "async"] = "auto"
     max_policy_lag: int = 4
-    backend: Literal["auto", "serial", "process"] = "auto"
+    backend: Literal["auto", "serial", "process", "native"] = "auto"
     num_workers: int | None = None
     start_method: Literal["forkserver", "spawn", "fork"] | None = None
     isolate: bool = False
@@ -141,9 +143,11 @@ class TrainSettings:
         self.faults()  # complains of what cannot be, before anything starts
 
     def vector_options(self) -> dict[str, Any]:
-        """The settings that `make_vec` takes under the same names."""
+        """The settings that `make_vec` takes under the same names, for single envs."""
         names = ("backend", "num_workers", "start_method", "isolate", "caller_steps")
         options = {name: getattr(self, name) for name in names}
+        if self.backend == "native":
+            options["backend"] = "auto"
         threads = self.threads_per_worker
         return {**options, "threads_per_worker": threads, "faults": self.faults()}
 

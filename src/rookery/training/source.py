@@ -20,6 +20,7 @@ from rookery.errors import ConfigError, MissingExtra, UnknownEnvError
 from rookery.training.families import Family, Wrapper, family_of
 from rookery.training.named_wrappers import address_of, named, source_of
 from rookery.vector.base import VectorEnv
+from rookery.vector.cpus import usable_cpus
 from rookery.vector.make import make_vec
 
 
@@ -37,6 +38,7 @@ class EnvSource:
             same by wrappers.
         frame_stack: how many observations are seen at once; None takes the family's number.
         evaluates: whether they are envs of evaluations, for which families have other wrappers.
+        in_batch: whether the family's batch steps them, instead of single envs.
     """
 
     env: Any
@@ -46,6 +48,7 @@ class EnvSource:
     preprocess: bool = False
     frame_stack: int | None = None
     evaluates: bool = False
+    in_batch: bool = False
 
     @property
     def name(self) -> str:
@@ -77,7 +80,7 @@ class EnvSource:
 
     def differs_from(self, other: EnvSource) -> bool:
         """Whether another source was made of other things, whatever the two are used for."""
-        names = [f.name for f in fields(self) if f.name != "evaluates"]
+        names = [f.name for f in fields(self) if f.name not in ("evaluates", "in_batch")]
         return any(getattr(self, name) is not getattr(other, name) for name in names)
 
     def family(self) -> Family | None:
@@ -90,7 +93,7 @@ class EnvSource:
             return None
         if any(source_of(wrapper).startswith(family.instead) for wrapper in self.wrappers):
             return None
-        spec = self._spec()
+        spec = _spec(self.env)
         return None if spec is not None and spec.additional_wrappers else family
 
     def note(self) -> str:
@@ -98,7 +101,8 @@ class EnvSource:
         family = self.family()
         if family is None:
             return ""
-        return f"{self.name}: {family.note.format(frames=self._num_frames(family))}"
+        batch = ", by ALE's own batches (backend native)" if self.in_batch else ""
+        return f"{self.name}: {family.note.format(frames=self._num_frames(family))}{batch}"
 
     def episode_keys(self) -> tuple[str, ...]:
         """What infos call return and length of a whole episode; empty if they are the env's own."""
@@ -107,8 +111,14 @@ class EnvSource:
 
     def make(self, num_envs: int, **options: Any) -> VectorEnv:
         """Build the vector env that training and evaluation use."""
+        if self.in_batch:
+            threads = max(usable_cpus() // (options.get("num_workers") or 1), 1)
+            arguments = self.batch_arguments(threads)
+            options["backend"] = "native"
+        else:
+            arguments = self.arguments()
         return make_vec(
-            **self.arguments(),
+            **arguments,
             num_envs=num_envs,
             autoreset_mode="same_step",
             copy=False,
@@ -145,21 +155,35 @@ class EnvSource:
             "wrappers": (*inner, *wrappers, *checks),
         }
 
+    def batch_arguments(self, num_threads: int | None = None) -> dict[str, Any]:
+        """What `make_vec` takes to make the family's batch of these envs.
+
+        Args:
+            num_threads: how many envs of a batch step at the same time.
+
+        Raises:
+            ConfigError: they cannot be stepped as a batch; says why. Else as `arguments`.
+        """
+        self.arguments()  # complains of what no env can be
+        if self.wrappers:
+            names = ", ".join(source_of(wrapper) for wrapper in self.wrappers)
+            raise ConfigError(f"wrappers of single envs do not fit around a batch ({names})")
+        family, spec = self.family(), _spec(self.env)
+        if family is None or family.batch is None or spec is None:
+            raise ConfigError("only Atari games that a run preprocesses have a batch to train in")
+        options = family.batch.options(spec, self.env_kwargs)
+        frames = self._num_frames(family)
+        own = {**options, "frame_stack": frames, "num_threads": num_threads}
+        return {"env": family.batch, "env_kwargs": own}
+
     def _quiet_env(self) -> Any:
         """The env; where its family has another entry point for it, a spec with that one."""
         family = family_of(self.env)
-        spec = None if family is None else self._spec()
+        spec = None if family is None else _spec(self.env)
         if family is None or spec is None or not isinstance(spec.entry_point, str):
             return self.env
         quiet = family.entry_points.get(spec.entry_point)
         return self.env if quiet is None else replace(spec, entry_point=quiet)
-
-    def _spec(self) -> EnvSpec | None:
-        """The spec that is the env or that its id stands for; None if it stands for none."""
-        try:
-            return self.env if isinstance(self.env, EnvSpec) else find_spec(self.env)
-        except UnknownEnvError:
-            return None
 
     def _register(self) -> None:
         """Import what registers the env."""
@@ -254,6 +278,16 @@ class EnvSource:
             config.get("preprocess", False),
             config.get("frame_stack"),
         )
+
+
+def _spec(env: Any) -> EnvSpec | None:
+    """A spec itself, or the one that an id stands for; None where there is none."""
+    if not isinstance(env, str):
+        return env if isinstance(env, EnvSpec) else None
+    try:
+        return find_spec(env)
+    except UnknownEnvError:
+        return None
 
 
 def _read_env(env: Any) -> Any:

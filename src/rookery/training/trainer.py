@@ -29,6 +29,7 @@ from rookery.training import state
 from rookery.training.advice import advised
 from rookery.training.agent import Agent
 from rookery.training.algorithms import collector_for
+from rookery.training.batches import stepped
 from rookery.training.callbacks import (
     Callback,
     StopTraining,
@@ -224,14 +225,14 @@ class Trainer:
         if isinstance(config, Config):
             config.check(settings.num_envs)
         collector = collector_for(algorithm, settings)  # all that complains before anything starts
+        source = stepped(plan.source, settings, collector, saved)
         self.callbacks = [*callbacks_of(settings), *more]
         self.steps, self.saves, self.seconds = 0, 0, 0.0
         self.best_return: float | None = None
         self.stopped = ""
         self.schedule = state.Schedule(settings.total_steps)
         self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
-        self._interrupts = Interrupts()
-        self._finite = FiniteRollouts()
+        self._interrupts, self._finite = Interrupts(), FiniteRollouts()
         self._unsaved = saved is None
         self._is_over = False  # whether the envs were used for the final evaluation
         self._pid = os.getpid()
@@ -240,7 +241,7 @@ class Trainer:
         with ExitStack() as stack:
             stack.enter_context(folder.held(saved is not None or settings.overwrite))
             self.collection = open_collection(
-                plan.source, algorithm, settings, collector,
+                source, algorithm, settings, collector,
                 settings.seed if saved is None else state.policy_seed(saved, settings.seed),
                 self._interrupts.check,
             )  # fmt: skip
