@@ -165,7 +165,7 @@ def test_a_step_that_was_cut_short_needs_a_reset(monkeypatch):
 @pytest.mark.parametrize(("algo", "env"), [(PPO, BREAKOUT), (DQN, PONG)], ids=["ppo", "dqn"])
 def test_a_run_counts_whole_games_and_is_evaluated_in_single_envs(algo, env, tmp_path, capsys):
     rollouts = []
-    with rookery.Trainer(env, algo, run_dir=tmp_path / "run", **TOLD) as trainer:
+    with rookery.Trainer(env, algo, run_dir=tmp_path / "run", progress=True, **TOLD) as trainer:
         assert trainer.collection.venv.backend == "native"
         collect = trainer.collector.collect
 
@@ -209,10 +209,10 @@ def test_runs_of_one_seed_are_the_same_run(tmp_path):
 def test_a_run_amid_games_of_single_envs_goes_on_in_them_unless_told(tmp_path, capsys):
     run_dir, told = tmp_path / "run", {**TOLD, "backend": "serial"}
     rookery.train(PONG, PPO, run_dir=run_dir, **{**told, "total_steps": 60})
-    rookery.resume(run_dir, backend="auto", total_steps=120)
+    rookery.resume(run_dir, backend="auto", total_steps=120, progress=True)
     told = capsys.readouterr().err
     assert ON_ITS_NOTE not in told and "new episodes" not in told
-    rookery.resume(run_dir, backend="native", total_steps=180)
+    rookery.resume(run_dir, backend="native", total_steps=180, progress=True)
     told = capsys.readouterr().err
     assert ON_ITS_NOTE in told and "nor take them back; they start new episodes" in told
 

@@ -159,7 +159,7 @@ class Trainer:
         )
         self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
         if progress:
-            _tell(plan.source.note(), plan.describe_settings())
+            _tell(self._note, plan.describe_settings())
 
     @classmethod
     def resume(
@@ -197,7 +197,7 @@ class Trainer:
         saved = state.read(folder)
         trainer._open(plan, folder, callbacks, sinks, progress, None, saved)
         if progress:
-            _tell(plan.source.note())
+            _tell(trainer._note)
         return trainer
 
     def _open(
@@ -226,16 +226,16 @@ class Trainer:
             config.check(settings.num_envs)
         collector = collector_for(algorithm, settings)  # all that complains before anything starts
         source = stepped(plan.source, settings, collector, saved)
+        self._note = source.note()
         self.callbacks = [*callbacks_of(settings), *more]
         self.steps, self.saves, self.seconds = 0, 0, 0.0
         self.best_return: float | None = None
         self.stopped = ""
         self.schedule = state.Schedule(settings.total_steps)
         self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
-        self._interrupts, self._finite = Interrupts(), FiniteRollouts()
+        self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
         self._unsaved = saved is None
         self._is_over = False  # whether the envs were used for the final evaluation
-        self._pid = os.getpid()
         self._is_whole = True  # whether no update is half done
         began = time.perf_counter()
         with ExitStack() as stack:
