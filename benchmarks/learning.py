@@ -320,7 +320,8 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
         "flag: the mean return of 50 episodes with the most probable actions after the last step,",
         "of seeds that nothing was tuned with. *Published* is what the RL Zoo says of its agents,",
         "one run each, on versions 2 and 3 of these envs. SB3 was run here with the same settings.",
-        "Seconds are the median, of runs that were made one at a time where there are any.",
+        "Seconds are the median of runs that had the machine for themselves; where there are none,",
+        "that of their processor time.",
         "Measured by `scripts/bench learning`, which goes on where it was broken off.",
         "",
         f"| {' | '.join(_COLUMNS)} |",
@@ -349,15 +350,19 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
     return "\n".join(lines)
 
 
+def _of_cpu(runs: list[dict[str, Any]]) -> str:
+    return f"{statistics.median(run['cpu_seconds'] for run in runs):.0f} of CPU"
+
+
 def _row(preset: Preset, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
     def told(runs: list[dict[str, Any]]) -> tuple[str, str]:
         if not runs:
             return "", ""
         returns = [run["return"] for run in sorted(runs, key=lambda run: run["key"][2])]
         each = ", ".join(f"{value:.0f}" for value in returns)
-        alone = [run for run in runs if run["conditions"].get("runs_at_once", 1) == 1]
-        seconds = statistics.median(run["seconds"] for run in alone or runs)
-        return f"{statistics.mean(returns):.0f} ({each})", f"{seconds:.0f}"
+        alone = [run["seconds"] for run in runs if run["conditions"].get("runs_at_once", 1) == 1]
+        seconds = f"{statistics.median(alone):.0f}" if alone else _of_cpu(runs)
+        return f"{statistics.mean(returns):.0f} ({each})", seconds
 
     score, seconds = told(ours)
     expected = "" if preset.expected is None else f"{preset.expected:.0f}"
