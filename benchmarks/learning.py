@@ -319,7 +319,8 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
         "What `rookery train ALGORITHM ENV --seed SEED` reaches with its preset, without any other",
         "flag: the mean return of 50 episodes with the most probable actions after the last step,",
         "of seeds that nothing was tuned with. *Published* is what the RL Zoo says of its agents,",
-        "one run each, on versions 2 and 3 of these envs. SB3 was run here with the same settings.",
+        "one run each, on versions 2 and 3 of these envs: mean and deviation of episodes' returns.",
+        "SB3 was run here with the same settings.",
         "Seconds are the median of runs that had the machine for themselves; where there are none,",
         "that of their processor time.",
         "Measured by `scripts/bench learning`, which goes on where it was broken off.",
@@ -365,7 +366,7 @@ def _row(preset: Preset, ours: list[dict[str, Any]], theirs: list[dict[str, Any]
         return f"{statistics.mean(returns):.0f} ({each})", seconds
 
     score, seconds = told(ours)
-    expected = "" if preset.expected is None else f"{preset.expected:.0f}"
+    expected = f"{preset.expected:.0f} ± {preset.expected_std:.0f}"
     cells = [
         preset.name, f"{preset.run['total_steps']:,}", str(len(ours)), score, expected, seconds,
         *told(theirs),

@@ -128,6 +128,11 @@ def _delete(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+# TensorBoard's thread may find its folder gone, of which it tells in its own way.
+_DELETED = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@_DELETED
 def test_a_folder_that_is_deleted_meanwhile_is_told_by_its_name(tmp_path: Path) -> None:
     trainer = _trainer(tmp_path / "run")
     next(trainer)
@@ -137,6 +142,7 @@ def test_a_folder_that_is_deleted_meanwhile_is_told_by_its_name(tmp_path: Path) 
     trainer.close()
 
 
+@_DELETED
 def test_a_folder_that_is_deleted_before_the_first_update_stops_nothing(tmp_path: Path) -> None:
     trainer = _trainer(tmp_path / "run")
     _delete(tmp_path / "run")

@@ -32,6 +32,7 @@ class Preset:
         env: id of the env, or ``"family: name"``.
         source: where the settings are from.
         expected: the mean return in evaluation that was published for them; None if there is none.
+        expected_std: the deviation that was published with it, of single episodes' returns.
         reached: the mean return that they reached here, see docs/results.md; None if nobody tried.
         note: how they differ from what the source has; empty if they do not.
         run: settings of the run, by name.
@@ -43,6 +44,7 @@ class Preset:
     env: str
     source: str
     expected: float | None = None
+    expected_std: float | None = None
     reached: float | None = None
     note: str = ""
     run: Mapping[str, Any] = field(default_factory=dict)
