@@ -100,7 +100,7 @@ def test_curves_are_drawn_of_runs_that_have_one(
     assert picture.read_bytes().startswith(b"\x89PNG")
     table = (tmp_path / "results.md").read_text()
     assert "](pictures/learning-ppo.png)" in table and "learning-a2c" not in table
-    assert "| 500 (500, 500, 500) | 500 | 5 |" in table  # seconds of those made alone
+    assert "| 500 (500, 500, 500) | 500 ± 0 | 5 |" in table  # seconds of those made alone
 
 
 def test_a_curve_of_a_run_has_its_ends_and_at_most_a_hundred_points(
