@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case, Effort
@@ -27,7 +26,7 @@ NUM_ENVS, NUM_STEPS = 8, 128
 UPDATES, QUICK_UPDATES = 9, 2
 CLEANRL = "CLEANRL_PPO_ATARI"
 
-_SB3 = {
+_SB3: dict[str, Any] = {
     "n_steps": NUM_STEPS,
     "batch_size": 256,
     "n_epochs": 4,
@@ -85,9 +84,8 @@ def _sb3(total_steps: int, seed: int, kind: str) -> list[float]:
         env_kwargs={"frameskip": 1},
     )
     venv = vec_env.VecFrameStack(venv, 4)
-    settings: dict[str, Any] = _SB3
     clock = Clock()
-    PPO("CnnPolicy", venv, **settings, seed=seed, device="cpu").learn(total_steps, clock)
+    PPO("CnnPolicy", venv, **_SB3, seed=seed, device="cpu").learn(total_steps, clock)
     ended = time.perf_counter()
     venv.close()
     return [*clock.times[1:], ended]
@@ -97,7 +95,7 @@ def _cleanrl(total_steps: int, seed: int) -> list[float]:
     path = os.environ.get(CLEANRL)
     if path is None:
         raise SystemExit(f"{CLEANRL} does not say where CleanRL's ppo_atari.py lies")
-    command = [sys.executable, "-u", "-m", __name__, str(Path(path)), "--env-id", "ALE/Pong-v5"]
+    command = [sys.executable, "-u", "-m", __name__, path, "--env-id", "ALE/Pong-v5"]
     command += ["--total-timesteps", str(total_steps), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

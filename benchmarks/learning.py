@@ -25,7 +25,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from benchmarks.conditions import read_conditions
@@ -195,7 +194,7 @@ def _sb3(preset: Preset, seed: int) -> dict[str, float]:
         venv = VecNormalize(venv, gamma=settings.gamma, **normalizes)
     began = time.perf_counter()
     kind = getattr(stable_baselines3, preset.algo.upper())
-    model = kind("MlpPolicy", venv, seed=seed, device="cpu", **_in_sb3s_words(preset))
+    model = kind("MlpPolicy", venv, seed=seed, device="cpu", **_in_sb3s_words(preset, venv))
     model.learn(steps)
     seconds = time.perf_counter() - began
     envs: Any = make_vec_env(preset.env, 10, seed=seed + 10_000)
@@ -206,8 +205,8 @@ def _sb3(preset: Preset, seed: int) -> dict[str, float]:
     return {"steps": model.num_timesteps, "seconds": seconds, "return": float(score)}
 
 
-def _in_sb3s_words(preset: Preset) -> dict[str, Any]:
-    """A preset's settings as arguments of SB3's algorithm."""
+def _in_sb3s_words(preset: Preset, venv: Any) -> dict[str, Any]:
+    """A preset's settings as arguments of SB3's algorithm on its vector env."""
     from torch import nn
 
     settings: Any = preset.config
@@ -254,18 +253,16 @@ def _in_sb3s_words(preset: Preset) -> dict[str, Any]:
     if preset.algo == "sac":
         words["ent_coef"] = "auto" if settings.entropy_coef is None else settings.entropy_coef
     else:
-        words["action_noise"] = _noise(preset)
+        words["action_noise"] = _noise(settings, venv.action_space.shape)
     return words
 
 
-def _noise(preset: Preset) -> Any:
+def _noise(settings: Any, shape: tuple[int, ...]) -> Any:
     """What TD3 adds to actions, as an object of SB3."""
     from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
-    settings: Any = preset.config
     wanders = settings.exploration_noise_kind == "ornstein-uhlenbeck"
-    with gym.make(preset.env) as env:
-        zero = np.zeros(env.action_space.shape or ())
+    zero = np.zeros(shape)
     kind = OrnsteinUhlenbeckActionNoise if wanders else NormalActionNoise
     return kind(zero, zero + settings.exploration_noise)
 

@@ -5,34 +5,19 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from benchmarks.panels import draw_panels, mark_plainly
 from benchmarks.results import CaseJson, values
 
 _OURS, _PEERS, _LIMIT = "#1f6f8b", "#b9b9b9", "#444444"
-_COLUMNS = 2
 _LABELS = {"steps_per_second": "env steps per second", "seconds": "seconds (less is better)"}
 
 
 def draw(cases: list[CaseJson], path: Path) -> None:
     """Draw one panel per case and save them as one picture."""
     measured = [case for case in cases if case["contenders"]]
-    columns = min(_COLUMNS, len(measured))
-    rows = -(-len(measured) // columns)
-    figure, panels = plt.subplots(
-        rows, columns, figsize=(6.4 * columns, 2.9 * rows), squeeze=False, layout="constrained"
-    )
-    for panel in panels.flat[len(measured) :]:
-        panel.set_visible(False)
-    for panel, case in zip(panels.flat, measured, strict=False):
-        _draw_case(panel, case)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    draw_panels(measured, _draw_case, path, columns=2, size=(6.4, 2.9))
 
 
 def _draw_case(panel: Axes, case: CaseJson) -> None:
@@ -45,12 +30,9 @@ def _draw_case(panel: Axes, case: CaseJson) -> None:
     panel.bar_label(bars, [_label(height, limit) for height in heights], padding=4, fontsize=8)
     if limit is not None:
         panel.axvline(limit, color=_LIMIT, linewidth=1, linestyle="--")
-    panel.set_title(case["title"], fontsize=10, loc="left")
     suffix = "  (share of the limit)" if limit is not None else ""
-    panel.set_xlabel(_LABELS[metric] + suffix, fontsize=8)
+    mark_plainly(panel, case["title"], _LABELS[metric] + suffix)
     panel.set_xlim(0, 1.25 * max(heights))
-    panel.tick_params(labelsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
 
 
 def _colour(contender: str) -> str:

@@ -79,6 +79,7 @@ class SyncCollector(Collector):
         self._values = values
         self._between_steps = between_steps
         self._decide = decider(policy)
+        self._follows_episodes = follows_episodes(policy)
         self._obs: Tree = None
         self._row = 0
         self._is_stepping = False
@@ -185,7 +186,7 @@ class SyncCollector(Collector):
                 obs = self._reset_ended(obs, terminated[t] | truncated[t], t, info)
             elif self._mode is AutoresetMode.NEXT_STEP and self._info_keys:
                 self._note_infos(info, terminated[t] | truncated[t], t)
-            if follows_episodes(self._policy):
+            if self._follows_episodes:
                 self._policy.begin_episodes(terminated[t] | truncated[t])
             self._obs, self._row, self._is_stepping = obs, t + 1, False
 
