@@ -4,17 +4,19 @@
                                   [--jobs N] [--sb3]
 
 A cell is a preset; its runs have seeds that nothing was tuned with. Runs that are recorded are not
-made again unless their settings have changed, so it goes on where it was broken off. The score is
-the mean return of 50 episodes with the most probable actions after the last step. Written to
+made again unless their settings have changed, and runs that were broken off are resumed. The score
+is the mean return of 50 episodes with the most probable actions after the last step. Written to
 results/learning.json, as a table to docs/results.md, and as curves to docs/pictures.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,6 +36,7 @@ from rookery.training.algorithms import BUILT_IN
 from rookery.training.presets import Preset, presets
 
 RESULT = Path(__file__).parent / "results" / "learning.json"
+UNFINISHED = Path(__file__).parent.parent / ".benchmarks" / "learning"
 TABLE = Path(__file__).parent.parent / "docs" / "results.md"
 FIRST_SEED = 101
 EPISODES = 50
@@ -156,13 +159,18 @@ def _on_one_line(found: re.Match[str]) -> str:
 
 
 def _rookery(preset: Preset, seed: int) -> Found:
-    """Run the command that the documentation shows."""
-    told = train_by_command([preset.algo, preset.env, "--eval-episodes", str(EPISODES)], seed)
+    """Run the command that the documentation shows, or go on with a run of the same settings."""
+    settings = json.dumps(_not_default(key_of(preset, seed, "rookery")), sort_keys=True)
+    name = f"{preset.algo}-{preset.env}-{seed}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    run_dir = UNFINISHED / name.replace("/", "-")
+    command = [preset.algo, preset.env, "--eval-episodes", str(EPISODES)]
+    told = train_by_command(command, seed, run_dir)
+    shutil.rmtree(run_dir)
     names = {
         "steps": "steps", "seconds": "seconds", "cpu_seconds": "cpu_seconds",
         "eval_return_mean": "return", "curve": "curve",
     }  # fmt: skip
-    return {name: told[key] for key, name in names.items()}
+    return {name: told[key] for key, name in names.items() if key in told}
 
 
 # ---------------------------------------------------------------- Stable-Baselines3
@@ -330,9 +338,7 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
             cell = by_cell.get(preset.name)
             if cell:
                 lines.append(_row(preset, cell["rookery"], cell["SB3"]))
-    where = sorted(
-        {f"{r['conditions']['processor']}, {r['conditions']['cores']} cores" for r in runs}
-    )
+    where = sorted({_machine(run["conditions"]) for run in runs})
     lines += ["", f"Measured on: {'; '.join(where)}.", ""]
     if pictures:
         lines += [
@@ -348,8 +354,18 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
     return "\n".join(lines)
 
 
-def _of_cpu(runs: list[dict[str, Any]]) -> str:
-    return f"{statistics.median(run['cpu_seconds'] for run in runs):.0f} of CPU"
+def _machine(conditions: dict[str, Any]) -> str:
+    cores = conditions["cores"]
+    return f"{conditions['processor']}, {cores} core{'s' * (cores != 1)}"
+
+
+def _seconds(runs: list[dict[str, Any]]) -> str:
+    """How long runs took: those alone on the machine, else by their processor time, if known."""
+    alone = [run["seconds"] for run in runs if run["conditions"].get("runs_at_once", 1) == 1]
+    if alone:
+        return f"{statistics.median(alone):.0f}"
+    of_cpu = [run["cpu_seconds"] for run in runs if "cpu_seconds" in run]
+    return f"{statistics.median(of_cpu):.0f} of CPU" if of_cpu else ""
 
 
 def _row(preset: Preset, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
@@ -358,9 +374,7 @@ def _row(preset: Preset, ours: list[dict[str, Any]], theirs: list[dict[str, Any]
             return "", ""
         returns = [run["return"] for run in sorted(runs, key=lambda run: run["key"][2])]
         each = ", ".join(f"{value:.0f}" for value in returns)
-        alone = [run["seconds"] for run in runs if run["conditions"].get("runs_at_once", 1) == 1]
-        seconds = f"{statistics.median(alone):.0f}" if alone else _of_cpu(runs)
-        return f"{statistics.mean(returns):.0f} ({each})", seconds
+        return f"{statistics.mean(returns):.0f} ({each})", _seconds(runs)
 
     score, seconds = told(ours)
     expected = f"{preset.expected:.0f} ± {preset.expected_std:.0f}"

@@ -69,22 +69,34 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
     }
 
 
-def train_by_command(arguments: Sequence[str], seed: int) -> dict[str, Any]:
-    """Run `rookery train` in a folder that is not kept.
+def train_by_command(
+    arguments: Sequence[str], seed: int, run_dir: Path | None = None
+) -> dict[str, Any]:
+    """Run `rookery train`, or go on with the run that was broken off in ``run_dir``.
+
+    Args:
+        arguments: of the command, without its seed and folder.
+        seed: of the run.
+        run_dir: of the run; None keeps none.
 
     Returns:
         The object that it prints; beside it ``cpu_seconds``, of the command and all its workers,
         with imports and evaluation, and ``curve``. Other children of this process that end
-        meanwhile count too.
+        meanwhile count too. A run that was broken off has no ``cpu_seconds``.
     """
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "rookery", "train", *arguments]
-        command += ["--seed", str(seed), "--run-dir", f"{folder}/run"]
+        run_dir = run_dir or Path(folder) / "run"
+        is_broken_off = (run_dir / "checkpoint.pt").exists()
+        if is_broken_off:
+            words = ["--resume", str(run_dir)]
+        else:
+            words = [*arguments, "--seed", str(seed), "--run-dir", str(run_dir), "--overwrite"]
         before = children_cpu_seconds()
+        command = [sys.executable, "-m", "rookery", "train", *words]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        cpu_seconds = children_cpu_seconds() - before
-        curve = curve_of(Path(folder) / "run")
-    return {**json.loads(done.stdout.splitlines()[-1]), "cpu_seconds": cpu_seconds, "curve": curve}
+        cpu_seconds = {} if is_broken_off else {"cpu_seconds": children_cpu_seconds() - before}
+        curve = curve_of(run_dir)
+    return {**json.loads(done.stdout.splitlines()[-1]), **cpu_seconds, "curve": curve}
 
 
 def children_cpu_seconds() -> float:

@@ -139,3 +139,24 @@ def test_runs_at_the_same_time_are_told_one_by_one_also_where_one_fails(learning
     assert str(made[102]) == "no such seed"
     assert made[101]["preset"] == PRESET and made[101]["conditions"]["runs_at_once"] == 3
     assert list(learning._made(_echo, cells, 2, -1.0)) == []  # it is too late to begin one
+
+
+def test_a_run_that_was_broken_off_is_resumed(learning: Any, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import rookery
+
+    run_dir = tmp_path / "run"
+    config = rookery.PPOConfig(num_steps=128)
+    trainer = rookery.Trainer(
+        "CartPole-v1", algo=config, num_envs=2, total_steps=1024, run_dir=run_dir,
+        checkpoint_interval_s=0.0,
+    )  # fmt: skip
+    with trainer:
+        next(iter(trainer))
+    another = ["ppo", "Acrobot-v1"]  # not asked for where a run is there
+    told = learning.train_by_command(another, 6, run_dir)
+    assert told["steps"] == 1024 and told["curve"]["steps"] == [256, 512, 768, 1024]
+    assert "cpu_seconds" not in told
+    command = ["ppo", "CartPole-v1", "--total-steps", "256", "--num-steps", "128"]
+    told = learning.train_by_command(command, 5, tmp_path / "new")
+    assert told["cpu_seconds"] > 0 and (tmp_path / "new" / "config.json").exists()

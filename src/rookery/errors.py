@@ -15,6 +15,7 @@
     │   ├── EnvFailed               the env raised; its traceback is the cause
     │   ├── WorkerDied              the process ended
     │   └── WorkerTimeout           a deadline passed              (both TimeoutErrors)
+    ├── LearnerDied                 one of several learners failed or ended
     ├── TrainingDiverged            learning met numbers that are not finite, again and again
     ├── StorageError                a file of a run cannot be written  (OSError)
     ├── SharedMemoryError           no room for the arrays that processes share  (MemoryError)
@@ -180,6 +181,13 @@ class MissingExtra(RookeryError, ImportError):
 
 class StorageError(RookeryError, OSError):
     """A file of a run cannot be written, for a full disk or so. What was there before stays."""
+
+
+class LearnerDied(RookeryError):
+    """One of several learners failed, or its process ended; the cause is its own error.
+
+    The run has ended; its last checkpoint can be resumed with any number of learners.
+    """
 
 
 class TrainingDiverged(RookeryError):

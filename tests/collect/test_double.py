@@ -54,6 +54,22 @@ def test_two_halves_collect_what_two_collectors_do(mode):
             )
 
 
+def test_telemetry_counts_both_halves_on():
+    with _make(2, "same_step") as left, _make(3, "same_step") as right:
+        double = rookery.DoubleBufferedCollector((left, right), Certain(left), T, seed=5)
+        double.collect()
+        found = double.telemetry()
+        pids = (*left.pids, *right.pids)
+    assert found.vector_steps == T and found.env_steps == 5 * T
+    assert [env.env_id for env in found.envs] == [0, 1, 2, 3, 4]
+    assert [env.worker for env in found.envs] == [0, 0, 1, 1, 1]
+    assert {env.steps for env in found.envs} == {T}
+    assert [(carrier.pid, carrier.env_ids) for carrier in found.carriers] == [
+        (pids[0], range(2)),
+        (pids[1], range(2, 5)),
+    ]
+
+
 class Noted(rookery.Policy):
     """Notes in which order halves act and envs are waited for."""
 

@@ -499,3 +499,48 @@ def test_global_streams_follow_the_seed_and_differ_between_workers():
             drawn.append(collector.collect().obs.ravel().tolist())
     assert drawn[0] == drawn[1]
     assert len({number for numbers in drawn[1:] for number in numbers}) == 4 * 2 * 3 * 2
+
+
+# ---------------------------------------------------------------- telemetry
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_workers_that_act_count_what_they_did_as_a_vector_env_does(mode: str) -> None:
+    with rookery.WorkerCollector(Maze, _policy, 4, 2, 10, mode, seed=0) as collector:
+        assert {env.steps for env in collector.telemetry().envs} == {0}
+        rollouts = [collector.collect() for _ in range(4)]
+        live = collector.telemetry()
+    last = collector.telemetry()
+    assert last is collector.telemetry()
+    made = sum(rollout.num_transitions for rollout in rollouts)
+    for statistics in (live, last):
+        assert statistics.env_steps == sum(env.steps for env in statistics.envs) >= made
+        assert all(abs(env.steps - 5 * env.episodes) < 5 for env in statistics.envs)
+        assert all(env.step_mean_s > 0 and env.wait_s > 0 for env in statistics.envs)
+        assert all(carrier.busy_s > 0 for carrier in statistics.carriers)
+        assert statistics.caller.waited_s > 0
+    if mode == "sync":
+        assert live.env_steps == made == 160 and live.vector_steps == 40
+        assert sum(env.straggler_share or 0.0 for env in last.envs) == pytest.approx(1.0)
+    else:
+        assert {env.straggler_share for env in last.envs} == {None}  # nobody waits for all
+    assert [carrier.rss_bytes is None for carrier in live.carriers] == [False, False]
+
+
+def test_a_replaced_worker_that_acts_says_why() -> None:
+    class Killed(rookery.Policy):
+        count = 0
+
+        def act(self, obs, deterministic=False):
+            self.count += 1
+            zeros = np.zeros(len(obs), np.float32)
+            fault = Fault.KILL if self.count == 3 else 0
+            return rookery.PolicyStep(np.full(len(obs), fault), zeros, zeros)
+
+    faults = rookery.FaultPolicy("restart", max_restarts=50)
+    with rookery.WorkerCollector(Faulty, Killed(), 2, 1, 4, seed=0, faults=faults) as collector:
+        collector.collect()
+        (carrier,) = collector.telemetry().carriers
+    assert carrier.restarts >= 1
+    assert {cause.fault for cause in carrier.restart_causes} == {"WorkerDied"}
+    assert len(carrier.restart_causes) == carrier.restarts

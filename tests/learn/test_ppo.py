@@ -158,8 +158,9 @@ def _batch(learner: PPO, rollout: Rollout) -> Batch:
 @pytest.mark.parametrize("minibatch_size", [5, 10, T * B - 1, T * B, 1000])
 def test_minibatches_hold_every_transition_once_and_are_equally_large(minibatch_size):
     policy, learner = _learner(PPOConfig(minibatch_size=minibatch_size, num_epochs=1))
-    batch = _batch(learner, _rollout(policy, VECTOR))
-    parts = [part for _, part in learner._minibatches(batch)]
+    rollout = _rollout(policy, VECTOR)
+    batch = _batch(learner, rollout)
+    parts = [part for _, part in learner._minibatches(batch, rollout.valid)]
     assert sorted(torch.cat([part.returns for part in parts])) == sorted(batch.returns[0])
     sizes = [len(part.returns) for part in parts]
     assert max(sizes) <= minibatch_size and max(sizes) - min(sizes) <= 1

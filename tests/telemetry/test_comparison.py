@@ -6,8 +6,9 @@ import io
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from rookery.telemetry.comparison import Curve, Panel, draw_comparison, spread_of
+from rookery.telemetry.comparison import Curve, Panel, draw_comparison, draw_group, spread_of
 
 
 def _line(*points: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
@@ -51,3 +52,25 @@ def test_a_comparison_is_a_picture_of_any_format(format: str, start: bytes) -> N
     panels = [Panel("$", curves), Panel("many", many), Panel("c", curves), Panel("d", curves)]
     draw_comparison(file, panels, "x", "a_$metric", format)
     assert file.getvalue().startswith(start)
+
+
+def test_a_single_run_is_smoothed_with_its_spread_and_shown_as_it_is() -> None:
+    x = np.arange(5000.0)
+    noise = np.random.default_rng(0).normal(0, 1, len(x))
+    axes = Figure().add_subplot()
+    draw_group(axes, Curve("one", [(x, 3 * x + noise)]), 0, is_smoothed=True)
+    raw, mean = axes.get_lines()
+    assert len(raw.get_xdata()) == 5000 and len(mean.get_xdata()) == 400
+    inner = mean.get_xydata()[10:-10]
+    assert np.abs(inner[:, 1] - 3 * inner[:, 0]).max() < 2  # neither noise nor a lag of 50 values
+    (band,) = axes.collections
+    place, value = band.get_paths()[0].vertices.T
+    edges = value[place == mean.get_xdata()[200]]
+    np.testing.assert_allclose(np.ptp(edges) / 2, 3 * np.std(np.arange(100)), rtol=0.02)
+
+
+def test_few_points_are_not_smoothed() -> None:
+    axes = Figure().add_subplot()
+    points = _line(*((i, i % 2) for i in range(20)))
+    draw_group(axes, Curve("few", [points]), 0, is_smoothed=True)
+    np.testing.assert_array_equal(axes.get_lines()[1].get_ydata(), points[1])

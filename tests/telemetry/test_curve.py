@@ -42,6 +42,15 @@ def test_the_running_mean_starts_with_what_there_is() -> None:
     np.testing.assert_allclose(running_mean(np.array([2.0, 4.0, 6.0]), 2), [2, 3, 5])
 
 
+def test_a_centred_mean_does_not_lag_behind() -> None:
+    line = np.arange(9.0)
+    np.testing.assert_allclose(running_mean(line, 3, is_centred=True)[1:-1], line[1:-1])
+    np.testing.assert_allclose(running_mean(line, 3, is_centred=True)[[0, -1]], [0.5, 7.5])
+    expected = [np.std(line[max(i - 1, 0) : i + 2]) for i in range(9)]
+    np.testing.assert_allclose(running_std(line, 3, is_centred=True), expected)
+    assert len(running_mean(np.zeros(0), 3, is_centred=True)) == 0
+
+
 def test_the_running_deviation_is_that_of_the_same_values() -> None:
     values = np.random.default_rng(0).normal(1e9, 1.0, 50)
     expected = [np.std(values[max(i - 6, 0) : i + 1]) for i in range(50)]

@@ -59,6 +59,7 @@ def _config(run_dir: Path) -> dict:
     [
         (PONG, "pong", 150, 400, None),
         (BREAKOUT, "breakout", 400, 10_000, 1),
+        (BREAKOUT, "breakout", 100, 208, 1),  # games end while the third life is begun
         ("ALE/SpaceInvaders-v5", "space_invaders", 520, 10_000, None),
     ],
 )
@@ -99,7 +100,7 @@ def test_games_are_those_of_single_envs_bit_for_bit(
         returns += [info[atari.GAME_RETURN]] if atari.GAME_RETURN in info else []
         expected, _ = single.reset()
     assert returns
-    assert lost == 0 if env == PONG else lost > len(returns)  # lives, and not only games
+    assert lost == 0 if env == PONG else lost >= len(returns)  # lives, and not only games
     if name == "space_invaders":
         assert sum(returns) > clipped > 0
     games.close()

@@ -189,3 +189,70 @@ def test_a_preset_that_is_none_any_more_keeps_no_run_from_going_on() -> None:
     assert gone.preset is None and gone.expected_return is None
     assert "without a preset" in gone.describe_settings()
     assert RunPlan.new("Blackjack-v1", "ppo", {"preset": "auto"}).settings.preset == "none"
+
+
+# ---------------------------------------------------------------- files of one's own
+
+OWN = {"run": {"total_steps": 64, "num_envs": 2}, "settings": {"num_steps": 16, "gamma": 0.9}}
+
+
+def _file(path: Path, content: Any) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_a_file_of_presets_is_read_as_the_librarys_own_are(tmp_path: Path) -> None:
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN, "Acrobot-v1": {"settings": {}}})
+    found = find_preset("ppo", "some.module:CartPole-v0", file)
+    assert found is not None and found.name == file
+    assert found.config == rookery.PPOConfig(num_steps=16, gamma=0.9)
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": file})
+    assert plan.settings.total_steps == 64 and plan.settings.preset == file
+    assert plan.describe_settings().startswith(f"CartPole-v1: preset {file} (a file;")
+    assert plan.expected_return is None
+    (tmp_path / "mine.json").unlink()
+    assert plan.preset is None  # the run goes on without it
+
+
+def test_the_only_preset_of_a_file_stands_for_every_env(tmp_path: Path) -> None:
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN})
+    found = find_preset("ppo", "Mine-v0", file)
+    assert found is not None and found.env == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "mine.json is not JSON"),
+        ([], r"must hold an object from env ids to presets.*not \[\]"),
+        ({}, r"must hold an object from env ids to presets.*not \{\}"),
+        ({"CartPole-v1": 3}, "preset 'CartPole-v1' in .* must be an object, not 3"),
+        ({"CartPole-v1": {"setings": {}}}, "'setings' is not among the parts of a preset; did you"),
+        ({"CartPole-v1": {"settings": []}}, "settings must be an object of settings, not"),
+        ({"CartPole-v1": {"reached": "500"}}, "reached must be a number or null"),
+        ({"CartPole-v1": {"settings": {"gama": 0.9}}}, "did you mean gamma"),
+        ({"CartPole-v1": {"settings": {"gamma": 9}}}, r"gamma is 9; it must lie in \[0, 1\]"),
+        ({"CartPole-v1": {"run": {"num_env": 9}}}, "'num_env' is not among the settings of a run"),
+        ({"CartPole-v1": {"run": {"run_dir": "x"}}}, "run_dir is for the user to say"),
+        ({"Acrobot-v1": OWN, "Pendulum-v1": OWN}, "has none for CartPole-v1; .*it has Acrobot-v1"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(
+    content: Any, complaint: str, tmp_path: Path
+) -> None:
+    file = _file(tmp_path / "mine.json", content)
+    with pytest.raises(rookery.ConfigError, match=complaint):
+        find_preset("ppo", "CartPole-v1", file)
+
+
+def test_a_file_that_is_not_there_is_told_with_its_name(tmp_path: Path, capsys) -> None:
+    file = str(tmp_path / "none.json")
+    assert main(["train", "ppo", "CartPole-v1", "--preset", file]) == 2
+    assert f"cannot read the preset file {file}: No such file" in capsys.readouterr().err
+
+
+def test_the_command_line_trains_with_a_file(tmp_path: Path, capsys) -> None:
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN})
+    config = _train(tmp_path / "run", "--preset", file)
+    assert f"preset {file}" in capsys.readouterr().err
+    assert config["train"]["preset"] == file and config["ppo"]["gamma"] == 0.9

@@ -177,8 +177,8 @@ def test_a_run_directory_is_complete(tmp_path: Path, monkeypatch):
     hidden = {path.name for path in run_dir.glob(".*")}
     names = {path.name for path in run_dir.iterdir() if "tfevents" not in path.name} - hidden
     assert hidden == {".lock"}
-    files = {"config.json", "metrics.jsonl", "evaluations.jsonl", "checkpoint.pt", "curve.png"}
-    assert names == files | {"resume"}
+    files = {"config.json", "metrics.jsonl", "telemetry.jsonl", "evaluations.jsonl"}
+    assert names == files | {"checkpoint.pt", "curve.png", "resume"}
     assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
     assert result.run_dir == str(run_dir)
     assert result.steps == 128

@@ -13,7 +13,11 @@ from rookery.errors import RookeryError, UsageError
 COMMANDS = {
     "train": "train a policy on parallel environments",
     "eval": "evaluate the checkpoint of a run",
+    "watch": "show a run in the terminal while it trains",
+    "report": "write a page about runs",
     "plot": "draw the curves of runs into one picture",
+    "tune": "measure how many envs to run, and where; or search for settings",
+    "bench": "measure how fast an env steps, here and elsewhere",
     "doctor": "look for what would break a run of an env",
     "replay": "run a crash report again",
 }

@@ -6,10 +6,13 @@ import argparse
 import io
 import json
 import math
+import os
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from rookery.env.arguments import did_you_mean
@@ -204,6 +207,18 @@ class CommandParser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
+def add_group_by(parser: CommandParser) -> None:
+    """Add ``--group-by``, which several runs are grouped by."""
+    parser.add_argument(
+        "--group-by",
+        nargs="+",
+        default=[],
+        metavar="SETTING",
+        help="runs in which these settings are the same become one line, whatever else differs; "
+        "give it after the runs",
+    )
+
+
 def parse_json(text: str, flag: str) -> dict[str, Any]:
     """Read a flag's JSON object."""
     try:
@@ -213,6 +228,32 @@ def parse_json(text: str, flag: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{flag} must be a JSON object such as '{{\"size\": 5}}', not {text}")
     return value
+
+
+def checked_output(name: str, suffixes: Sequence[str], flag: str = "--output") -> Path:
+    """Where a file goes that a flag names, looked at before anything is read or measured.
+
+    Args:
+        name: of the file.
+        suffixes: one of which it must have; none allow any.
+        flag: which flag.
+
+    Raises:
+        ConfigError: nothing could be written there.
+    """
+    output = Path(name)
+    if suffixes and output.suffix.lower() not in suffixes:
+        *others, last = suffixes
+        known = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"{flag} must end in {known}, got {name!r}")
+    if os.path.isdir(output):  # also where the name cannot be one
+        raise ConfigError(f"{flag} {output} is a folder; give the name of a file")
+    if not os.path.isdir(output.parent):
+        raise ConfigError(
+            f"the folder {output.parent} of {flag} {output} is not there; make it, or choose "
+            f"another {flag}"
+        )
+    return output
 
 
 def print_result(result: dict[str, Any]) -> None:

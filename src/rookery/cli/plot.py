@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rookery.cli.arguments import CommandParser, print_result
+from rookery.cli.arguments import CommandParser, add_group_by, checked_output, print_result
 from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError
 from rookery.telemetry.comparison import Curve, Panel, draw_comparison
@@ -24,7 +23,7 @@ _RETURNS = ("episode_return_mean", "eval_return_mean")  # what evaluations stand
 def run(arguments: list[str]) -> int:
     """Draw runs as told and print where the picture lies."""
     command = _parser().parse_args(arguments)
-    output = _checked_output(command.output)
+    output = checked_output(command.output, _FORMATS)
     over, xlabel = _AXES[command.x]
     by = [name for names in command.group_by for name in names.split(",") if name]
     paths = {Path(path).resolve(): path for path in command.runs}  # each folder once
@@ -59,14 +58,7 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--metric", default="episode_return_mean", help="any of metrics.jsonl (%(default)s)"
     )
-    parser.add_argument(
-        "--group-by",
-        nargs="+",
-        default=[],
-        metavar="SETTING",
-        help="runs in which these settings are the same become one line, whatever else differs; "
-        "give it after the runs",
-    )
+    add_group_by(parser)
     return parser
 
 
@@ -110,24 +102,3 @@ def _panels(groups: Sequence[RunGroup], metric: str, over: str) -> list[Panel]:
 def _curve(group: RunGroup, metric: str, over: str) -> Curve:
     evaluations = group.evaluations(over) if metric in _RETURNS else []
     return Curve(group.label, [run.series(metric, over) for run in group.runs], evaluations)
-
-
-def _checked_output(name: str) -> Path:
-    """Where the picture goes, looked at before anything is read.
-
-    Raises:
-        ConfigError: nothing could be written there.
-    """
-    output = Path(name)
-    if output.suffix.lower() not in _FORMATS:
-        raise ConfigError(
-            f"--output must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}, got {name!r}"
-        )
-    if os.path.isdir(output):  # also where the name cannot be one
-        raise ConfigError(f"--output {output} is a folder; give the name of a file")
-    if not os.path.isdir(output.parent):
-        raise ConfigError(
-            f"the folder {output.parent} of --output {output} is not there; make it, or choose "
-            "another --output"
-        )
-    return output

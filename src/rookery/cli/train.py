@@ -10,8 +10,9 @@ from rookery.cli.arguments import flag_of, parse, parse_json, print_result
 from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
-from rookery.training.algorithms import BUILT_IN
+from rookery.training.algorithms import BUILT_IN, Given
 from rookery.training.interrupt import Terminated
+from rookery.training.learners import is_other_learner
 from rookery.training.named_wrappers import wrapper_at
 from rookery.training.presets import AUTO, find_preset
 from rookery.training.settings import TrainSettings
@@ -34,7 +35,8 @@ def run(arguments: list[str]) -> int:
     except Terminated as end:
         print(f"rookery: terminated {end}", file=sys.stderr)
         return int(str(end.code))
-    print_result(result)
+    if not is_other_learner():
+        print_result(result)
     return 0
 
 
@@ -50,16 +52,16 @@ def _train(arguments: list[str]) -> dict[str, Any]:
             "--resume goes on with a run, whose algorithm and env are known: rookery train "
             "--resume RUN_DIR [OPTIONS]"
         )
-    command: Any = parse(_command(name), rest, f"rookery train {name}")
+    command: Any = parse(command_of(name), rest, f"rookery train {name}")
     preset = find_preset(name, command.env, command.train.preset)
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
-    settings, learner = (_given(part, rest) for part in (command.train, command.learner))
+    settings, learner = (given(part, rest) for part in (command.train, command.learner))
     settings.pop("preset", None)
     from rookery.training.run import train
 
     result = train(
         command.env,
-        BUILT_IN[name][0](**learner) if preset is None else replace(preset, changes=learner),
+        Given(name, learner) if preset is None else replace(preset, changes=learner),
         env_kwargs=env_kwargs,
         wrappers=[wrapper_at(address) for address in command.wrapper],
         progress=True,
@@ -68,7 +70,7 @@ def _train(arguments: list[str]) -> dict[str, Any]:
     return result.to_dict()
 
 
-def _command(name: str, present: TrainSettings | None = None) -> type[Any]:
+def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
     """Make the dataclass of one algorithm's command line.
 
     Args:
@@ -140,7 +142,7 @@ def _resume(arguments: list[str]) -> dict[str, Any]:
     return resume(run_dir, progress=True, **changes).to_dict()
 
 
-def _given(part: Any, arguments: list[str]) -> dict[str, Any]:
+def given(part: Any, arguments: list[str]) -> dict[str, Any]:
     """Those of the settings that were read which the arguments name, each with its value."""
     named = {flag for argument in arguments if (flag := flag_of(argument))}
     named |= {flag.removeprefix("no-") for flag in named}
@@ -164,8 +166,8 @@ def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
     except (ConfigError, TypeError):  # told with the file's name when the run is read
         present = TrainSettings()
     program = "rookery train --resume RUN_DIR"
-    command: Any = parse(_command(name, present), ["env", *arguments], program)
-    changes = {**_given(command.train, arguments), **_given(command.learner, arguments)}
+    command: Any = parse(command_of(name, present), ["env", *arguments], program)
+    changes = {**given(command.train, arguments), **given(command.learner, arguments)}
     if "run_dir" in changes:
         raise UsageError("a run stays in its folder: --resume names it, and --run-dir cannot")
     flags = set(map(flag_of, arguments))

@@ -21,6 +21,7 @@ from rookery.memory import SharedBlock
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.vector.process import ProcessVectorEnv
+from rookery.vector.statistics import Statistics
 from rookery.worker.carrier import WorkerCarrier
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import INSTALL, NotFinishedError
@@ -58,6 +59,7 @@ class ActorPool:
         faults: FaultPolicy | None = None,
     ) -> None:
         self.workers: tuple[WorkerCarrier, ...] = venv.workers
+        self._venv = venv
         self.shape = shape
         self.policy_s = self.env_s = 0.0
         self._policy = policy
@@ -129,13 +131,16 @@ class ActorPool:
         Raises:
             EnvFailed, WorkerDied, WorkerTimeout: when it failed, and is not replaced.
         """
-        report = self._take(index)
+        report = self._venv.waits.timed(lambda: self._take(index))
         return None if report is _NOT_YET else self._noted(index, report)
 
     def fill(self, buffer: int) -> list[Report]:
         """Have all workers fill a buffer, and wait for them."""
         self._begin_all(buffer)
-        return [self._noted(index, report) for index, report in enumerate(self._finish_all())]
+        reports = self._venv.waits.timed(self._finish_all)
+        took_s = [report.policy_s + report.env_s for report in reports]
+        self._venv.waits.note_round(took_s, self.shape.num_steps)
+        return [self._noted(index, report) for index, report in enumerate(reports)]
 
     def _noted(self, index: int, report: Report) -> Report:
         buffer = self._doing[index]
@@ -149,6 +154,12 @@ class ActorPool:
         """What faults have cost so far."""
         return CollectorStatistics(self._replacing.restarts(), self._replacing.lost_rows)
 
+    def telemetry(self, looks: bool = True) -> Statistics:
+        """What workers, envs and caller did and use; see `VectorEnv.statistics`."""
+        own = self._venv.statistics(looks)
+        steps = sum(env.steps for env in own.envs)
+        return replace(own, vector_steps=steps // len(own.envs), env_steps=steps)
+
     def wait(self) -> list[int]:
         """Wait until at least one worker has something to say, and return which have.
 
@@ -160,7 +171,7 @@ class ActorPool:
             pipes: dict[Any, int] = {
                 self.workers[index].message_pipe: index for index in self._under_way
             }
-            ready = connection.wait(list(pipes), _LOOK_S)
+            ready = self._venv.waits.timed(partial(connection.wait, list(pipes), _LOOK_S))
             if ready:
                 return [pipes[pipe] for pipe in ready]
             self._between_waits()
@@ -190,6 +201,7 @@ class ActorPool:
         self._finalizer()
         # Shared memory and semaphores go with the last reference to them.
         del self.workers, self._requests, self._rollouts, self._buffers, self._replacing
+        del self._venv
 
     def _begin_all(self, buffer: int | None) -> None:
         for index in range(len(self.workers)):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rookery.errors import ConfigError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
+from rookery.vector.statistics import Statistics
 
 
 def refuse_memory(policy: Any, collector: str) -> None:
@@ -87,6 +88,13 @@ class Collector(ABC):
     def statistics(self) -> CollectorStatistics:
         """What faults have cost so far, as a frozen snapshot; after ``close`` the last one."""
         return CollectorStatistics(0, 0)
+
+    def telemetry(self) -> Statistics | None:
+        """What envs, workers and caller did and use, as ``VectorEnv.statistics`` tells it.
+
+        After ``close`` the last snapshot. None where the envs tell nothing of the kind.
+        """
+        return None
 
     def state_dict(self) -> dict[str, Any] | None:
         """Where it stands, as plain data; None where that cannot be said."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +15,7 @@ from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side
 from rookery.vector.base import VectorEnv
+from rookery.vector.statistics import Statistics
 
 
 class DoubleBufferedCollector(Collector):
@@ -33,6 +34,8 @@ class DoubleBufferedCollector(Collector):
         *,
         seed: int | Sequence[int | None] | None = None,
         values: bool = True,
+        info_keys: Sequence[str] = (),
+        between_steps: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; the envs are reset by the first `collect`.
 
@@ -43,6 +46,9 @@ class DoubleBufferedCollector(Collector):
             num_steps: T.
             seed: of the first reset, for all envs: an int means ``seed + i`` for env i of B.
             values: False leaves log probabilities and values zero.
+            info_keys: as for `SyncCollector`.
+            between_steps: called before every step of a half; what it raises leaves `collect`, and
+                in the next one a half that was amid a step begins new episodes.
         """
         refuse_memory(policy, "DoubleBufferedCollector")
         self.num_envs = sum(venv.num_envs for venv in venvs)
@@ -50,9 +56,12 @@ class DoubleBufferedCollector(Collector):
         seeds: Any = consecutive_seeds(seed, self.num_envs)
         first = venvs[0].num_envs
         self._halves = [
-            SyncCollector(venv, policy, num_steps, seed=part, copy=False, values=values)
+            SyncCollector(
+                venv, policy, num_steps, seed=part, copy=False, values=values,
+                info_keys=info_keys, between_steps=between_steps,
+            )
             for venv, part in zip(venvs, (seeds[:first], seeds[first:]), strict=True)
-        ]
+        ]  # fmt: skip
 
     def collect(self) -> Rollout:
         turns = [half.steps() for half in self._halves]
@@ -73,6 +82,10 @@ class DoubleBufferedCollector(Collector):
         halves = [half.statistics() for half in self._halves]
         restarts = sum(half.restarts for half in halves)
         return CollectorStatistics(restarts, sum(half.lost_rows for half in halves))
+
+    def telemetry(self) -> Statistics | None:
+        first, second = (half.telemetry() for half in self._halves)
+        return None if first is None or second is None else first.beside(second)
 
     def reset(self, seed: Sequence[int] | None = None) -> None:
         first = self._halves[0].num_envs

@@ -23,6 +23,7 @@ from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
 from rookery.rollout.tree import assign, copy, take, tree_map
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
+from rookery.vector.statistics import Statistics
 
 # The columns of a rollout that are written step by step.
 _STEPPED = ("obs", "action", "reward", "terminated", "truncated", "log_prob", "value")
@@ -250,8 +251,10 @@ class SyncCollector(Collector):
     def statistics(self) -> CollectorStatistics:
         if not isinstance(self._venv, HalvedVectorEnv):
             return CollectorStatistics(0, self._lost_rows)
-        restarts = sum(carrier.restarts for carrier in self._venv.statistics().carriers)
-        return CollectorStatistics(restarts, self._lost_rows)
+        return CollectorStatistics(self._venv.restarts, self._lost_rows)
+
+    def telemetry(self) -> Statistics | None:
+        return self._venv.statistics() if isinstance(self._venv, HalvedVectorEnv) else None
 
     def state_dict(self) -> dict[str, Any] | None:
         """Where it stands, amid a rollout too, as plain data. It goes with the envs' own states.

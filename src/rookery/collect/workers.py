@@ -20,6 +20,7 @@ from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import merge_finals
 from rookery.vector.process import ProcessVectorEnv
+from rookery.vector.statistics import Statistics
 from rookery.worker.faults import FaultPolicy
 
 Mode = Literal["sync", "async"]
@@ -195,6 +196,7 @@ class WorkerCollector(Collector):
         """Stop the workers and close the envs; rollouts that were returned stay valid."""
         if not self.closed:
             self._pids, self._statistics = self.pids, self.statistics()
+            self._telemetry = self._pool.telemetry(looks=False)
             self.closed = True
             self._pool.close()
 
@@ -207,6 +209,9 @@ class WorkerCollector(Collector):
 
     def statistics(self) -> CollectorStatistics:
         return self._statistics if self.closed else self._pool.statistics()
+
+    def telemetry(self) -> Statistics:
+        return self._telemetry if self.closed else self._pool.telemetry()
 
     def __enter__(self) -> WorkerCollector:
         return self

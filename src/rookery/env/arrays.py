@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import GraphInstance
 
+from rookery.env import stopwatch
 from rookery.env.action_columns import ActionColumn, FreeActions, action_row_bytes
 from rookery.env.freeform import FreeForm
 from rookery.env.slab import Slab, SlabShape
@@ -67,6 +68,7 @@ class BatchSpaces:
             columns[f"action.{i}"] = ((n, action_row_bytes(leaf)), np.dtype(np.uint8))
             columns[f"action_dtype.{i}"] = ((n,), np.dtype(np.int64))
         columns["reset_at"] = ((n,), np.dtype(np.int64))
+        columns |= stopwatch.columns(n)
         return {**columns, **self.slab_columns(self.slab_shape)}
 
     def slab_columns(self, shape: SlabShape) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -122,6 +124,7 @@ class BatchArrays:
         terminated: per buffer, bool ``[n]``.
         truncated: per buffer, bool ``[n]``.
         reset_at: int64 ``[n]``, how many steps each env's batch had made at its last reset.
+        watched: what was counted and timed of the envs.
         slab: what has no column of its own.
     """
 
@@ -142,6 +145,7 @@ class BatchArrays:
         self.terminated = [views[f"terminated{b}"] for b in buffers]
         self.truncated = [views[f"truncated{b}"] for b in buffers]
         self.reset_at = views["reset_at"]
+        self.watched = stopwatch.WatchWords(views)
         self.slab = Slab(spaces.num_buffers, spaces.slab_shape, views)
         self.actions = [
             ActionColumn(leaf, views[f"action.{i}"], views[f"action_dtype.{i}"])

@@ -48,8 +48,8 @@ _SEEN_ALIKE = {"frameskip", "obs_type", "continuous", "sound_obs"}
 class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
     """Games to learn from: a lost life ends an episode, and rewards are clipped to their sign.
 
-    Observations are uint8 ``[num_envs, frame_stack, 84, 84]``, valid until the next step. Where a
-    game is over, ``info["final_info"]`` has its `GAME_RETURN` and `GAME_LENGTH`.
+    Observations are uint8 ``[num_envs, frame_stack, 84, 84]``, valid until the next step.
+    ``info["final_info"]`` has `GAME_RETURN` and `GAME_LENGTH` of games that are over.
 
     Args:
         num_envs: how many games.
@@ -165,14 +165,13 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
 
     def _final(self, ended: Array) -> dict[str, Any]:
         """The infos of episodes that have ended, and of whole games."""
-        over = np.array([game.is_over for game in self._games])
-        returns = np.array([game.last_return for game in self._games])
-        lengths = np.array([game.last_length for game in self._games])
+        are_told = np.array([game.told is not None for game in self._games])
+        returns, lengths = zip(*(game.told or (0.0, 0) for game in self._games), strict=True)
         final_info = {
-            GAME_RETURN: returns,
-            f"_{GAME_RETURN}": over,
-            GAME_LENGTH: lengths,
-            f"_{GAME_LENGTH}": over,
+            GAME_RETURN: np.array(returns),
+            f"_{GAME_RETURN}": are_told,
+            GAME_LENGTH: np.array(lengths),
+            f"_{GAME_LENGTH}": are_told,
         }
         return {
             "final_obs": self._final_obs,
@@ -210,9 +209,8 @@ class _Game:
         reward: of the last step, clipped.
         terminated: whether it lost a life, or the game.
         truncated: whether the game was too long.
-        is_over: whether the game ended.
-        last_return: of the game that ended last, rewards not clipped.
-        last_length: its steps.
+        told: return, rewards not clipped, and steps of a game that has ended, or None. One that
+            ends while the next life is begun is told with the end of the next episode.
     """
 
     def __init__(self, options: dict[str, Any], seen: Array, final: Array) -> None:
@@ -224,13 +222,16 @@ class _Game:
         self._opening = opening([action.name for action in self._env.ale.get_action_set()])
         self._seen, self._final = seen, final
         self.num_actions = len(self._env.ale.get_action_set())
-        self.reward, self.terminated, self.truncated, self.is_over = 0.0, False, False, False
-        self.last_return, self.last_length = 0.0, 0
+        self.reward, self.terminated, self.truncated = 0.0, False, False
+        self.told: tuple[float, int] | None = None
+        self._untold: list[tuple[float, int]] = []  # games that have ended, the oldest first
         self._lives, self._return, self._length = 0, 0.0, 0
 
     def restart(self, seed: int | None) -> None:
         """Begin a new game and wait for it; it is still to be opened."""
         obs, info = self._env.reset(seed=seed)
+        if seed is not None:  # what follows depends on the seed alone
+            self._untold.clear()
         self._seen[:] = obs[0, 0]
         self._return, self._length, self._lives = 0.0, 0, int(info["lives"][0])
 
@@ -244,21 +245,24 @@ class _Game:
         frame, reward, terminated, self.truncated = yield from self._act(action)
         self._seen[:-1] = self._seen[1:]
         self._seen[-1] = frame
-        self.is_over = terminated or self.truncated
-        is_lost = 0 < self._lives < lives and not self.is_over
-        self.reward, self.terminated = sign(reward), terminated or is_lost
-        if self.is_over:
-            self.last_return, self.last_length = self._return, self._length
-        if self.is_over or is_lost:
+        is_over = terminated or self.truncated
+        is_lost = 0 < self._lives < lives and not is_over
+        self.reward, self.terminated, self.told = sign(reward), terminated or is_lost, None
+        if is_over:
+            self._untold.append((self._return, self._length))
+        if is_over or is_lost:
+            self.told = self._untold.pop(0) if self._untold else None
             self._final[:] = self._seen
             self._seen[:] = yield from self._next_episode(is_lost)
 
     def _next_episode(self, goes_on: bool) -> Playing:
         """Begin the next life, or a new game."""
-        frame = (yield from self._pressed((_NOOP, *self._opening))) if goes_on else None
-        if frame is None:
-            frame = yield from self._opened((yield from self._new_game()))
-        return frame
+        if goes_on:
+            frame = yield from self._pressed((_NOOP, *self._opening))
+            if frame is not None:
+                return frame
+            self._untold.append((self._return, self._length))
+        return (yield from self._opened((yield from self._new_game())))
 
     def _opened(self, frame: Array) -> Playing:
         """Press what a game waits for that has begun with ``frame``."""

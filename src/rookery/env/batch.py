@@ -17,6 +17,7 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.row_writer import RowSink, RowWriter
 from rookery.env.slab import News
 from rookery.env.spaces import writer
+from rookery.env.stopwatch import Stopwatch
 from rookery.errors import EnvFailed
 
 IDLE = 0  # progress words; env i is i + 1 while it steps and -(i + 1) while it is reset
@@ -59,6 +60,8 @@ class EnvBatch(EnvGroup):
         self._mode = autoreset_mode
         self._env_steps: list[Callable[[Any], Any]] = [env.step for env in self.envs]
         self._env_resets: list[Callable[..., Any]] = [env.reset for env in self.envs]
+        self._watch = Stopwatch(arrays.watched, self.ids, self._steps)
+        self._watch.time_steps(self._env_steps)
         space = arrays.spaces.observation_space
         free = self._free = list[bytes]()  # encoded free values of the observation at hand
         self._write_obs = [
@@ -95,7 +98,8 @@ class EnvBatch(EnvGroup):
             EnvFailed: the first failure; all other envs were stepped nonetheless.
         """
         started = time.perf_counter()
-        progress, ended, env_steps, free = self._progress, self._ended, self._env_steps, self._free
+        progress, ended, free, watch = self._progress, self._ended, self._free, self._watch
+        env_steps = watch.steps
         ids: Sequence[int] = self.ids if env_ids is None else self._counted(env_ids)
         self._steps = progress[1] = self._steps + (env_ids is None)
         first_id = self.ids.start
@@ -108,6 +112,7 @@ class EnvBatch(EnvGroup):
             result = None
             try:
                 if ended[i]:
+                    watch.extra[i] -= 1
                     self._start_episode(i, buffer)
                     rewards[env_id], terminateds[env_id], truncateds[env_id] = 0.0, False, False
                     continue
@@ -134,7 +139,9 @@ class EnvBatch(EnvGroup):
                 failure = failure or raised
                 terminateds[env_id] = truncateds[env_id] = False  # of a step before, or half read
         progress[0] = IDLE
-        self.busy_s += time.perf_counter() - started
+        took_s = time.perf_counter() - started
+        self.busy_s += took_s
+        watch.end(self._steps, took_s, len(ids), self.busy_s)
         if failure is not None:
             raise failure
         return sink.news() if sink.has_posted else None
@@ -152,6 +159,7 @@ class EnvBatch(EnvGroup):
             EnvFailed: the first failure; all other envs were reset nonetheless.
         """
         started = time.perf_counter()
+        self._watch.begin(started, self.busy_s)
         sink, outcomes = self._sinks[buffer], self._outcomes[buffer]
         failure: EnvFailed | None = None
         for env_id, seed, own in zip(env_ids, seeds, options, strict=False):
@@ -177,17 +185,20 @@ class EnvBatch(EnvGroup):
         """Have something called whenever an env returns, before what it returned is written."""
         self._env_steps = [checked(step, check) for step in self._env_steps]
         self._env_resets = [checked(reset, check) for reset in self._env_resets]
+        self._watch.time_steps(self._env_steps)
 
     def _counted(self, env_ids: Sequence[int]) -> Sequence[int]:
         """Some envs, whose steps are counted."""
         self._progress[2] += 1
         for env_id in env_ids:
             self._reset_at[env_id - self.ids.start] -= 1  # the others' counts stay as they are
+            self._watch.extra[env_id - self.ids.start] += 1
         return env_ids
 
     def _end_episode(self, i: int, buffer: int, obs: Any, info: Any) -> bool:
         """Take in that env i's episode is over; whether its row shows the next one already."""
         self._ended[i] = self._mode is not AutoresetMode.DISABLED
+        self._watch.episodes[i] += 1
         if self._mode is not AutoresetMode.SAME_STEP:
             return False
         self._start_episode(i, buffer, self._sinks[buffer].final(self.ids[i], obs, info))
@@ -222,7 +233,9 @@ class EnvBatch(EnvGroup):
         self._has_begun[i] = True
         result = None
         try:
+            started = time.perf_counter_ns()
             result = self._env_resets[i](seed=seed, options=options)
+            self._watch.note_reset(i, time.perf_counter_ns() - started)
             obs, info = result
             self._write_obs[buffer][i](obs)
             sink = self._sinks[buffer]

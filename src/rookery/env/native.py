@@ -34,6 +34,7 @@ from rookery.env.native_results import (
     require_final,
 )
 from rookery.env.native_seeds import NativeSeeds
+from rookery.env.native_watch import NativeWatch
 from rookery.env.row_writer import RowSink, RowWriter
 from rookery.env.slab import News
 from rookery.errors import EnvFailed, UsageError
@@ -119,6 +120,7 @@ class NativeBatch:
         self._env_reset: Callable[..., Any] = env.reset
         self._results = NativeResults(space, len(self.ids))
         self._infos = NativeInfos(space, len(self.ids))
+        self._watch = NativeWatch(arrays.watched, self.ids, self._steps)
         self._sinks: list[RowSink] = [
             sink or RowWriter(arrays.slab, b, [], travels, self.ids) for b in range(len(arrays.obs))
         ]
@@ -149,7 +151,10 @@ class NativeBatch:
         self._steps = self._progress[1] = self._steps + 1
         if self._starts_anew:  # its envs were lost; this is the reset after the end of an episode
             everyone = range(len(self.ids))
-            return self._timed("reset", lambda: self._reset(buffer, everyone, self._planned, None))
+            self._watch.note_reset_in_place_of_step(self._steps)
+            return self._timed(
+                "reset", lambda: self._reset(buffer, everyone, self._planned, None), everyone
+            )
         self._actions = self._arrays.read_action_batch(self.ids)
         return self._timed("step", lambda: self._step(buffer))
 
@@ -172,7 +177,7 @@ class NativeBatch:
         for place, seed in zip(places, seeds, strict=True):
             every[place] = self._planned[place] if seed is None else seed
         self._progress[2] += 1
-        return self._timed("reset", lambda: self._reset(buffer, places, every, one))
+        return self._timed("reset", lambda: self._reset(buffer, places, every, one), places)
 
     def _step(self, buffer: int) -> News | None:
         if not self._has_begun:
@@ -187,6 +192,7 @@ class NativeBatch:
         arrays.terminated[buffer][rows], arrays.truncated[buffer][rows] = terminated, truncated
         ended = terminated | truncated
         self._note_ends(ended)
+        self._watch.note_ends(ended, self._asked_mode is AutoresetMode.SAME_STEP)
         if self._resets_ended and ended.any():
             return self._reset_ended(buffer, obs, info, ended)
         return self._post(buffer, info, range(len(self.ids)), ended)
@@ -256,6 +262,8 @@ class NativeBatch:
         began = self._ended if self._asked_mode is AutoresetMode.NEXT_STEP else ended
         if self._asked_mode is not AutoresetMode.DISABLED and began.any():
             self._reset_at[began] = self._steps
+            if began is self._ended:
+                self._watch.note_resets_instead(began)
         self._ended = ended
 
     # ---------------------------------------------------------------- what the native env returned
@@ -354,9 +362,12 @@ class NativeBatch:
 
     # ---------------------------------------------------------------- failures
 
-    def _timed(self, command: str, function: Callable[[], News | None]) -> News | None:
+    def _timed(
+        self, command: str, function: Callable[[], News | None], places: Sequence[int] = ()
+    ) -> News | None:
         """Do something with the native env for which somebody waits."""
         started = time.perf_counter()
+        self._watch.begin(started, self.busy_s)
         word = self.ids.start + 1
         self._progress[0] = word if command == "step" else -word
         try:
@@ -367,7 +378,12 @@ class NativeBatch:
             raise self._failure(error, command) from error
         finally:
             self._progress[0] = IDLE
-            self.busy_s += time.perf_counter() - started
+            took_s = time.perf_counter() - started
+            self.busy_s += took_s
+            if command == "step":
+                self._watch.note_step(self._steps, took_s)
+            else:
+                self._watch.note_reset(places, took_s)
 
     def _tried(self, command: str, function: Callable[[], Any]) -> Any:
         try:

@@ -12,6 +12,7 @@ from typing import Any
 from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import A2CConfig
 from rookery.learn.optimizers import RMSProp, gradient_step
+from rookery.learn.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement, fused_gradient
 from rookery.learn.ppo import (
     Batch,
@@ -46,13 +47,20 @@ class A2C(Learner):
     make_policy = staticmethod(actor_critic_policy)
 
     def __init__(
-        self, policy: Any, config: A2CConfig, num_envs: int, seed: int = 0, fused: bool = True
+        self,
+        policy: Any,
+        config: A2CConfig,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
+        fused: bool = True,
     ) -> None:
         self.model = policy.model
-        self.config = config
+        self.config, self.peers = config, peers
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
         self._optimizer = RMSProp(self._place.flat.tensor, config.rms_decay, config.rms_epsilon)
-        self._fused = fused_gradient(policy, config, self._place) if fused else None
+        is_fused = fused and peers.size == 1  # it knows of nobody else's advantages
+        self._fused = fused_gradient(policy, config, self._place) if is_fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
@@ -60,15 +68,17 @@ class A2C(Learner):
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
         self._entropy_coef = scheduled(config.entropy_coef, None, progress)
         metrics: dict[str, float] = {}
-        if rollout.valid.any():
-            reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
+        if any_of(self.peers, rollout.valid.any()):
+            reward = rollout.reward
+            if self._rewards:
+                reward = self._rewards.scale(rollout, self.peers.gather)
             discounts = config.gamma, config.gae_lambda
             with self._place.learning():
                 length = rollout.num_steps
                 batch = advantage_batch(rollout, reward, self._place, *discounts, length).steps()
                 metrics = self._step(batch, learning_rate)
             metrics["explained_variance"] = explained_variance(batch.value, batch.returns)
-        observe(rollout, self.model)
+        observe(rollout, self.model, self.peers)
         return {**metrics, "learning_rate": learning_rate}
 
     def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
@@ -78,13 +88,18 @@ class A2C(Learner):
             scalars = self.loss(batch)
             gradient = self._place.flat.gradient(scalars["loss"])
         loss, norm = scalars.pop("loss"), self.config.max_grad_norm
-        return gradient_step(self._optimizer, loss, gradient, learning_rate, norm, scalars)
+        peers, rows = self.peers, len(batch.action)
+        return gradient_step(
+            self._optimizer, loss, gradient, learning_rate, norm, scalars, peers, rows
+        )
 
     def loss(self, batch: Batch) -> Scalars:
         """The loss, to be differentiated, and what it is made of: Mnih et al. (2016), section 4."""
         config = self.config
         now = evaluate(self._place, batch)
-        advantage = standardized(batch.advantage) if config.normalize_advantage else batch.advantage
+        advantage = batch.advantage
+        if config.normalize_advantage:
+            advantage = standardized(advantage, self.peers)
         policy = -(now.log_prob * advantage).mean()
         value, entropy = (now.value - batch.returns).square().mean(), now.entropy.mean()
         return {

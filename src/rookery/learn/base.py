@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium.spaces as spaces
 
 from rookery.learn.config_base import noise_settings
+from rookery.learn.peers import ALONE, Peers
 from rookery.policy import make_policy
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
@@ -96,11 +97,16 @@ class Algorithm(RolloutLearner):
 
 
 class Learner(RolloutLearner):
-    """One algorithm of this library. Made as ``Learner(policy, config, num_envs, seed)``.
+    """One algorithm of this library. Made as ``Learner(policy, config, num_envs, seed, peers)``.
 
     A learner is given every rollout once, right after it was collected. One that learns from old
     experience keeps a replay of its own.
+
+    Attributes:
+        peers: those who learn these weights together; each has rollouts of its own.
     """
+
+    peers: Peers
 
     @staticmethod
     @abstractmethod
@@ -119,7 +125,9 @@ class Learner(RolloutLearner):
         """
 
     @abstractmethod
-    def __init__(self, policy: Any, config: Any, num_envs: int, seed: int = 0) -> None:
+    def __init__(
+        self, policy: Any, config: Any, num_envs: int, seed: int = 0, peers: Peers = ALONE
+    ) -> None:
         """Prepare to learn the weights of ``policy.model``, in place."""
 
 
@@ -149,7 +157,7 @@ def actor_critic_policy(
     )
 
 
-def observe(rollout: Rollout, model: Any) -> None:
-    """Merge the rollout's valid observations into the statistics of ``model``, if it has any."""
+def observe(rollout: Rollout, model: Any, peers: Peers = ALONE) -> None:
+    """Merge everybody's valid observations into the statistics of ``model``, if it has any."""
     if getattr(model.module, "normalizer", None) is not None:
-        model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()))
+        model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()), peers.gather)

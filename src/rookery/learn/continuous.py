@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rookery.errors import SpaceError
 from rookery.learn.config_base import noise_settings
 from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.peers import ALONE, Peers
 from rookery.learn.replay_learner import ReplayLearner
 from rookery.learn.schedule import scheduled
 from rookery.learn.target import Target
@@ -46,10 +47,11 @@ class TwinCriticLearner(ReplayLearner):
         config: Any,
         num_envs: int,
         seed: int = 0,
+        peers: Peers = ALONE,
         *,
         with_path: bool = False,
     ) -> None:
-        super().__init__(policy, config, num_envs, seed, with_path=with_path)
+        super().__init__(policy, config, num_envs, seed, peers, with_path=with_path)
         self._critics = critics_for(policy, self.actor, config, seed).to(self.placement.device)
         self._critic_flat = FlatParameters(self._critics)
         self._target_critics = Target(self._critics, self._critic_flat)
@@ -66,17 +68,27 @@ class TwinCriticLearner(ReplayLearner):
         """
         gradient = self._critic_flat.gradient(loss)
         told = {"value_loss": loss, "action_value": values.mean()}
-        return gradient_step(self._critic_optimizer, loss, gradient, rate, _NO_LIMIT, told)
+        peers, rows = self.peers, values.shape[1]
+        return gradient_step(
+            self._critic_optimizer, loss, gradient, rate, _NO_LIMIT, told, peers, rows
+        )
 
     def _improve_actor(
         self,
         loss: Tensor,
+        num_rows: int,
         rate: float,
         scalars: Mapping[str, Tensor | float] = MappingProxyType({}),
     ) -> dict[str, float]:
-        """Take one gradient step on the actor; return metrics, ``scalars`` among them."""
+        """Take one gradient step on the actor; return metrics, ``scalars`` among them.
+
+        ``loss`` is a mean over ``num_rows``.
+        """
         gradient = self.placement.flat.gradient(loss)
-        return gradient_step(self._actor_optimizer, loss, gradient, rate, _NO_LIMIT, scalars)
+        peers = self.peers
+        return gradient_step(
+            self._actor_optimizer, loss, gradient, rate, _NO_LIMIT, scalars, peers, num_rows
+        )
 
     def _learning_rate(self, progress: float) -> float:
         return scheduled(self.config.learning_rate, None, progress)

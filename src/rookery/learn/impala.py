@@ -16,6 +16,7 @@ from torch import Tensor
 from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import ImpalaConfig
 from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement
 from rookery.learn.ppo import (
     Scalars,
@@ -61,9 +62,16 @@ class Impala(Learner):
 
     make_policy = staticmethod(actor_critic_policy)
 
-    def __init__(self, policy: Any, config: ImpalaConfig, num_envs: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        config: ImpalaConfig,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
+    ) -> None:
         self.model = policy.model
-        self.config = config
+        self.config, self.peers = config, peers
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
         self._optimizer = Adam(self._place.flat.tensor)
 
@@ -73,17 +81,18 @@ class Impala(Learner):
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
         self._entropy_coef = scheduled(config.entropy_coef, None, progress)
         metrics: dict[str, float] = {}
-        if rollout.valid.any():
+        if any_of(self.peers, rollout.valid.any()):
             with self._place.learning():
                 scalars = self.loss(rollout)
                 variance = float(scalars.pop("explained_variance"))
                 loss = scalars.pop("loss")
                 gradient = self._place.flat.gradient(loss)
+                norm, rows = config.max_grad_norm, int(rollout.valid.sum())
                 metrics = gradient_step(
-                    self._optimizer, loss, gradient, learning_rate, config.max_grad_norm, scalars
+                    self._optimizer, loss, gradient, learning_rate, norm, scalars, self.peers, rows
                 )
             metrics["explained_variance"] = variance
-        observe(rollout, self.model)
+        observe(rollout, self.model, self.peers)
         return {**metrics, "learning_rate": learning_rate}
 
     def loss(self, rollout: Rollout) -> Scalars:
@@ -98,7 +107,7 @@ class Impala(Learner):
         log_ratio, before = log_ratio[rows], now.value.flatten()[rows]
         target, advantage = target.flatten()[rows], advantage.flatten()[rows]
         if config.normalize_advantage:
-            advantage = standardized(advantage)
+            advantage = standardized(advantage, self.peers)
         policy = -(log_prob[rows] * advantage).mean()
         value, entropy = (before - target).square().mean(), drawn.entropy()[rows].mean()
         return {

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rookery.learn.averages import average
+from rookery.learn.peers import ALONE, Peers
 from rookery.learn.target import fill, to_host
 
 
@@ -100,6 +102,8 @@ def gradient_step(
     learning_rate: float,
     max_norm: float,
     scalars: Mapping[str, Tensor | float] = MappingProxyType({}),
+    peers: Peers = ALONE,
+    num_rows: int = 1,
 ) -> dict[str, float]:
     """Move the parameters by a gradient, scaled down to ``max_norm``, if all is finite.
 
@@ -113,13 +117,19 @@ def gradient_step(
         learning_rate: see `rookery.learn.schedule.scheduled`.
         max_norm: the greatest length.
         scalars: what else is to be reported.
+        peers: those who take this step together, each with a gradient of its own.
+        num_rows: that the loss is a mean of; a learner with more of them counts for more.
 
     Returns:
         The scalars, ``loss``, ``gradient_norm``, before it was scaled, and
         ``skipped_gradient_steps``, 0 or 1.
     """
-    norm = torch.linalg.vector_norm(gradient)
     named = {**scalars, "loss": loss}
+    if peers.size > 1:
+        means = {name: torch.as_tensor(x).detach() for name, x in named.items()}
+        gradient, means = average(peers, gradient, means, num_rows)
+        named = {**means}
+    norm = torch.linalg.vector_norm(gradient)
     tensors = {name: x.detach() for name, x in named.items() if isinstance(x, Tensor)}
     # All at once: on a device, every number that is asked for waits for all that was computed.
     numbers = torch.stack([*tensors.values(), norm]).tolist()

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rookery.learn.averages import Moments, together
 from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import PPOConfig
 from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.peers import ALONE, Peers, SharedPieces, any_of
 from rookery.learn.placement import Placement, fused_gradient
 from rookery.learn.schedule import means, scheduled
 from rookery.policy.action_masks import shown_mask
@@ -49,13 +51,20 @@ class PPO(Learner):
     make_policy = staticmethod(actor_critic_policy)
 
     def __init__(
-        self, policy: Any, config: PPOConfig, num_envs: int, seed: int = 0, fused: bool = True
+        self,
+        policy: Any,
+        config: PPOConfig,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
+        fused: bool = True,
     ) -> None:
         self.model = policy.model
-        self.config = config
+        self.config, self.peers = config, peers
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
         self._optimizer = Adam(self._place.flat.tensor)
-        self._fused = fused_gradient(policy, config, self._place) if fused else None
+        is_fused = fused and peers.size == 1  # it knows of nobody else's advantages
+        self._fused = fused_gradient(policy, config, self._place) if is_fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
         self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES))
 
@@ -65,24 +74,26 @@ class PPO(Learner):
         self._clip_range = scheduled(config.clip_range, config.final_clip_range, progress)
         self._entropy_coef = scheduled(config.entropy_coef, None, progress)
         metrics: dict[str, float] = {}
-        if rollout.valid.any():
-            reward = self._rewards.scale(rollout) if self._rewards else rollout.reward
+        if any_of(self.peers, rollout.valid.any()):
+            reward = rollout.reward
+            if self._rewards:
+                reward = self._rewards.scale(rollout, self.peers.gather)
             length = config.sequence_length
             with self._place.learning():
                 batch = advantage_batch(
                     rollout, reward, self._place, config.gamma, config.gae_lambda, length
                 )
-                metrics = self._epochs(batch, learning_rate)
+                metrics = self._epochs(batch, rollout.valid, learning_rate)
         # Only now: the statistics that this rollout was acted under hold through its epochs.
-        observe(rollout, self.model)
+        observe(rollout, self.model, self.peers)
         return {**metrics, "learning_rate": learning_rate, "clip_range": self._clip_range}
 
-    def _epochs(self, batch: Batch, learning_rate: float) -> dict[str, float]:
+    def _epochs(self, batch: Batch, valid: Any, learning_rate: float) -> dict[str, float]:
         """Pass over the batch up to ``num_epochs`` times; return the minibatches' mean metrics."""
         config = self.config
         limit = math.inf if config.target_kl is None else config.target_kl
         steps: list[dict[str, float]] = []
-        for epoch, part in self._minibatches(batch):  # noqa: B007
+        for epoch, part in self._minibatches(batch, valid):  # noqa: B007
             steps.append(self._step(part, learning_rate))
             if steps[-1]["approximate_kl"] > limit:
                 break
@@ -92,16 +103,25 @@ class PPO(Learner):
         variance = explained_variance(whole.value, whole.returns)
         return {**metrics, "explained_variance": variance, "epochs": float(epoch)}
 
-    def _minibatches(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
-        """Every epoch, shuffle and cut into parts that are equally large but for one piece."""
+    def _minibatches(self, batch: Batch, valid: Any) -> Iterator[tuple[int, Batch]]:
+        """Every epoch, shuffle and cut into parts that are equally large but for one piece.
+
+        Where several learn together, all cut everybody's pieces alike, and each takes its own.
+
+        Args:
+            batch: the pieces with valid steps.
+            valid: bool ``[T, B]``, the steps to learn from.
+        """
         size = max(self.config.minibatch_size // batch.length, 1)
-        count = math.ceil(batch.num_pieces / size)
+        kept = valid.reshape(-1, batch.length, valid.shape[1]).any(axis=1)
+        pieces = SharedPieces(self.peers, kept)
+        count = math.ceil(pieces.count / size)
         for epoch in range(1, self.config.num_epochs + 1):
             if count == 1:
                 yield epoch, batch.steps()
                 continue
-            for index in np.array_split(self._rng.permutation(batch.num_pieces), count):
-                yield epoch, batch.take(index).steps()
+            for index in np.array_split(self._rng.permutation(pieces.count), count):
+                yield epoch, batch.take(pieces.own(index)).steps()
 
     def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
         """Take one gradient step on the steps of a minibatch."""
@@ -112,7 +132,10 @@ class PPO(Learner):
             scalars = self.loss(batch)
             gradient = self._place.flat.gradient(scalars["loss"])
         loss, norm = scalars.pop("loss"), self.config.max_grad_norm
-        return gradient_step(self._optimizer, loss, gradient, learning_rate, norm, scalars)
+        peers, rows = self.peers, len(batch.action)
+        return gradient_step(
+            self._optimizer, loss, gradient, learning_rate, norm, scalars, peers, rows
+        )
 
     def loss(self, batch: Batch) -> Scalars:
         """The loss of a minibatch, to be differentiated, and what it is made of.
@@ -124,7 +147,9 @@ class PPO(Learner):
         now = evaluate(self._place, batch)
         log_ratio = now.log_prob - batch.log_prob
         ratio = torch.exp(log_ratio)
-        advantage = standardized(batch.advantage) if config.normalize_advantage else batch.advantage
+        advantage = batch.advantage
+        if config.normalize_advantage:
+            advantage = standardized(advantage, self.peers)
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - eps, 1 + eps) * advantage)
         error = (now.value - batch.returns).square()
         if config.value_clip_range is not None:  # as OpenAI Baselines' PPO2 does
@@ -382,12 +407,18 @@ def remembered(
 # ---------------------------------------------------------------- numbers
 
 
-def standardized(x: Tensor) -> Tensor:
-    """Bring ``x`` to zero mean and unit deviation; a single number stays as it is."""
-    return (x - x.mean()) / (x.std(correction=0) + 1e-8) if len(x) > 1 else x
+def standardized(x: Tensor, peers: Peers = ALONE) -> Tensor:
+    """Bring everybody's ``x`` to zero mean and unit deviation; a single number stays as it is."""
+    if peers.size == 1:
+        return (x - x.mean()) / (x.std(correction=0) + 1e-8) if len(x) > 1 else x
+    found = together(peers.gather(Moments.of(x)))
+    deviation = math.sqrt(found.squares / max(found.num_rows, 1))
+    return (x - found.mean) / (deviation + 1e-8) if found.num_rows > 1 else x
 
 
 def explained_variance(value: Tensor, returns: Tensor) -> float:
     """``1 - Var(returns - value) / Var(returns)``: 1 is perfect, 0 no better than the mean."""
+    if not len(value):
+        return 0.0
     error, spread = (returns - value).var(correction=0), returns.var(correction=0)
     return float(1.0 - error / spread.clamp_min(1e-12))

@@ -14,6 +14,7 @@ from rookery.env.action_mask import MASK_KEY
 from rookery.learn.base import Learner, observe
 from rookery.learn.budget import UpdateBudget
 from rookery.learn.optimizers import Adam
+from rookery.learn.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
 from rookery.learn.target import fill, to_host
@@ -80,11 +81,12 @@ class ReplayLearner(Learner):
         config: Any,
         num_envs: int,
         seed: int,
+        peers: Peers = ALONE,
         *,
         priority_exponent: float | None = None,
         with_path: bool = False,
     ) -> None:
-        self.policy, self.config = policy, config
+        self.policy, self.config, self.peers = policy, config, peers
         self.placement: Placement[PolicyModule] = Placement(policy.model, config.device)
         self.actor = self.placement.module
         self._replay = Replay(
@@ -96,19 +98,21 @@ class ReplayLearner(Learner):
             with_path=with_path,
         )
         self._budget = UpdateBudget(config.updates_per_step, config.warmup_steps)
-        self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES))
+        apart = [peers.rank] if peers.rank else []
+        self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES, *apart))
         device = self.placement.device
-        self._noise = torch.Generator(device).manual_seed(seed_for(seed, EXPLORATION))
+        self._noise = torch.Generator(device)
+        self._noise.manual_seed(seed_for(seed, EXPLORATION, *apart))
         self._gradient_steps = 0
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         if self._replay.is_empty:
             self._budget.begin_anew()  # perhaps the run was resumed without its replay
         self._replay.add(rollout)
-        observe(rollout, self.policy.model)
-        due = self._budget.spend(rollout.num_transitions)
+        observe(rollout, self.policy.model, self.peers)
+        due = self._budget.spend(sum(self.peers.gather(rollout.num_transitions)))
         steps = []
-        if due and len(self._replay):
+        if due and any_of(self.peers, len(self._replay)):
             with self.placement.learning():
                 if not self._gradient_steps:
                     self._begin()
@@ -141,8 +145,11 @@ class ReplayLearner(Learner):
         """Where the schedules stand, as metrics."""
 
     def _sample(self, beta: float = 1.0) -> Batch:
-        """Draw a batch of transitions; see `Replay.sample`."""
-        return self._on_device(self._replay.sample(self.config.batch_size, self._rng, beta))
+        """Draw one's own part of a batch of transitions; see `Replay.sample`."""
+        size, rank = self.peers.size, self.peers.rank
+        count = (self.config.batch_size * (rank + 1)) // size
+        count -= (self.config.batch_size * rank) // size
+        return self._on_device(self._replay.sample(count, self._rng, beta))
 
     def _on_device(self, found: Transitions) -> Batch:
         tensors = self.placement.tensors
@@ -186,16 +193,18 @@ class ReplayLearner(Learner):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._budget.load_state_dict(state["budget"])
-        self._rng.bit_generator.state = state["rng"]
-        # The state of another device's generator has another form; then noise begins anew.
-        noise = torch.from_numpy(np.array(state["noise"]))
-        if noise.shape == self._noise.get_state().shape:
-            self._noise.set_state(noise)
         self._gradient_steps = int(state["gradient_steps"])
         for name, optimizer in self._optimizers().items():
             optimizer.load_state_dict(state[name])
         for name, part in self._apart().items():
             fill(part.tensor, state[name])
+        if self.peers.rank:  # each draws from its own replay
+            return
+        self._rng.bit_generator.state = state["rng"]
+        # The state of another device's generator has another form; then noise begins anew.
+        noise = torch.from_numpy(np.array(state["noise"]))
+        if noise.shape == self._noise.get_state().shape:
+            self._noise.set_state(noise)
 
     def replay_state(self) -> dict[str, Any] | None:
         return self._replay.state_dict() if self.config.save_replay else None

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rookery.learn.config import SACConfig
 from rookery.learn.continuous import TwinCriticLearner, actor_policy
 from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.peers import ALONE, Peers
 from rookery.learn.replay_learner import Batch
 from rookery.policy.distributions import SquashedGaussian
 from rookery.policy.flat import FlatParameters
@@ -56,9 +57,14 @@ class SAC(TwinCriticLearner):
         return policy
 
     def __init__(
-        self, policy: SquashedGaussianPolicy, config: SACConfig, num_envs: int, seed: int = 0
+        self,
+        policy: SquashedGaussianPolicy,
+        config: SACConfig,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
     ) -> None:
-        super().__init__(policy, config, num_envs, seed, with_path=True)
+        super().__init__(policy, config, num_envs, seed, peers, with_path=True)
         self._coefficient = EntropyCoefficient().to(self.placement.device)
         self._alpha_flat = FlatParameters(self._coefficient)
         self._alpha_optimizer = Adam(self._alpha_flat.tensor, epsilon=config.adam_epsilon)
@@ -90,13 +96,16 @@ class SAC(TwinCriticLearner):
             "entropy": -log_prob.mean(),
             "entropy_coef": alpha,
         }
-        actor = self._improve_actor(policy_loss, rate, told)
+        actor = self._improve_actor(policy_loss, len(log_prob), rate, told)
 
         skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
         if self.config.entropy_coef is None and not skipped:
             alpha_loss = self._alpha_loss(log_prob)
             gradient = self._alpha_flat.gradient(alpha_loss)
-            gradient_step(self._alpha_optimizer, alpha_loss, gradient, rate, math.inf)
+            gradient_step(
+                self._alpha_optimizer, alpha_loss, gradient, rate, math.inf,
+                peers=self.peers, num_rows=len(log_prob),
+            )  # fmt: skip
 
         self._target_critics.follow(self.config.target_rate)
         self._gradient_steps += not skipped

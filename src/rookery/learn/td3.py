@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rookery.learn.config import TD3Config
 from rookery.learn.continuous import TwinCriticLearner, actor_policy
+from rookery.learn.peers import ALONE, Peers
 from rookery.learn.replay_learner import Batch
 from rookery.learn.target import Target
 from rookery.policy.flat import FlatParameters
@@ -50,9 +51,14 @@ class TD3(TwinCriticLearner):
         return policy
 
     def __init__(
-        self, policy: NoisyPolicy, config: TD3Config, num_envs: int, seed: int = 0
+        self,
+        policy: NoisyPolicy,
+        config: TD3Config,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
     ) -> None:
-        super().__init__(policy, config, num_envs, seed)
+        super().__init__(policy, config, num_envs, seed, peers)
         self._target_actor = Target(self.actor, self.placement.flat)
         self._policy_loss = 0.0  # the latest
 
@@ -72,7 +78,7 @@ class TD3(TwinCriticLearner):
         if not metrics["skipped_gradient_steps"]:
             self._gradient_steps += 1
             if self._gradient_steps % self.config.policy_delay == 0:
-                actor = self._improve_actor(self._actor_loss(batch), rate)
+                actor = self._improve_actor(self._actor_loss(batch), len(batch.reward), rate)
                 for target in (self._target_critics, self._target_actor):
                     target.follow(self.config.target_rate)
                 self._policy_loss = actor["loss"]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rookery.errors import SpaceError
 from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.peers import ALONE, Peers
 from rookery.learn.placement import compiled
 from rookery.learn.replay_learner import Batch, ReplayLearner
 from rookery.learn.schedule import scheduled
@@ -49,10 +50,15 @@ class ValueLearner(ReplayLearner):
     policy: EpsilonGreedyPolicy
 
     def __init__(
-        self, policy: EpsilonGreedyPolicy, config: Any, num_envs: int, seed: int = 0
+        self,
+        policy: EpsilonGreedyPolicy,
+        config: Any,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
     ) -> None:
         exponent = config.priority_exponent if config.prioritized else None
-        super().__init__(policy, config, num_envs, seed, priority_exponent=exponent)
+        super().__init__(policy, config, num_envs, seed, peers, priority_exponent=exponent)
         flat = self.placement.flat
         self._target = Target(self.actor, flat)
         self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
@@ -86,6 +92,8 @@ class ValueLearner(ReplayLearner):
             self._learning_rate(progress),
             config.max_grad_norm,
             {"value_loss": loss, **scalars},
+            self.peers,
+            len(batch.reward),
         )
         del metrics["loss"]
         if not metrics["skipped_gradient_steps"]:

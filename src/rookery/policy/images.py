@@ -53,8 +53,12 @@ class ImageEncoder(nn.Module, ABC):
 
     def forward(self, image: Tensor) -> Tensor:
         """Encode images ``[N, *shape]``: float32 ``[N, F]``."""
-        # Channels last in memory: convolutions take two thirds of the time on a CPU.
-        x = channels_first(image, self._shape).to(torch.float32, memory_format=torch.channels_last)
+        x = channels_first(image, self._shape)
+        # Channels last in memory: convolutions take two thirds of the time on a CPU. Bytes are put
+        # in order before they are floats: 2.7 ms for 256 images of Atari, 5.8 in one operation.
+        if not x.is_contiguous(memory_format=torch.channels_last):
+            x = torch.stack(x.unbind(1), dim=-1).movedim(-1, 1)
+        x = x.to(torch.float32)
         # In place, as bytes were copied: a second array of floats took 7 % of a gradient step.
         return self._convolve(x.div_(255.0) if image.dtype == torch.uint8 else x)
 

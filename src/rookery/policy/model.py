@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rookery.policy.flat import FlatParameters
+from rookery.rollout.normalize import Gather
 from rookery.rollout.tree import Tree
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -59,11 +60,14 @@ class Model:
         self.flat.load_buffers(extras[:size])
         self.exploration[...] = extras[size:]
 
-    def observe(self, obs: Tree) -> None:
-        """Merge observations ``[N, *obs]`` into the module's statistics, if it keeps any."""
+    def observe(self, obs: Tree, *gather: Gather) -> None:
+        """Merge observations ``[N, *obs]`` into the module's statistics, if it keeps any.
+
+        ``gather`` is as for `RunningMoments.update`, for modules of this library.
+        """
         module: Any = self.module
         if hasattr(module, "observe"):
-            module.observe(obs)
+            module.observe(obs, *gather)
 
     def state_dict(self) -> dict[str, Any]:
         """The module's ``state_dict`` in numpy's arrays, and ``exploration``: plain data."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rookery.policy.features import OBS_LIMIT
 from rookery.policy.images import is_image
 from rookery.policy.space_tree import Path, leaf_spaces
-from rookery.rollout.normalize import EPSILON, RunningMoments
+from rookery.rollout.normalize import EPSILON, Gather, RunningMoments, only_own
 from rookery.rollout.tree import Tree
 
 
@@ -51,8 +51,11 @@ class ObservationNormalizer(nn.Module):
         """Standardise a batch ``[N, *obs]`` of tensors, clipped to +-10."""
         return self._visit(obs, (), self._normalized)
 
-    def observe(self, obs: Tree) -> None:
-        """Merge a batch ``[N, *obs]`` of numpy arrays into the statistics."""
+    def observe(self, obs: Tree, gather: Gather = only_own) -> None:
+        """Merge a batch ``[N, *obs]`` of numpy arrays into the statistics.
+
+        ``gather`` is as for `RunningMoments.update`.
+        """
         found: list[npt.NDArray[np.float32]] = []
 
         def collect(leaf: npt.NDArray[Any], place: slice) -> None:
@@ -61,7 +64,7 @@ class ObservationNormalizer(nn.Module):
 
         self._visit(obs, (), collect)
         if found:
-            self.moments.update(np.concatenate(found, axis=1))
+            self.moments.update(np.concatenate(found, axis=1), gather)
             self._refresh()
 
     def get_extra_state(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from rookery.policy.encoders import (
 )
 from rookery.policy.networks import ActorCritic, Prediction, latent_width
 from rookery.policy.observation_normalizer import ObservationNormalizer
+from rookery.rollout.normalize import Gather, only_own
 from rookery.rollout.tree import Tree, tree_map
 
 NetworkFactory: TypeAlias = Callable[[Any, Any], nn.Module]
@@ -238,10 +239,13 @@ class PolicyModule(nn.Module):
         device = next(self.parameters()).device
         return torch.zeros(num_envs, self.memory_size, device=device)
 
-    def observe(self, obs: Tree) -> None:
-        """Merge a batch ``[N, *obs]`` of numpy arrays into the normalisation statistics."""
+    def observe(self, obs: Tree, gather: Gather = only_own) -> None:
+        """Merge a batch ``[N, *obs]`` of numpy arrays into the normalisation statistics.
+
+        ``gather`` is as for `RunningMoments.update`.
+        """
         if self.normalizer is not None:
-            self.normalizer.observe(obs)
+            self.normalizer.observe(obs, gather)
 
     def _check(self, observation_space: spaces.Space[Any], device: torch.device) -> None:
         """Run on two made-up observations, so that a wrong network is named here and not later."""

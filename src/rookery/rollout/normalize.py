@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,29 @@ import numpy.typing as npt
 from rookery.rollout.rollout import Rollout
 
 EPSILON = 1e-8
+
+
+class BatchMoments(NamedTuple):
+    """What a batch adds to statistics.
+
+    Attributes:
+        num_samples: number of samples.
+        mean: float64 ``[*shape]``.
+        squares: float64 ``[*shape]``, sum of squared distances from the mean.
+    """
+
+    num_samples: int
+    mean: npt.NDArray[np.float64]
+    squares: npt.NDArray[np.float64]
+
+
+# Gives the moments of everybody's batches for those of one's own, where several learn together.
+Gather: TypeAlias = "Callable[[BatchMoments], list[BatchMoments]]"
+
+
+def only_own(moments: BatchMoments) -> list[BatchMoments]:
+    """There is nobody else."""
+    return [moments]
 
 
 class RunningMoments:
@@ -30,24 +54,32 @@ class RunningMoments:
         self.squares = np.zeros(shape, np.float64)
         self._refresh()
 
-    def update(self, batch: npt.NDArray[Any]) -> None:
-        """Merge ``batch``, ``[N, *shape]``; rows with numbers that are not finite are left out."""
+    def update(self, batch: npt.NDArray[Any], gather: Gather = only_own) -> None:
+        """Merge ``batch``, ``[N, *shape]``; rows with numbers that are not finite are left out.
+
+        ``gather`` gives the batches' moments of all who keep these statistics together.
+        """
         is_finite = np.isfinite(batch)
         if not is_finite.all():
             batch = batch[is_finite.reshape(len(batch), -1).all(axis=1)]
-        added = len(batch)
-        if not added:
+        own = BatchMoments(0, np.zeros_like(self.mean), np.zeros_like(self.mean))
+        if len(batch):
+            mean = batch.mean(axis=0, dtype=np.float64)
+            own = BatchMoments(len(batch), mean, np.square(batch - mean).sum(axis=0))
+        for moments in gather(own):
+            self._merge(moments)
+        self._refresh()
+
+    def _merge(self, added: BatchMoments) -> None:
+        if not added.num_samples:
             return
-        mean = batch.mean(axis=0, dtype=np.float64)
-        squares = np.square(batch - mean).sum(axis=0)
-        total = self.count + added
-        distance = mean - self.mean
+        total = self.count + added.num_samples
+        distance = added.mean - self.mean
         # asarray: arithmetic turns arrays without axes into numpy scalars.
-        self.mean = np.asarray(self.mean + distance * (added / total))
-        change = squares + distance**2 * (self.count * added / total)
+        self.mean = np.asarray(self.mean + distance * (added.num_samples / total))
+        change = added.squares + distance**2 * (self.count * added.num_samples / total)
         self.squares = np.asarray(self.squares + change)
         self.count = total
-        self._refresh()
 
     @property
     def variance(self) -> npt.NDArray[np.float64]:
@@ -89,8 +121,10 @@ class RewardScaler:
         self._gamma = gamma
         self._limit = limit
 
-    def scale(self, rollout: Rollout) -> npt.NDArray[np.float32]:
+    def scale(self, rollout: Rollout, gather: Gather = only_own) -> npt.NDArray[np.float32]:
         """Merge the rollout's returns into the statistics, then return its rewards scaled.
+
+        ``gather`` is as for `RunningMoments.update`.
 
         Returns:
             float32 ``[T, B]``, clipped to +-``limit``.
@@ -103,7 +137,7 @@ class RewardScaler:
             carried = returns[t] * decay[t]
         # What is not finite must not stand in the way of all that follows.
         self._return = np.where(np.isfinite(carried), carried, np.float32(0))
-        self.moments.update(returns[rollout.valid])
+        self.moments.update(returns[rollout.valid], gather)
         scale = 1.0 / np.sqrt(self.moments.variance + EPSILON)
         return np.asarray(
             np.clip(rollout.reward * np.float32(scale), -self._limit, self._limit), np.float32
@@ -116,4 +150,6 @@ class RewardScaler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self.moments.load_state_dict(state["moments"])
-        self._return = np.asarray(state["return"], np.float32)
+        found = np.asarray(state["return"], np.float32)
+        # Where the envs are shared otherwise than before, returns are counted anew.
+        self._return = found if found.shape == self._return.shape else self._return * 0

@@ -10,7 +10,15 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rookery.telemetry.curve import EvaluationPoint, draw_evaluations, new_figure, plain
+from rookery.telemetry.curve import (
+    EvaluationPoint,
+    draw_evaluations,
+    new_figure,
+    plain,
+    running_mean,
+    running_std,
+    window_for,
+)
 
 _GRID_POINTS = 400
 _LINE_STYLES = ("-", "--", ":", "-.")  # a line takes the next one when all colours are taken
@@ -18,6 +26,7 @@ _COLORS = 10
 _LINE_LETTERS = 70  # of a legend
 _LINES_WITHIN = 5  # of a legend that lies within the axes
 _LINE_INCHES = 0.2
+_FEW = 25  # points, of which no running mean is taken
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def draw_comparison(
 
 def _draw_panel(axes: Any, panel: Panel, xlabel: str, ylabel: str) -> None:
     for number, curve in enumerate(panel.curves):
-        _draw(axes, curve, number)
+        draw_group(axes, curve, number)
     if any(curve.evaluations for curve in panel.curves):
         label = "evaluations (mean ± std)"
         axes.errorbar([], [], yerr=[], fmt="o", markersize=4, color="gray", label=label)
@@ -115,20 +124,50 @@ def _legend_lines(panel: Panel) -> int:
     return sum(_legend_text(curve).count("\n") + 1 for curve in panel.curves)
 
 
-def _draw(axes: Any, curve: Curve, number: int) -> None:
+def draw_group(axes: Any, curve: Curve, number: int, *, is_smoothed: bool = False) -> None:
+    """Draw a group of runs into axes: their mean, and their standard deviation as a band.
+
+    Args:
+        axes: of matplotlib.
+        curve: the group.
+        number: decides its colour and kind of line.
+        is_smoothed: take centred running means; of a single run, with the deviation in the window
+            as a band, and the values themselves faintly.
+    """
     color, style = f"C{number % _COLORS}", _LINE_STYLES[number // _COLORS % len(_LINE_STYLES)]
-    label = _legend_text(curve)
-    if len(curve.runs) == 1:
-        x, mean = curve.runs[0]
-        shared = mean
+    runs = curve.runs
+    if is_smoothed:
+        runs = [(x, running_mean(y, _window(len(y)), True)) for x, y in curve.runs]
+    if len(runs) == 1:
+        x, mean = shared_x, shared = runs[0]
+        if is_smoothed:
+            raw = curve.runs[0][1]
+            std = running_std(raw, _window(len(raw)), True)
+            axes.plot(x, raw, color=color, alpha=0.3, linewidth=0.8)
+            shared_x, mean, std = thinned(x, mean, std)
+            axes.fill_between(shared_x, mean - std, mean + std, color=color, alpha=0.2, linewidth=0)
+            shared = mean
     else:
-        x, mean, std, num_runs = spread_of(curve.runs)
-        shared = np.where(num_runs == len(curve.runs), mean, np.nan)
+        x, mean, std, num_runs = spread_of(runs)
+        shared_x, shared = x, np.where(num_runs == len(runs), mean, np.nan)
         axes.fill_between(x, mean - std, mean + std, color=color, alpha=0.2, linewidth=0)
         axes.plot(x, mean, style, color=color, alpha=0.35)
     marker = "." if np.isfinite(shared).sum() < 2 else ""  # one point makes no line
-    axes.plot(x, shared, style, color=color, marker=marker, label=label)
+    label = _legend_text(curve)
+    axes.plot(shared_x, shared, style, color=color, marker=marker, label=label)
     draw_evaluations(axes, curve.evaluations, color, None)
+
+
+def _window(count: int) -> int:
+    """Over how many of ``count`` values means are taken; few are shown as they are."""
+    return window_for(count) if count >= _FEW else 1
+
+
+def thinned(*columns: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+    """Every so manieth value of each column, the last one included; no more than the grid has."""
+    last = len(columns[0]) - 1
+    chosen = np.unique(np.linspace(0, last, min(last + 1, _GRID_POINTS)).astype(np.int64))
+    return [column[chosen] for column in columns]
 
 
 def spread_of(

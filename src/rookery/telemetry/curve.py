@@ -60,7 +60,7 @@ def _draw_episodes(
 ) -> None:
     if not len(returns):
         return
-    window = min(max(len(returns) // 25, 5), 100)
+    window = window_for(len(returns))
     mean, std = running_mean(returns, window), running_std(returns, window)
     blue = "tab:blue"
     axes.plot(steps, returns, ".", markersize=2, alpha=0.25, color=blue, label="episode")
@@ -106,18 +106,32 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def running_mean(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
-    """Mean of each value and up to ``window - 1`` before it, float64 ``[N]``."""
+def window_for(count: int) -> int:
+    """Over how many of ``count`` values a running mean is taken in pictures."""
+    return min(max(count // 25, 5), 100)
+
+
+def running_mean(
+    values: npt.NDArray[np.float64], window: int, is_centred: bool = False
+) -> npt.NDArray[np.float64]:
+    """Mean of each value and up to ``window - 1`` before it, float64 ``[N]``.
+
+    With ``is_centred`` half of them come after it, so that the mean does not lag behind.
+    """
     total = np.concatenate([[0.0], np.cumsum(values)])
-    stop = np.arange(1, len(values) + 1)
-    start = np.maximum(stop - window, 0)
+    after = window // 2 if is_centred else 0
+    place = np.arange(len(values))
+    stop = np.minimum(place + 1 + after, len(values))
+    start = np.maximum(place + 1 + after - window, 0)
     return np.asarray((total[stop] - total[start]) / np.maximum(stop - start, 1))
 
 
-def running_std(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
+def running_std(
+    values: npt.NDArray[np.float64], window: int, is_centred: bool = False
+) -> npt.NDArray[np.float64]:
     """Standard deviation of the values that `running_mean` takes together, float64 ``[N]``."""
     if not len(values):
         return np.zeros(0)
     centred = values - values.mean()  # squares of large values would swallow their differences
-    mean = running_mean(centred, window)
-    return np.sqrt(np.maximum(running_mean(centred**2, window) - mean**2, 0.0))
+    mean = running_mean(centred, window, is_centred)
+    return np.sqrt(np.maximum(running_mean(centred**2, window, is_centred) - mean**2, 0.0))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rookery.errors import ConfigError
 from rookery.telemetry.sink import Sink
@@ -18,7 +19,7 @@ class JSONLSink(Sink):
     def __init__(self, path: Path, resume_step: int | None = None) -> None:
         """Open ``path`` for appending; lines after ``resume_step`` are dropped, they come again."""
         if resume_step is not None and path.exists():
-            _drop_after(path, resume_step)
+            drop_after(path, resume_step)
         self.path = path
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
@@ -55,6 +56,80 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+class _Place(NamedTuple):
+    """What has been read of a file, and how to tell that it is still the same one."""
+
+    device: int
+    inode: int
+    head: bytes
+    size: int
+
+
+class LineFollower:
+    """Reads lines of JSON from a file that another process writes, each once it is whole.
+
+    A file that was replaced or cut, as resuming a run does, is read from its beginning again.
+
+    Args:
+        path: of the file, which may not be there yet.
+
+    Attributes:
+        damaged: lines left out, because they were no JSON objects.
+        restarts: how often the file was found to be another one, or gone.
+    """
+
+    _HEAD = 256  # bytes, by which files are told apart that have one inode after the other
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged = 0
+        self.restarts = 0
+        self._place: _Place | None = None
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield what was written since the last call, or everything if ``restarts`` has grown.
+
+        Raises:
+            OSError: the file is there, but cannot be read.
+        """
+        try:
+            file = self.path.open("rb")
+        except (FileNotFoundError, NotADirectoryError):
+            self._forget()
+            return
+        with file:
+            status = os.fstat(file.fileno())
+            head = file.read(self._HEAD)
+            if not self._is_same(status, head):
+                self._forget()
+            size = self._place.size if self._place else 0
+            file.seek(size)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # it is not whole yet
+                size += len(line)
+                self._place = _Place(status.st_dev, status.st_ino, head[:size], size)
+                if line.strip():
+                    row = _object(line.decode("utf-8", errors="replace"))
+                    if row is not None:
+                        yield row
+                    else:
+                        self.damaged += 1
+
+    def _is_same(self, status: os.stat_result, head: bytes) -> bool:
+        place = self._place
+        return place is None or (
+            (place.device, place.inode) == (status.st_dev, status.st_ino)
+            and status.st_size >= place.size
+            and head.startswith(place.head)
+        )
+
+    def _forget(self) -> None:
+        if self._place is not None:
+            self.restarts += 1
+        self.damaged, self._place = 0, None
+
+
 def _object(line: str) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
@@ -68,7 +143,8 @@ def _step_of(row: dict[str, Any]) -> float:
     return step if isinstance(step, (int, float)) else math.inf  # no line of this sink's
 
 
-def _drop_after(path: Path, step: int) -> None:
+def drop_after(path: Path, step: int) -> None:
+    """Take out the lines of later env steps, and those that are not whole."""
     kept = [row for row in read_rows(path) if _step_of(row) <= step]
     temporary = path.with_name(path.name + ".tmp")
     try:

@@ -101,22 +101,23 @@ def on_observations(config: Config, sizes: Mapping[str, float]) -> str | None:
 
 
 def advised(
-    algorithm: Algorithm, num_envs: int, observation_space: spaces.Space[Any]
+    algorithm: Algorithm, num_envs: int, own_envs: int, observation_space: spaces.Space[Any]
 ) -> FirstRollouts | None:
     """Say what can be said before a run; None if its rollouts need not be looked at.
 
     Args:
         algorithm: what learns.
         num_envs: of the run.
+        own_envs: of the rollouts; fewer where several learn together.
         observation_space: of one env.
     """
     config = getattr(algorithm, "config", None)
     if not isinstance(config, Config):
         return None
-    _tell(on_minibatch(config, num_envs))
+    tell(on_minibatch(config, num_envs))
     modules = getattr(algorithm, "modules", None)
     return FirstRollouts(
-        config, num_envs, None if modules and modules.given() else observation_space
+        config, own_envs, None if modules and modules.given() else observation_space
     )
 
 
@@ -125,7 +126,7 @@ class FirstRollouts:
 
     Args:
         config: settings of what learns.
-        num_envs: of the run.
+        num_envs: of the rollouts.
         observation_space: of one env; None where a network of the user's own reads observations,
             of which nothing is said.
     """
@@ -147,8 +148,8 @@ class FirstRollouts:
         with np.errstate(all="ignore"):  # overflows, where warnings are errors
             observations = self._of_observations(rollout.obs) if is_first else None
             rewards = self._of_rewards(rollout)
-        _tell(observations)
-        _tell(rewards)
+        tell(observations)
+        tell(rewards)
         return self._scaler is not None
 
     def _of_observations(self, obs: Tree) -> str | None:
@@ -193,7 +194,7 @@ def _leaf(obs: Any, path: tuple[str | int, ...]) -> npt.NDArray[Any]:
     return np.asarray(obs)
 
 
-def _tell(sentence: str | None) -> None:
+def tell(sentence: str | None) -> None:
     """Write a sentence to standard error, if there is one."""
     if sentence is None or sys.stderr is None or gym.logger.min_level > gym.logger.WARN:
         return

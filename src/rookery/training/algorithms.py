@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gymnasium import Space
@@ -21,6 +22,7 @@ from rookery.learn.config import (
     TD3Config,
 )
 from rookery.learn.config_base import Config
+from rookery.learn.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.training.settings import CollectorName, TrainSettings
@@ -56,6 +58,20 @@ class OwnModules(NamedTuple):
     def to_dict(self) -> dict[str, str | None]:
         """Where each that is given can be imported, None where it cannot."""
         return {name: reference(part) for name, part in self.given().items()}
+
+
+class Given(NamedTuple):
+    """An algorithm by its name, and those of its settings that the user has said.
+
+    Unlike settings that are given whole, it tells what was said from what is a default.
+
+    Attributes:
+        name: a key of ``BUILT_IN``.
+        changes: settings, by name.
+    """
+
+    name: str
+    changes: Mapping[str, Any]
 
 
 class BuiltIn(Algorithm):
@@ -99,8 +115,8 @@ class BuiltIn(Algorithm):
         )
         return policy
 
-    def start(self, policy: Policy, num_envs: int, seed: int) -> None:
-        self._learner = self._learner_class(policy, self.config, num_envs, seed)
+    def start(self, policy: Policy, num_envs: int, seed: int, peers: Peers = ALONE) -> None:
+        self._learner = self._learner_class(policy, self.config, num_envs, seed, peers)
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
         return self._learner.update(rollout, progress)
@@ -131,6 +147,8 @@ def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorit
         ConfigError: there is none.
     """
     modules = OwnModules(encoder, network)
+    if isinstance(algo, Given):
+        return BuiltIn(algo.name, BUILT_IN[algo.name][0].from_dict(algo.changes), modules)
     if isinstance(algo, str) and algo in BUILT_IN:
         return BuiltIn(algo, None, modules)
     for name, (kind, _) in BUILT_IN.items():
@@ -171,7 +189,7 @@ def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorNam
     Raises:
         ConfigError: whoever was asked for cannot.
     """
-    possible: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
+    possible = collectors_of(algorithm)
     name = settings.collector
     if name == "auto":  # batches are stepped as a whole, from here
         is_native = settings.backend == "native" and "caller" in possible
@@ -181,16 +199,47 @@ def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorNam
             f"{name_of(algorithm)} cannot learn from collector {name!r}, {_LACKS[name]}; choose "
             f"from {', '.join(map(repr, possible))}"
         )
-    if name != "caller":
+    if name == "double":
+        _check_halves(algorithm, settings)
+    elif name != "caller":
         _check_workers(name, algorithm, settings)
     return name
 
 
+def collectors_of(algorithm: Algorithm) -> tuple[Any, ...]:
+    """Who can collect for an algorithm: what it says, and in halves if in this process at all."""
+    named: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
+    return (*named, "double") if "caller" in named and "double" not in named else named
+
+
 _LACKS = {
     "caller": "since its policy does not act in this process",
+    "double": "since its policy does not act in this process",
     "workers": "because how it explores does not travel with the weights",
     "async": "whose rollouts are of older weights than it corrects for",
 }
+
+
+def _check_halves(algorithm: Algorithm, settings: TrainSettings) -> None:
+    """Complain of what two halves of the envs, which take turns, cannot do."""
+    config = getattr(algorithm, "config", None)
+    own_noise = getattr(config, "exploration_noise_kind", "normal") != "normal"
+    cannot = {
+        "backend='serial', which steps only while it is waited for": settings.backend == "serial",
+        "backend='native', whose batches step as a whole": settings.backend == "native",
+        "caller_steps=True: this process acts while they step": settings.caller_steps,
+        "isolate=True": settings.isolate,
+        "a single env": settings.num_envs < 2,
+        "a policy that remembers": getattr(config, "is_recurrent", False),
+        "noise that is held from step to step": own_noise
+        or getattr(config, "state_dependent_noise", False),
+    }
+    for what, is_asked in cannot.items():
+        if is_asked:
+            raise ConfigError(
+                f"two halves of the envs by turns (collector 'double') do not go with {what}; "
+                "choose collector 'caller'"
+            )
 
 
 def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:

@@ -39,12 +39,12 @@ class CallerMeter(Meter):
 
     Args:
         collector: counts the seconds of deciding and of stepping.
-        venv: knows how long its envs were busy.
+        venvs: know how long their envs were busy.
     """
 
-    def __init__(self, collector: Collector, venv: VectorEnv) -> None:
+    def __init__(self, collector: Collector, *venvs: VectorEnv) -> None:
         self._collector = collector
-        self._venv = venv
+        self._venvs = venvs
         super().__init__()
 
     def lap(self, collect_s: float) -> dict[str, float]:
@@ -54,9 +54,9 @@ class CallerMeter(Meter):
         return {"policy_s": policy, "env_s": env, "wait_s": stepping - env}
 
     def _counters(self) -> tuple[float, ...]:
-        carriers = self._venv.statistics().carriers
         collector = self._collector
-        return (collector.policy_s, collector.env_s, *(carrier.busy_s for carrier in carriers))
+        busy = [busy_s for venv in self._venvs for busy_s in venv.busy_s]
+        return (collector.policy_s, collector.env_s, *busy)
 
 
 class WorkerMeter(Meter):

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from gymnasium import Space
 
 from rookery.collect.base import Collector
+from rookery.collect.double import DoubleBufferedCollector
 from rookery.collect.sync import SyncCollector
 from rookery.collect.workers import WorkerCollector
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
+from rookery.learn.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.training.clock import CallerMeter, Meter, WorkerMeter
 from rookery.training.env_states import capture_all, restore_all
 from rookery.training.settings import CollectorName, TrainSettings
+from rookery.training.share import Share
 from rookery.training.source import EnvSource
 from rookery.vector.base import VectorEnv
+from rookery.vector.cpus import usable_cpus
 
 _NO_STATES = "ALE's batches neither give the states of their games nor take them back"
 
@@ -67,7 +72,7 @@ class CallerCollection(Collection):
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
-        make_policy: PolicyMaker, check: Callable[[], None],
+        make_policy: PolicyMaker, check: Callable[[], None], seeds: list[int],
     ) -> None:  # fmt: skip
         venv = source.make(settings.num_envs, **settings.vector_options())
         self.venv: VectorEnv = venv
@@ -78,7 +83,7 @@ class CallerCollection(Collection):
                 venv,
                 self.policy,
                 algorithm.num_steps,
-                seed=env_seeds(settings.seed, settings.num_envs),
+                seed=seeds,
                 copy=False,
                 values=getattr(algorithm, "reads_values", True),
                 info_keys=_info_keys(source, settings),
@@ -106,12 +111,54 @@ class CallerCollection(Collection):
         self.venv.close()
 
 
+class DoubleCollection(Collection):
+    """The policy acts in this process, on one half of the envs while workers step the other."""
+
+    def __init__(
+        self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
+        make_policy: PolicyMaker, check: Callable[[], None], seeds: list[int],
+    ) -> None:  # fmt: skip
+        with ExitStack() as stack:
+            first, second = (stack.enter_context(_half(source, settings, half)) for half in (0, 1))
+            self.spaces = first.single_observation_space, first.single_action_space
+            self.policy = make_policy(*self.spaces)
+            self.collector = DoubleBufferedCollector(
+                (first, second),
+                self.policy,
+                algorithm.num_steps,
+                seed=seeds,
+                values=getattr(algorithm, "reads_values", True),
+                info_keys=_info_keys(source, settings),
+                between_steps=check,
+            )
+            self.meter = CallerMeter(self.collector, first, second)
+            self._stack = stack.pop_all()
+
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        return None, "envs that step by halves are not saved"
+
+    def restore_envs(self, states: list[bytes]) -> None:
+        raise ConfigError("envs that step by halves take no states back")
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _half(source: EnvSource, settings: TrainSettings, half: int) -> VectorEnv:
+    """One half of the envs, the larger one first, in half of the workers."""
+    num_envs = (settings.num_envs + 1 - half) // 2
+    workers = max((settings.num_workers or usable_cpus()) // 2, 1)
+    options = {**settings.vector_options(), "backend": "process", "caller_steps": False}
+    return source.make(num_envs, **{**options, "num_workers": min(workers, num_envs)})
+
+
 class WorkerCollection(Collection):
     """Copies of the policy act in worker processes."""
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
-        make_policy: PolicyMaker, check: Callable[[], None], collector: CollectorName,
+        make_policy: PolicyMaker, check: Callable[[], None], seeds: list[int],
+        collector: CollectorName,
     ) -> None:  # fmt: skip
         self.runs_ahead = collector == "async"
         self.collector = workers = WorkerCollector(
@@ -120,7 +167,7 @@ class WorkerCollection(Collection):
             num_envs=settings.num_envs,
             num_steps=algorithm.num_steps,
             mode="async" if self.runs_ahead else "sync",
-            seed=env_seeds(settings.seed, settings.num_envs),
+            seed=seeds,
             max_policy_lag=settings.max_policy_lag,
             info_keys=_info_keys(source, settings),
             between_waits=check,
@@ -148,17 +195,21 @@ def open_collection(
     collector: CollectorName,
     policy_seed: int,
     check: Callable[[], None],
+    share: Share | None = None,
+    peers: Peers = ALONE,
 ) -> Collection:
     """Start the envs and bring a fresh policy to them.
 
     Args:
         source: what the envs are.
         algorithm: decides the policy.
-        settings: those of the run.
+        settings: those of the run, or of a learner's share of it.
         collector: who collects; not "auto".
         policy_seed: of the policy's weights and of the actions that it draws.
         check: called before every step, or ten times a second while workers are waited for; what
             it raises leaves the collecting.
+        share: which of the run's envs these are; None means all.
+        peers: those who learn together.
     """
 
     def make_policy(observation_space: Space[Any], action_space: Space[Any]) -> Policy:
@@ -166,15 +217,20 @@ def open_collection(
             policy = algorithm.make_policy(observation_space, action_space, policy_seed)
         except SpaceError as error:
             raise SpaceError(f"{source.name}: {error}. {_way_out(source)}") from error
-        algorithm.start(policy, settings.num_envs, settings.seed)
+        if peers.size == 1:
+            algorithm.start(policy, settings.num_envs, settings.seed)
+        else:
+            algorithm.start(policy, settings.num_envs, settings.seed, peers)  # type: ignore[call-arg]
         return policy
 
-    collection: Collection
+    share = share or Share(0, 1, settings.num_envs)
+    seeds = share.of(env_seeds(settings.seed, share.num_envs))
+    given = source, algorithm, settings, make_policy, check, seeds
     if collector == "caller":
-        collection = CallerCollection(source, algorithm, settings, make_policy, check)
-    else:
-        collection = WorkerCollection(source, algorithm, settings, make_policy, check, collector)
-    return collection
+        return CallerCollection(*given)
+    if collector == "double":
+        return DoubleCollection(*given)
+    return WorkerCollection(*given, collector)
 
 
 def _info_keys(source: EnvSource, settings: TrainSettings) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class EvaluationLog:
             file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
-def evaluations_in(rows: list[dict[str, Any]]) -> list[tuple[int, float, float]]:
+def evaluations_in(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
     """The evaluations that lines of evaluations.jsonl or of metrics.jsonl hold, if any.
 
     Returns:

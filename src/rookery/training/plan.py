@@ -20,19 +20,23 @@ from rookery.learn.config_base import Config
 from rookery.training.algorithms import (
     BUILT_IN,
     BuiltIn,
+    Given,
     OwnModules,
     algorithm_of,
     name_of,
 )
-from rookery.training.presets import AUTO, NONE, Preset, find_preset, presets
+from rookery.training.presets import AUTO, NONE, Preset, find_preset, is_file, presets
+from rookery.training.presets.files import preset_of_run
 from rookery.training.run_dir import RunDirectory
+from rookery.training.scaling import scaled
 from rookery.training.settings import TrainSettings
 from rookery.training.source import EnvSource, resolve
+from rookery.training.tuned import Tuned, applied
 
 # What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
 _FIXED_SETTINGS = {
     "num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info", "preprocess",
-    "frame_stack", "preset",
+    "frame_stack", "preset", "tuned", "scale_hyperparameters",
 }  # fmt: skip
 SHAPES = {
     "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
@@ -53,12 +57,14 @@ class RunPlan:
         eval_source: the envs of evaluations.
         algorithm: what learns.
         settings: of the run.
+        notes: what was settled by a tuned file and by scaling, in lines.
     """
 
     source: EnvSource
     eval_source: EnvSource
     algorithm: Algorithm
     settings: TrainSettings
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def new(
@@ -82,13 +88,13 @@ class RunPlan:
             ConfigError: what cannot be.
         """
         preset = _preset(env, algo, settings)
+        given = settings
         if preset is not None:
             settings = {**preset.run, **settings, "preset": preset.name}
-            num_envs = whole_number("num_envs", settings["num_envs"], 1)
-            algo = preset.fit(preset.config, num_envs)
+            whole_number("num_envs", settings["num_envs"], 1)
         elif settings.get("preset") == AUTO:
             settings = {**settings, "preset": NONE}
-        algorithm = algorithm_of(algo, encoder, network)
+        algorithm = algorithm_of(algo if preset is None else preset.config, encoder, network)
         _require_known(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
@@ -97,11 +103,13 @@ class RunPlan:
             env, env_kwargs or {}, (*inner, *outermost), chosen.env_module,
             chosen.preprocess, chosen.frame_stack,
         )  # fmt: skip
+        chosen, notes = _tuned(chosen, given, algorithm, source)
+        algorithm, reasons = _fitted(algorithm, chosen, algo, preset)
         eval_source = source
         if eval_env is not None or eval_wrappers is not None:
             own = None if eval_wrappers is None else (*eval_wrappers, *outermost)
             eval_source = source.changed(eval_env, None, own)
-        return cls(source, eval_source.for_evaluation(), algorithm, chosen)
+        return cls(source, eval_source.for_evaluation(), algorithm, chosen, (*notes, *reasons))
 
     @property
     def title(self) -> str:
@@ -120,7 +128,10 @@ class RunPlan:
     @property
     def preset(self) -> Preset | None:
         """Where settings are from that were not given; None if that is no preset any more."""
-        algo, _, env = self.settings.preset.partition("/")
+        name = self.settings.preset
+        if is_file(name):
+            return preset_of_run(name_of(self.algorithm), self.source.env, name)
+        algo, _, env = name.partition("/")
         return presets(algo).get(env) if algo in BUILT_IN else None
 
     @property
@@ -138,8 +149,6 @@ class RunPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything needed to repeat the run, as JSON data."""
-        from rookery import __version__
-
         return {
             **algorithm_to_dict(self.algorithm),
             "source": self.source.to_dict(),
@@ -148,12 +157,7 @@ class RunPlan:
                 self.eval_source.to_dict() if self.eval_source.differs_from(self.source) else None
             ),
             "train": asdict(self.settings),
-            "versions": {
-                "rookery": __version__,
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "gymnasium": gymnasium.__version__,
-            },
+            "versions": versions(),
         }
 
     @classmethod
@@ -321,6 +325,8 @@ def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
     """
     if isinstance(algo, Preset):
         return algo
+    if isinstance(algo, Given):  # whoever made it has looked for a preset
+        return None
     choice = settings.get("preset", NONE)
     if not isinstance(choice, str) or choice == NONE:
         return None
@@ -332,6 +338,53 @@ def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
         f"algo={name!r}, but algo is {in_words(algo)}. Leave preset out to train with that, or "
         f"give the name to train with the preset's settings"
     )
+
+
+def _tuned(
+    settings: TrainSettings, given: Mapping[str, Any], algorithm: Algorithm, source: EnvSource
+) -> tuple[TrainSettings, list[str]]:
+    """The settings with those of a tuned file among them, and what to say about it.
+
+    Args:
+        settings: of the run, with what its preset says.
+        given: what the user has said, which wins.
+        algorithm: of the run.
+        source: its envs.
+    """
+    if settings.tuned is None:
+        return settings, []
+    tuned = Tuned.read(settings.tuned)
+    name, env = name_of(algorithm), source.to_dict()
+    found, lines = applied(tuned, settings.tuned, given, name, env)
+    return replace(settings, **found), lines
+
+
+def _fitted(
+    algorithm: Algorithm, settings: TrainSettings, algo: Any, preset: Preset | None
+) -> tuple[Algorithm, list[str]]:
+    """The algorithm with settings that go with the number of envs, and what was changed, why.
+
+    Raises:
+        ConfigError: they are to be scaled, and belong to an algorithm of the user's own.
+    """
+    num_envs, reasons = settings.num_envs, list[str]()
+    config = getattr(algorithm, "config", None)
+    base = TrainSettings().num_envs if preset is None else preset.run.get("num_envs", num_envs)
+    if settings.scale_hyperparameters:
+        if not isinstance(algorithm, BuiltIn) or not isinstance(config, Config):
+            raise ConfigError(
+                "scale_hyperparameters knows the settings of this library's algorithms only; leave "
+                f"it out with {in_words(algo)}"
+            )
+        said = algo.changes if isinstance(algo, Given) else {} if preset is None else preset.changes
+        config, reasons = scaled(config, algorithm.name, base, num_envs, frozenset(said))
+        if not reasons:
+            reasons = [f"{algorithm.name}: nothing to scale, the settings are for {base} envs"]
+    if preset is not None and isinstance(config, Config):
+        config = preset.fit(config, num_envs)
+    if not isinstance(algorithm, BuiltIn) or config is algorithm.config:
+        return algorithm, reasons
+    return BuiltIn(algorithm.name, config, algorithm.modules), reasons
 
 
 # What `Trainer` takes beside settings: among these a name may have been meant.
@@ -362,3 +415,15 @@ def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
             f"setting of the algorithm: {example}"
         )
     known_names(known, settings, "settings of a run")
+
+
+def versions() -> dict[str, str]:
+    """Of what a run is made with, by name."""
+    from rookery import __version__
+
+    return {
+        "rookery": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
+    }

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.errors import ConfigError
+from rookery.telemetry.figures import Series
 from rookery.telemetry.jsonl import read_rows
-from rookery.training.evaluation_log import evaluations_in, number_of
+from rookery.training.evaluation_log import evaluations_in
 from rookery.training.run_dir import RunDirectory
-
-Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+from rookery.training.run_figures import series_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,18 @@ class RecordedRun:
         """The names of its metrics."""
         return set().union(*self.rows) - {"step"}
 
+    def telemetry(self) -> list[dict[str, Any]]:
+        """The lines of telemetry.jsonl that are whole; none where the run has written none.
+
+        Each is cumulative from the start of the run, or from where it was gone on with, when
+        ``seconds`` goes on and the counts begin anew; docs/telemetry.md says what it holds.
+
+        Raises:
+            ConfigError: a line before the last is no JSON object.
+        """
+        path = RunDirectory(self.path).telemetry
+        return read_rows(path) if path.is_file() else []
+
     def series(self, metric: str, over: str) -> Series:
         """One metric over another, without values that are not finite.
 
@@ -55,10 +67,7 @@ class RecordedRun:
             float64 ``[N]`` of ``over``, increasing, and of ``metric``; of two at one place, the
             last.
         """
-        pairs = ((number_of(row.get(over)), number_of(row.get(metric))) for row in self.rows)
-        points = {x: y for x, y in pairs if x is not None and y is not None}
-        places = sorted(points)
-        return np.array(places, np.float64), np.array([points[x] for x in places], np.float64)
+        return series_of(self.rows, metric, over)
 
     def places(self, steps: list[int], over: str) -> npt.NDArray[np.float64]:
         """Where env steps lie on the axis of ``over``, between those that lines tell of."""
@@ -82,11 +91,8 @@ def read_run(path: str | Path) -> RecordedRun:
 
 
 def _read(path: Path) -> RecordedRun:
-    if not os.path.lexists(path):
-        raise ConfigError(f"there is no folder {path}; give folders that rookery train has written")
-    _hint_at_runs_within(path)
-    folder = RunDirectory.existing(path)
-    env, settings = _settings(folder)
+    folder = folder_of_run(path)
+    env, settings = settings_of(folder)
     if not folder.metrics.is_file():
         raise ConfigError(f"{folder.metrics} is not there: {_NOTHING_YET}")
     rows = read_rows(folder.metrics)
@@ -95,14 +101,36 @@ def _read(path: Path) -> RecordedRun:
     return RecordedRun(folder.path, env, settings, rows, _evaluations(folder, rows))
 
 
+def folder_of_run(path: Path) -> RunDirectory:
+    """Open the folder of a run.
+
+    Raises:
+        ConfigError: it is not there, or holds no run.
+    """
+    if not os.path.lexists(path):
+        raise ConfigError(f"there is no folder {path}; give folders that rookery train has written")
+    _hint_at_runs_within(path)
+    return RunDirectory.existing(path)
+
+
 def _evaluations(
     folder: RunDirectory, rows: list[dict[str, Any]]
 ) -> list[tuple[int, float, float]]:
-    """Those that are kept, and those that only metrics tell of, as a user's callback logs them."""
-    kept = evaluations_in(read_rows(folder.evaluations)) if folder.evaluations.is_file() else []
+    kept = read_rows(folder.evaluations) if folder.evaluations.is_file() else []
+    return all_evaluations(evaluations_in(kept), evaluations_in(rows))
+
+
+def all_evaluations(
+    kept: list[tuple[int, float, float]], logged: list[tuple[int, float, float]]
+) -> list[tuple[int, float, float]]:
+    """Those that are kept, and those that only metrics tell of, as a user's callback logs them.
+
+    Args:
+        kept: those of evaluations.jsonl: env step, mean and standard deviation.
+        logged: those of metrics.jsonl.
+    """
     known = {(mean, std) for _, mean, std in kept}
-    logged = [each for each in evaluations_in(rows) if each[1:] not in known]
-    return sorted(kept + logged)
+    return sorted([*kept, *(each for each in logged if each[1:] not in known)])
 
 
 _NOTHING_YET = "the run has not told of an update yet; wait until it has, or leave it out"
@@ -115,12 +143,16 @@ def _hint_at_runs_within(path: Path) -> None:
         if within:
             raise ConfigError(
                 f"{path} is no run, but holds {len(within)}, such as {within[0]}; "
-                f"name those to draw, or all of them: {path / '*'}"
+                f"name one of those, or all of them where several can be given: {path / '*'}"
             )
 
 
-def _settings(folder: RunDirectory) -> tuple[str, dict[str, Any]]:
-    """Name of the env, and all settings, of config.json."""
+def settings_of(folder: RunDirectory) -> tuple[str, dict[str, Any]]:
+    """Name of the env, and all settings, of config.json.
+
+    Raises:
+        ConfigError: it is not the configuration of a run.
+    """
     config = folder.read_config()
     algo, train, source = (config.get(name) for name in ("algo", "train", "source"))
     if not (isinstance(algo, str) and isinstance(train, dict) and isinstance(source, dict)):

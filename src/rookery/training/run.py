@@ -15,6 +15,7 @@ from rookery.training.callbacks import Callback
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes
 from rookery.training.interrupt import Terminated
+from rookery.training.learners import is_other_learner, learn_along
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult, TrainResult
 from rookery.training.run_dir import RunDirectory
@@ -49,6 +50,13 @@ def train(
         KeyboardInterrupt: on Ctrl-C, after a checkpoint was written and the envs were closed.
         SystemExit: on SIGTERM, likewise; its code is 143.
     """
+    if is_other_learner():
+        parts = {"encoder": encoder, "network": network, "eval_env": eval_env}
+        plan = RunPlan.new(
+            env, algo, settings, env_kwargs=env_kwargs, wrappers=wrappers,
+            eval_wrappers=eval_wrappers, **parts,
+        )  # fmt: skip
+        return TrainResult(**learn_along(plan))
     return _to_the_end(
         Trainer(
             env,
@@ -116,6 +124,13 @@ def resume(
     Raises:
         ConfigError: there is no run in the folder, or no checkpoint of it, or a change cannot be.
     """
+    if is_other_learner():
+        parts = {"encoder": encoder, "network": network, "eval_env": eval_env}
+        plan = RunPlan.of_run(
+            RunDirectory.existing(run_dir), algo=algo, env=env, env_kwargs=env_kwargs,
+            wrappers=wrappers, eval_wrappers=eval_wrappers, changes=changes, **parts,
+        )  # fmt: skip
+        return TrainResult(**learn_along(plan))
     return _to_the_end(
         Trainer.resume(
             run_dir,
@@ -141,10 +156,16 @@ def _to_the_end(trainer: Trainer) -> TrainResult:
         with trainer:
             for _ in trainer:
                 pass
-            score = trainer.final_evaluation()
+            result = _result(trainer, trainer.final_evaluation())
+            trainer.learners.end(result.to_dict())
     except (KeyboardInterrupt, Terminated) as interrupt:
         message = f"after {trainer.steps} steps; see {trainer.run_dir.checkpoint}"
         raise type(interrupt)(message) from None
+    return result
+
+
+def _result(trainer: Trainer, score: EvalResult | None) -> TrainResult:
+    """What a run has come to."""
     return TrainResult(
         run_dir=str(trainer.run_dir.path),
         steps=trainer.steps,

@@ -21,6 +21,7 @@ class RunDirectory:
     """Paths of one run's files.
 
     Attributes:
+        telemetry: what envs and processes cost, a line now and then.
         evaluations: each evaluation on its line, also the one at the end of the run.
         best: the policy of the best evaluation.
         checkpoints: folder of checkpoints that are kept by themselves.
@@ -32,10 +33,12 @@ class RunDirectory:
         self.path = path
         self.config = path / "config.json"
         self.metrics = path / "metrics.jsonl"
+        self.telemetry = path / "telemetry.jsonl"
         self.evaluations = path / "evaluations.jsonl"
         self.checkpoint = path / "checkpoint.pt"
         self.best = path / "best.pt"
         self.curve = path / "curve.png"
+        self.report = path / "report.html"
         self.videos = path / "videos"
         self.checkpoints = path / "checkpoints"
         self.companions = path / "resume"
@@ -105,6 +108,21 @@ class RunDirectory:
                 self._require_empty()
             yield
 
+    def writer(self) -> int | None:
+        """The process that has the folder, as it has written down itself; None if there is none.
+
+        The file stays where a process was killed, and may tell of one on another machine.
+        """
+        try:
+            return int(self.writer_file.read_text())
+        except (OSError, ValueError):
+            return None
+
+    @property
+    def writer_file(self) -> Path:
+        """Where the process that has the folder writes its number."""
+        return self._lock.with_suffix(".pid")
+
     def _take_away_if_empty(self, made: list[Path], owner: int) -> None:
         """Take away the folders that were made for a run of which nothing was written."""
         if not made or os.getpid() != owner:
@@ -122,11 +140,12 @@ class RunDirectory:
             StorageError: one of them cannot be taken away.
         """
         files = [
-            self.config, self.metrics, self.evaluations, self.checkpoint, self.best, self.curve,
+            self.config, self.metrics, self.telemetry, self.evaluations, self.checkpoint,
+            self.best, self.curve,
         ]  # fmt: skip
         folders = {self.companions: "*", self.videos: "*.mp4", self.checkpoints: "*.pt"}
         kept = [file for folder, names in folders.items() for file in folder.glob(names)]
-        for file in [*files, *kept, *self.path.glob(EVENTS)]:
+        for file in [*files, self.report, *kept, *self.path.glob(EVENTS)]:
             try:
                 file.unlink(missing_ok=True)
             except OSError as error:

@@ -90,11 +90,11 @@ def _label(group: list[RecordedRun], groups: list[list[RecordedRun]], by: Sequen
         firsts = [each[0] for each in groups if _same(each[0], first, ("env", "algo"))]
         names = ["algo", *_differing(firsts)]
     words = [
-        _word(settings.get(name)) if name == "algo" else f"{name}={_word(settings.get(name))}"
+        word_of(settings.get(name)) if name == "algo" else f"{name}={word_of(settings.get(name))}"
         for name in names
     ]
     is_seeds = len({_key(run) for run in group}) == 1
-    is_seeds = is_seeds and len({_word(run.settings.get("seed")) for run in group}) == len(group)
+    is_seeds = is_seeds and len({word_of(run.settings.get("seed")) for run in group}) == len(group)
     kind = "seed" if is_seeds else "run"
     return f"{' '.join(words)} ({len(group)} {kind}{'s' if len(group) > 1 else ''})"
 
@@ -106,13 +106,13 @@ def _same(one: RecordedRun, other: RecordedRun, names: Sequence[str]) -> bool:
 def _differing(runs: Sequence[RecordedRun]) -> list[str]:
     """Names of settings in which runs differ, as they stand in config.json."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in _OF_ONE_RUN)
-    return [name for name in names if len({_word(run.settings.get(name)) for run in runs}) > 1]
+    return [name for name in names if len({word_of(run.settings.get(name)) for run in runs}) > 1]
 
 
-def _word(value: Any) -> str:
-    """A setting's value in a legend."""
+def word_of(value: Any) -> str:
+    """A setting's value in legends and tables."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, list):
-        return "[" + ",".join(map(_word, value)) + "]"
+        return "[" + ",".join(map(word_of, value)) + "]"
     return str(value)

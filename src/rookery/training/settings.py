@@ -14,11 +14,12 @@ from rookery.env.arguments import check_choice, check_flag, known_names, unfit, 
 from rookery.errors import ConfigError
 from rookery.worker.faults import FaultPolicy
 
-CollectorName = Literal["caller", "workers", "async"]
+CollectorName = Literal["caller", "workers", "async", "double"]
 
 _LOWEST = {
     "total_steps": 1,
     "num_envs": 1,
+    "num_learners": 1,
     "max_policy_lag": 1,
     "seed": 0,
     "eval_episodes": 0,
@@ -38,11 +39,18 @@ class TrainSettings:
 
     Attributes:
         preset: Where settings come from that are not given: auto, the preset of the algorithm for
-            this env or its family, if there is one; none, the plain defaults; or the env whose
-            preset is meant. On the command line auto, in Python none, which is also the only choice
-            beside settings of the algorithm that are given whole.
+            this env or its family, if there is one; none, the plain defaults; the env whose preset
+            is meant; or a .json file of presets, such as a search writes. On the command line auto,
+            in Python none, which is also the only choice beside settings of the algorithm that are
+            given whole.
+        tuned: File that rookery tune wrote: how many envs, where they run, where the policy acts.
+            What is given wins over it, and it wins over the preset.
+        scale_hyperparameters: Move the learner's settings with num_envs, from the number that the
+            preset, or the default, has; what is given stays. See docs/tuning.md.
         total_steps: Env steps to train for, all envs together; rounded up to whole rollouts.
         num_envs: Environments that run in parallel.
+        num_learners: Processes that learn together, each from its share of the envs, on the mean of
+            their gradients.
         seed: Root of every random number of the run.
         run_dir: Folder of the run; unset, a fresh one under runs/.
         overwrite: Replace the run that run_dir already holds.
@@ -52,8 +60,9 @@ class TrainSettings:
         frame_stack: How many observations the policy sees at once, the latest; unset, 4 of Atari
             games that are preprocessed and 1 of all others.
         collector: Where the policy acts: in caller, this process, by turns with the envs; in the
-            workers; or async, in workers that do not wait for the learner. auto is async for
-            impala and caller for all others.
+            workers; async, in workers that do not wait for the learner; or double, in this process
+            on one half of the envs while the other half steps in workers. auto is async for impala
+            and caller for all others.
         max_policy_lag: In async, the most versions that a rollout's weights may be behind.
         backend: Where envs run: in this process, in worker processes, or the faster of the two.
             native trains Atari games by ALE's own batches, and so does auto where they are faster;
@@ -81,20 +90,25 @@ class TrainSettings:
         video_every: Env steps between two videos of an episode; 0 records none.
         masks_from_info: Whether infos tell, as action_mask, which actions are legal; the others are
             never taken. A part action_mask of a Dict observation is read without being asked for.
+        telemetry_interval_s: Seconds between two looks at what envs, workers and this process do
+            and use, each a line of telemetry.jsonl; 0 looks at nothing.
         info_keys: Numbers that envs' infos hold when an episode ends, such as is_success; their
             means over the recent episodes are among the metrics.
     """
 
     preset: str = "none"
+    tuned: str | None = None
+    scale_hyperparameters: bool = False
     total_steps: int = 100_000
     num_envs: int = 8
+    num_learners: int = 1
     seed: int = 0
     run_dir: str | None = None
     overwrite: bool = False
     env_module: str | None = None
     preprocess: bool = True
     frame_stack: int | None = None
-    collector: Literal["auto", "caller", "workers", "async"] = "auto"
+    collector: Literal["auto", "caller", "workers", "async", "double"] = "auto"
     max_policy_lag: int = 4
     backend: Literal["auto", "serial", "process", "native"] = "auto"
     num_workers: int | None = None
@@ -116,6 +130,7 @@ class TrainSettings:
     save_env_states: bool = True
     video_every: int = 0
     masks_from_info: bool = False
+    telemetry_interval_s: float = 10.0
     info_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -123,12 +138,14 @@ class TrainSettings:
             whole_number(name, getattr(self, name), low)
         if not isinstance(self.preset, str):
             raise unfit("preset", "'auto', 'none' or the name of one", self.preset)
-        for name in ("overwrite", "isolate", "save_env_states", "preprocess"):
+        flags = ("overwrite", "isolate", "save_env_states", "preprocess", "scale_hyperparameters")
+        for name in flags:
             check_flag(name, getattr(self, name))
         if self.frame_stack is not None:
             whole_number("frame_stack", self.frame_stack, 1)
-        if not is_number(self.checkpoint_interval_s) or self.checkpoint_interval_s < 0:
-            raise unfit("checkpoint_interval_s", "a number of seconds", self.checkpoint_interval_s)
+        for name in ("checkpoint_interval_s", "telemetry_interval_s"):
+            if not is_number(getattr(self, name)) or getattr(self, name) < 0:
+                raise unfit(name, "a number of seconds", getattr(self, name))
         if self.stop_at is not None and not is_number(self.stop_at):
             raise unfit("stop_at", "a number, or None", self.stop_at)
         if self.stop_at is not None and not (self.eval_every and self.eval_episodes):
@@ -175,8 +192,9 @@ class TrainSettings:
         values = dict(values)
         if isinstance(values.get("info_keys"), list):
             values["info_keys"] = tuple(values["info_keys"])
-        if isinstance(values.get("run_dir"), PathLike):
-            values["run_dir"] = str(values["run_dir"])
+        for name in ("run_dir", "tuned"):
+            if isinstance(values.get(name), PathLike):
+                values[name] = str(values[name])
         return cls(**values)
 
     def faults(self) -> FaultPolicy:

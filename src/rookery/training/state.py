@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from rookery.training.trainer import Trainer
 
 
+_OF_SEVERAL = "the envs of several learners are not saved"
+
+
 @dataclass
 class Schedule:
     """How far a run is: 0 at its beginning, 1 at its end.
@@ -60,7 +63,9 @@ def save(trainer: Trainer) -> None:
         StorageError: it cannot be written; what was written before stays.
     """
     trainer.saves += 1
-    collector = trainer.collector.state_dict()
+    # Of several learners only the first writes, and knows of its own envs alone.
+    is_alone = not trainer.learners.are_several
+    collector = trainer.collector.state_dict() if is_alone else None
     try:
         env_states, unsaved = _save_env_states(trainer, collector is not None)
         companions = {"replay": _save_replay(trainer), "env_states": env_states}
@@ -99,6 +104,16 @@ def _of_trainer(trainer: Trainer) -> dict[str, Any]:
         "rng": _generator(trainer).bit_generator.state,
         "history": trainer.history.state_dict(),
         "saves": trainer.saves,
+    }
+
+
+def shared(trainer: Trainer) -> dict[str, Any]:
+    """What other learners begin with, so that all are equal."""
+    return {
+        "model": trainer.policy.model.state_dict(),
+        "learner": trainer.plan.algorithm.state_dict(),
+        "policy_version": trainer.policy.version,
+        "env_seeds": trainer.fresh_seeds,
     }
 
 
@@ -191,6 +206,8 @@ def _generator(trainer: Trainer) -> np.random.Generator:
 
 
 def _save_replay(trainer: Trainer) -> str | None:
+    if trainer.learners.are_several:
+        return None
     replay = getattr(trainer.plan.algorithm, "replay_state", lambda: None)()
     if replay is None:
         return None
@@ -201,7 +218,7 @@ def _save_replay(trainer: Trainer) -> str | None:
 
 def _restore_replay(trainer: Trainer, name: str | None) -> list[str]:
     path, algorithm = _companion(trainer, name), trainer.plan.algorithm
-    if path is not None:
+    if path is not None and not trainer.learners.are_several:
         algorithm.load_replay_state(load_checkpoint(path))
         return []
     keeps_replay = getattr(algorithm, "keeps_replay", False)
@@ -210,6 +227,8 @@ def _restore_replay(trainer: Trainer, name: str | None) -> list[str]:
 
 def _save_env_states(trainer: Trainer, between_steps: bool) -> tuple[str | None, str]:
     """Write the envs' states; return the file's name, or None and why there is none."""
+    if trainer.learners.are_several:
+        return None, _OF_SEVERAL
     if not trainer.plan.settings.save_env_states:
         return None, "the envs' states were not to be saved"
     states, reason = trainer.collection.capture_envs(between_steps)
@@ -223,10 +242,12 @@ def _save_env_states(trainer: Trainer, between_steps: bool) -> tuple[str | None,
 
 def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
     """Go on amid the episodes, or begin new ones with seeds that the run has not used."""
-    settings = trainer.plan.settings
-    word = int(np.random.SeedSequence([settings.seed, 2, trainer.saves]).generate_state(1)[0])
-    seeds = env_seeds(word, settings.num_envs)
+    settings, share = trainer.plan.settings, trainer.learners.share
+    trainer.fresh_seeds = env_seeds(_fresh_word(trainer), settings.num_envs)
+    seeds = share.of(trainer.fresh_seeds)
     trainer.collector.reset(seeds)
+    if trainer.learners.are_several:
+        return [f"{_OF_SEVERAL}; they start new episodes"]
     path = _companion(trainer, saved["companions"]["env_states"])
     reason = saved["unsaved"] or "the file of the envs' states is gone"
     if path is not None:
@@ -241,6 +262,12 @@ def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
             reason = f"the envs do not take their states of {path.name} back ({error})"
             trainer.collector.reset(seeds)
     return [f"{reason}; they start new episodes"]
+
+
+def _fresh_word(trainer: Trainer) -> int:
+    """A seed that the run has not used."""
+    words = [trainer.plan.settings.seed, 2, trainer.saves]
+    return int(np.random.SeedSequence(words).generate_state(1)[0])
 
 
 def _read_env_states(path: Path, num_envs: int) -> list[bytes]:

@@ -12,7 +12,11 @@ from rookery.vector.cpus import usable_cpus
 
 @contextmanager
 def threads_and_memory_for(
-    num_rows: int, widths: tuple[int, ...], is_recurrent: bool, num_parameters: int = 0
+    num_rows: int,
+    widths: tuple[int, ...],
+    is_recurrent: bool,
+    num_parameters: int = 0,
+    num_learners: int = 1,
 ) -> Iterator[None]:
     """Keep BLAS and torch to as many threads as a run can use, and freed memory where it helps.
 
@@ -21,15 +25,16 @@ def threads_and_memory_for(
         widths: widths of the hidden layers.
         is_recurrent: whether the policy remembers.
         num_parameters: of the policy; 0 if that is not known.
+        num_learners: which share the CPUs.
     """
     is_small = is_recurrent or 0 < num_rows * num_parameters < WORTH_SPLITTING
-    blas, torch = blas_threads_for(num_rows, widths), torch_threads_for(is_small)
+    blas, torch = blas_threads_for(num_rows, widths), torch_threads_for(is_small, num_learners)
     with blas, torch, freed_memory_kept(not is_small):
         yield
 
 
 @contextmanager
-def torch_threads_for(is_small: bool) -> Iterator[None]:
+def torch_threads_for(is_small: bool, num_learners: int = 1) -> Iterator[None]:
     """Keep torch to the CPUs that this process may use, and small steps to one thread.
 
     Small networks and recurrent ones take many of those. A step of PPO on 256 images took 98 ms on
@@ -43,7 +48,8 @@ def torch_threads_for(is_small: bool) -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if is_small else min(before, usable_cpus()))
+    most = max(min(before, usable_cpus() // num_learners), 1)
+    torch.set_num_threads(1 if is_small else most)
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ from gymnasium import Space
 from rookery.env.arguments import unfit, whole_number
 from rookery.errors import (
     ClosedError,
+    LearnerDied,
     PicklingError,
     RookeryError,
     UsageError,
@@ -49,13 +50,17 @@ from rookery.training.finite import FiniteRollouts
 from rookery.training.history import History
 from rookery.training.interrupt import Interrupts, Terminated
 from rookery.training.journal import Journal, checked_sinks, numbers, sinks_of
+from rookery.training.learners import open_learners
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult
 from rookery.training.run_dir import RunDirectory
+from rookery.training.settings import CollectorName
+from rookery.training.source import EnvSource
+from rookery.training.telemetry_log import TelemetryLog
 from rookery.training.threads import threads_and_memory_for
 from rookery.vector.base import VectorEnv
 
-_LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError)
+_LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
 _CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
 
 
@@ -118,6 +123,7 @@ class Trainer:
         policy: who acts; carries the weights.
         collection: the envs, the policy in them, and the collector.
         collector: hands out rollouts.
+        learners: this one, and those that learn along.
         history: what became of the episodes.
         evaluations: of this run so far, as evaluations.jsonl holds them.
         steps: env steps so far, all envs together.
@@ -160,6 +166,7 @@ class Trainer:
         self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
         if progress:
             _tell(self._note, plan.describe_settings())
+        _tell(*plan.notes)
 
     @classmethod
     def resume(
@@ -227,10 +234,10 @@ class Trainer:
         collector = collector_for(algorithm, settings)  # all that complains before anything starts
         source = stepped(plan.source, settings, collector, saved)
         self._note = source.note()
+        self.fresh_seeds: list[int] | None = None  # of envs that a resumed run starts anew
         self.callbacks = [*callbacks_of(settings), *more]
-        self.steps, self.saves, self.seconds = 0, 0, 0.0
+        self.steps, self.saves, self.seconds, self.stopped = 0, 0, 0.0, ""
         self.best_return: float | None = None
-        self.stopped = ""
         self.schedule = state.Schedule(settings.total_steps)
         self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
         self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
@@ -240,30 +247,28 @@ class Trainer:
         began = time.perf_counter()
         with ExitStack() as stack:
             stack.enter_context(folder.held(saved is not None or settings.overwrite))
-            self.collection = open_collection(
-                source, algorithm, settings, collector,
-                settings.seed if saved is None else state.policy_seed(saved, settings.seed),
-                self._interrupts.check,
-            )  # fmt: skip
-            stack.callback(self.collection.close)
+            self._open_learning(stack, source, collector, saved)
             self._evaluation = EvaluationEnvs(
                 plan.eval_source, settings.vector_options(), self.collection.spaces
             )
             stack.callback(self._evaluation.close)
-            self.policy, self.collector = self.collection.policy, self.collection.collector
             if initial is not None:
                 initial.give_weights_to(self.policy)
             if saved is None:
                 folder.clear()
             else:
                 state.restore(self, saved)
+            if self.learners.are_several:
+                self.learners.bring(state.shared(self))
             folder.write_config(plan.to_dict())
-            self._open_logs(None if saved is None else self.steps, progress, sinks)
+            self._open_logs(None if saved is None else self.steps, progress, sinks, collector)
             stack.callback(self._journal.close)
             rows, widths = _sizes(config, settings.num_envs)
             size = 0 if self.policy.model is None else len(self.policy.model.parameters)
             stack.enter_context(
-                threads_and_memory_for(rows, widths, self.policy.is_recurrent, size)
+                threads_and_memory_for(
+                    rows, widths, self.policy.is_recurrent, size, self.learners.share.size
+                )
             )
             self._stack = stack.pop_all()
         # One that nobody closed: what was not saved is lost, but no process, file or lock is. This
@@ -273,17 +278,59 @@ class Trainer:
         self._saved_at, self._save_s = time.perf_counter(), 0.0
         # A run that is gone on with has had its advice.
         self._first = (
-            advised(algorithm, settings.num_envs, self.spaces[0]) if saved is None else None
+            advised(algorithm, settings.num_envs, self.learners.share.count, self.spaces[0])
+            if saved is None
+            else None
         )
         self._closed = False
 
-    def _open_logs(self, resumed_at: int | None, progress: bool, sinks: Sequence[Sink]) -> None:
+    def _open_learning(
+        self,
+        stack: ExitStack,
+        source: EnvSource,
+        collector: CollectorName,
+        saved: dict[str, Any] | None,
+    ) -> None:
+        """Start the envs, the policy in them, and the other learners with theirs."""
+        settings = self.plan.settings
+        seed = settings.seed if saved is None else state.policy_seed(saved, settings.seed)
+        self.learners = open_learners(self.plan, collector, seed)
+        stack.callback(self.learners.close)
+        share = self.learners.share
+        self.collection = open_collection(
+            source, self.plan.algorithm, share.settings(settings), collector, seed,
+            self._interrupts.check, share, self.learners.peers,
+        )  # fmt: skip
+        stack.callback(self.collection.close)
+        self.policy, self.collector = self.collection.policy, self.collection.collector
+        self.learners.meet()
+
+    def _open_logs(
+        self,
+        resumed_at: int | None,
+        progress: bool,
+        sinks: Sequence[Sink],
+        collector: CollectorName,
+    ) -> None:
         """Open what is told of the run; ``resumed_at`` is where it goes on, None begins one."""
         self.evaluations = EvaluationLog(self.run_dir.evaluations, resumed_at)
         self._journal = Journal(
             sinks_of(self.run_dir, self.plan.settings, progress, resumed_at, sinks),
             getattr(self.plan.algorithm, "log_steps", 0),
             self.steps,
+        )
+        settings = self.plan.settings
+        venv = self.collection.venv
+        self._telemetry = TelemetryLog(
+            self.run_dir.telemetry,
+            settings.telemetry_interval_s,
+            self.collector.telemetry,
+            resumed_at,
+            {
+                "collector": collector,
+                "is_chosen": venv is not None and venv.choice is not None,
+                "max_worker_rss_mb": settings.max_worker_rss_mb,
+            },
         )
 
     # ---------------------------------------------------------------- updates
@@ -328,12 +375,19 @@ class Trainer:
         self._interrupts.begin()
         with self._interrupts.deferred():
             began = time.perf_counter()
+            progress = self.schedule.progress(self.steps)
+            self.learners.begin(progress)
             rollout = self._collect()
             collected = time.perf_counter()
             self._finite.check(rollout)
             self._is_whole = False
-            progress = self.schedule.progress(self.steps)
-            self._means = self.plan.algorithm.update(rollout, progress)
+            try:
+                with self.learners.noticing():
+                    self._means = self.plan.algorithm.update(rollout, progress)
+                    everybodys = self.learners.everybodys(rollout)
+            except LearnerDied:
+                self._is_whole = True  # gradient steps are made by all or by nobody
+                raise
             self._times = self._clock.lap(began, collected)
             lag = self.policy.version - rollout.policy_version
             self._peaks = {}
@@ -342,16 +396,18 @@ class Trainer:
                 self._peaks = {"policy_lag_max": float(lag.max())}
             self._finite.note(self._means)
             self.policy.version += 1
-            self.steps += rollout.num_transitions
-            self.history.add(self.steps, rollout)
+            self.steps += everybodys.num_transitions
+            self.history.add(self.steps, everybodys)
             self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
+            observed = self._telemetry.look(self.steps, self.seconds, self._times)
         self.history.warn_of_missing(self.plan.settings.info_keys)
         if self._first is not None:
             self._first = self._first if self._first.look(rollout) else None
         speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
         now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
+        now |= observed
         metrics = {**now, **self._means, **self._peaks, **self._times}
-        return Update(self.steps, rollout.num_transitions, metrics)
+        return Update(self.steps, everybodys.num_transitions, metrics)
 
     def _faults(self) -> dict[str, float]:
         """What faults have cost, as metrics; none while there was no fault."""
@@ -416,6 +472,7 @@ class Trainer:
         self._require_open("final_evaluation")
         if self._unsaved:
             self.save()
+        self._telemetry.finish(self.steps, self.seconds)  # what follows is no training
         self._is_over = True
         self.stopped = self.stopped or "the run was evaluated for the last time"
         if not self.plan.settings.eval_episodes:
@@ -496,6 +553,7 @@ class Trainer:
             try:
                 if not self._closed:
                     self._closed = True
+                    self._telemetry.finish(self.steps, self.seconds)
                     state.draw(self)
             finally:
                 self._stack.close()  # what a second signal has left open, another call closes

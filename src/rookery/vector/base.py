@@ -34,6 +34,7 @@ from rookery.vector.carrier import Carrier
 from rookery.vector.crash import CrashRecorder
 from rookery.vector.episodes import Episodes
 from rookery.vector.modes import check_mode
+from rookery.vector.observed import caller_observed, carriers_observed, envs_observed
 from rookery.vector.options import Options, separated
 from rookery.vector.order_parts import (
     MOST_SEED,
@@ -46,6 +47,7 @@ from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics import CarrierStatistics, Statistics
+from rookery.vector.waits import Waits
 from rookery.worker.orders import (
     NO_SEED,
     RESET,
@@ -55,6 +57,7 @@ from rookery.worker.orders import (
     Orders,
 )
 from rookery.worker.protocol import BellOfMany, NotFinishedError
+from rookery.worker.resources import ProcessWatch
 
 _OWN_CALLS = ("reset", "step", "close")
 
@@ -138,6 +141,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         )
         self._recorder: CrashRecorder | None = None
         self._vector_steps = self._single_steps = 0
+        self._waits, self._process_watch = Waits(self._carriers), ProcessWatch()
+        self._made_at = time.perf_counter()
         self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._carriers)
@@ -219,7 +224,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the reset that :meth:`reset_async` began."""
         with self._pending.finishing("reset"):
-            has_told = self._answers.wait_for_all("reset", timeout)
+            has_told = self._waits.timed(lambda: self._answers.wait_for_all("reset", timeout))
             if self._episodes is not None:
                 self._episodes.note(self._pending.env_ids, self._results.buffer)
             results = self._results.reset(has_told)
@@ -286,7 +291,18 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if pending.name != "step" or not pending.is_begun:
             pending.finishing("step")
         try:
-            results = self._results.step(self._answers.wait_for_all("step", timeout))
+            waits = self._waits
+            if waits.has_waits:
+                started = time.perf_counter()
+                has_told = self._answers.wait_for_all("step", timeout)
+                took_s = time.perf_counter() - started
+                waits.in_calls_s += took_s
+                waits.until_compared -= 1
+                if waits.until_compared <= 0:
+                    waits.compare(took_s)
+            else:
+                has_told = self._answers.wait_for_all("step", timeout)
+            results = self._results.step(has_told)
             if self._episodes is not None:
                 self._episodes.note(..., self._results.buffer)
             self._vector_steps += 1
@@ -445,7 +461,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 f"recv: min_envs is {min_envs}, but {num_busy} envs have an answer under way"
             )
         orders = self._orders
-        ids = self._answers.wait_for_some(min_envs, timeout)
+        ids = self._waits.timed(lambda: self._answers.wait_for_some(min_envs, timeout))
         ids = ids[np.argsort(orders.answered_at[ids], kind="stable")]
         results = self._results.some(ids)
         if self._episodes is not None:
@@ -555,31 +571,54 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers."""
-        carriers = self.statistics().carriers
-        return tuple(carrier.pid for carrier in carriers if carrier.pid != self._owner_pid)
+        return tuple(c.pid for c in self._carriers_or_last if c.pid != self._owner_pid)
 
     @property
     def num_workers(self) -> int:
         """How many workers there are: processes or threads, without the calling one."""
-        return sum(not carrier.in_caller for carrier in self.statistics().carriers)
+        if self._final_statistics is not None:
+            return sum(not carrier.in_caller for carrier in self._final_statistics.carriers)
+        return sum(not carrier.steps_in_caller for carrier in self._carriers)
 
-    def statistics(self) -> Statistics:
-        """What was done so far, as a frozen snapshot; after ``close`` the last one."""
+    @property
+    def busy_s(self) -> tuple[float, ...]:
+        """Per carrier, the seconds spent stepping; costs little, unlike :meth:`statistics`."""
+        return tuple(carrier.busy_s for carrier in self._carriers_or_last)
+
+    @property
+    def restarts(self) -> int:
+        """How often workers were replaced; costs little, unlike :meth:`statistics`."""
+        return sum(carrier.restarts for carrier in self._carriers_or_last)
+
+    @property
+    def waits(self) -> Waits:
+        """Where a collector that has the workers act by themselves notes how long it waits."""
+        return self._waits
+
+    @property
+    def _carriers_or_last(self) -> Sequence[Carrier | CarrierStatistics]:
+        """The carriers; after ``close``, what they were at last."""
+        last = self._final_statistics
+        return self._carriers if last is None else last.carriers
+
+    def statistics(self, looks: bool = True) -> Statistics:
+        """What was done so far, as a frozen snapshot; after ``close`` the last one.
+
+        Args:
+            looks: whether to look at the processes of workers and caller, which takes about 0.3 ms
+                for each; else they are as the last look has seen them, as after ``close``.
+        """
         if self._final_statistics is not None:
             return self._final_statistics
+        watch, pid = self._process_watch, os.getpid()
+        use = watch.look(pid) if looks else watch.last(pid)
         return Statistics(
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
-            carriers=tuple(
-                CarrierStatistics(
-                    carrier.pid,
-                    carrier.env_ids,
-                    carrier.busy_s,
-                    carrier.steps_in_caller,
-                    carrier.restarts,
-                )
-                for carrier in self._carriers
-            ),
+            carriers=carriers_observed(self._carriers, self._waits, looks),
+            envs=envs_observed(self._arrays.watched, self._carriers, self._waits),
+            caller=caller_observed(use, self._waits),
+            seconds=time.perf_counter() - self._made_at,
         )
 
     # ---------------------------------------------------------------- ends
@@ -618,7 +657,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if not self._finalizer.alive:
             return
         if self._final_statistics is None:
-            self._final_statistics = self.statistics()
+            self._final_statistics = self.statistics(looks=False)  # nobody waits for /proc now
         if self.closed:
             self._pending.close()
             end_at_once(self._carriers)
@@ -663,4 +702,4 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         )
 
 
-_HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers", "_episodes")
+_HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers", "_episodes", "_waits")

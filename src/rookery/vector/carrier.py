@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 from rookery.env.slab import News, SlabShape
 from rookery.errors import RookeryError
+from rookery.worker.faults import RestartCause
 from rookery.worker.orders import Order
+from rookery.worker.resources import ProcessUse
 
 
 class Carrier(Protocol):
@@ -21,6 +23,7 @@ class Carrier(Protocol):
         pid: the process in which they are.
         busy_s: seconds spent stepping.
         restarts: how often the worker was replaced.
+        causes: why, the latest times.
         steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
         is_replaceable: whether what steps its envs may be replaced.
         needs_poll: whether answers are not complete before ``poll`` was called; never, unless it is
@@ -46,6 +49,16 @@ class Carrier(Protocol):
 
     @property
     def restarts(self) -> int: ...
+
+    @property
+    def causes(self) -> tuple[RestartCause, ...]: ...
+
+    def process_use(self, looks: bool) -> ProcessUse:
+        """What the worker's process uses; nothing where it has none of its own.
+
+        Args:
+            looks: whether to look now; else what the last look has told.
+        """
 
     @property
     def needs_poll(self) -> bool: ...

@@ -13,8 +13,10 @@ from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import RookeryError, UsageError
+from rookery.worker.faults import RestartCause
 from rookery.worker.loop import OrderServer, RequestHandler
 from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
+from rookery.worker.resources import NOTHING_KNOWN, ProcessUse
 
 
 class LocalCarrier:
@@ -56,6 +58,15 @@ class LocalCarrier:
     def busy_s(self) -> float:
         """Seconds spent stepping."""
         return float(self._batch.busy_s)
+
+    @property
+    def causes(self) -> tuple[RestartCause, ...]:
+        """Nobody replaces the caller."""
+        return ()
+
+    def process_use(self, looks: bool) -> ProcessUse:
+        """It has none of its own; the caller's is looked at once."""
+        return NOTHING_KNOWN
 
     @property
     def is_torn(self) -> bool:

@@ -1,13 +1,51 @@
-"""Frozen snapshots of what a vector env did."""
+"""Frozen snapshots of what a vector env did, and what its processes use."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rookery.worker.faults import RestartCause
+from rookery.worker.resources import ProcessFigures
 
 
 @dataclass(frozen=True)
-class CarrierStatistics:
-    """One carrier's part.
+class EnvStatistics:
+    """One env's part. Times are seconds; None is what is not known, or not yet.
+
+    Attributes:
+        env_id: which env.
+        worker: the place of its carrier among ``carriers``.
+        steps: calls of its ``step``.
+        episodes: that have ended.
+        resets: calls of its ``reset``.
+        step_mean_s: of its steps that were timed: all of slow envs, some of fast ones.
+        step_p50_s: their median, within 25 %.
+        step_p99_s: what 99 of 100 did not exceed, within 25 %.
+        reset_mean_s: of its resets; all are timed.
+        reset_p99_s: likewise.
+        wait_s: in which whoever steps it had nothing to do, because no action had come.
+        straggler_share: of the steps of all envs, the share that it held up: it took longest of the
+            envs of the worker that was last.
+    """
+
+    env_id: int
+    worker: int
+    steps: int = 0
+    episodes: int = 0
+    resets: int = 0
+    step_mean_s: float | None = None
+    step_p50_s: float | None = None
+    step_p99_s: float | None = None
+    reset_mean_s: float | None = None
+    reset_p99_s: float | None = None
+    wait_s: float | None = None
+    straggler_share: float | None = None
+
+
+@dataclass(frozen=True)
+class CarrierStatistics(ProcessFigures):
+    """One carrier's part, and what its process uses, if it has one of its own.
 
     Attributes:
         pid: the process in which its envs are; the caller's own for threads and for what the
@@ -16,6 +54,14 @@ class CarrierStatistics:
         busy_s: seconds spent stepping them.
         in_caller: whether the calling thread steps them itself.
         restarts: how often the worker was replaced.
+        restart_causes: why, the latest times.
+        straggler_share: of the steps of all envs, the share in which it took longest; None where
+            there is no other, or nobody waited for all.
+        straggler_s: how much longer it took then than all carriers in the mean, in seconds per
+            step that it held up.
+        rss_bytes, rss_bytes_per_hour, rss_growth_bytes, cpu_percent, threads, runnable_threads,
+            descriptors: see `ProcessFigures`. None for what has no process of its own; then
+            `CallerStatistics` has them.
     """
 
     pid: int
@@ -23,18 +69,115 @@ class CarrierStatistics:
     busy_s: float
     in_caller: bool
     restarts: int = 0
+    restart_causes: tuple[RestartCause, ...] = ()
+    straggler_share: float | None = None
+    straggler_s: float | None = None
+
+
+@dataclass(frozen=True)
+class CallerStatistics(ProcessFigures):
+    """The calling process, and what it uses: see `ProcessFigures`.
+
+    Attributes:
+        waited_s: seconds that it waited for envs, without those in which it stepped some itself.
+        look_s: seconds since the last look at the processes.
+    """
+
+    waited_s: float = 0.0
+    look_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """A vector env's counters.
+    """What a vector env, or the workers of a collector, did so far; ``print`` shows a table.
 
     Attributes:
-        vector_steps: calls of ``step``.
-        env_steps: steps of single envs, by ``step`` or by ``send``.
+        vector_steps: calls of ``step``; steps of all envs together.
+        env_steps: orders to step single envs, by ``step`` or by ``send``; in the next-step mode
+            also those that reset an env instead.
         carriers: per worker, and for the calling thread if it steps.
+        envs: per env.
+        caller: the calling process.
+        seconds: since the vector env was made.
     """
 
     vector_steps: int
     env_steps: int
     carriers: tuple[CarrierStatistics, ...]
+    envs: tuple[EnvStatistics, ...] = ()
+    caller: CallerStatistics = field(default_factory=CallerStatistics)
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data for JSON, per env as lists; None is what is not known."""
+        own = ("cpu_percent", "threads", "runnable_threads", "descriptors")
+        used = ("rss_bytes", "rss_bytes_per_hour", *own)
+        workers = [
+            {
+                "pid": carrier.pid,
+                "env_ids": [carrier.env_ids[0], carrier.env_ids[-1]],
+                "in_caller": carrier.in_caller,
+                "busy_s": carrier.busy_s,
+                **{name: getattr(carrier, name) for name in used},
+                "restarts": carrier.restarts,
+                "restart_causes": [str(cause) for cause in carrier.restart_causes],
+                "straggler_share": carrier.straggler_share,
+                "straggler_s": carrier.straggler_s,
+            }
+            for carrier in self.carriers
+        ]
+        caller = {
+            "vector_steps": self.vector_steps,
+            "env_steps": self.env_steps,
+            "waited_s": self.caller.waited_s,
+            **{name: getattr(self.caller, name) for name in used},
+        }
+        envs = {name: [getattr(env, name) for env in self.envs] for name in _PER_ENV}
+        return {"envs": envs, "workers": workers, "caller": caller}
+
+    def beside(self, other: Statistics) -> Statistics:
+        """One account of this and of other envs that the same caller steps in the same loop.
+
+        The other's envs and workers are counted on from this one's. Who held the others up is known
+        among each one's own.
+        """
+        num_envs, num_carriers = len(self.envs), len(self.carriers)
+        envs = [
+            replace(env, env_id=env.env_id + num_envs, worker=env.worker + num_carriers)
+            for env in other.envs
+        ]
+        carriers = [
+            replace(
+                carrier,
+                env_ids=range(carrier.env_ids.start + num_envs, carrier.env_ids.stop + num_envs),
+            )
+            for carrier in other.carriers
+        ]
+        return Statistics(
+            vector_steps=max(self.vector_steps, other.vector_steps),
+            env_steps=self.env_steps + other.env_steps,
+            carriers=(*self.carriers, *carriers),
+            envs=(*self.envs, *envs),
+            caller=replace(self.caller, waited_s=self.caller.waited_s + other.caller.waited_s),
+            seconds=max(self.seconds, other.seconds),
+        )
+
+    def __str__(self) -> str:
+        from rookery.vector.statistics_table import table_of
+
+        return table_of(self)
+
+
+_PER_ENV = (
+    "worker",
+    "steps",
+    "episodes",
+    "resets",
+    "step_mean_s",
+    "step_p50_s",
+    "step_p99_s",
+    "reset_mean_s",
+    "reset_p99_s",
+    "wait_s",
+    "straggler_share",
+)

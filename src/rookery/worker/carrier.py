@@ -21,7 +21,7 @@ from rookery.errors import (
 from rookery.memory import SharedBlock
 from rookery.worker.channel import TornError
 from rookery.worker.failure import Failure
-from rookery.worker.faults import FaultPolicy
+from rookery.worker.faults import FaultPolicy, RestartCause
 from rookery.worker.orders import IN_MESSAGE, RESET, STEP, Order, Orders, command_of
 from rookery.worker.protocol import (
     ADOPT_SLAB,
@@ -33,6 +33,7 @@ from rookery.worker.protocol import (
 )
 from rookery.worker.recovery import Recovery
 from rookery.worker.reports import Reports, raise_failure
+from rookery.worker.resources import NOTHING_KNOWN, ProcessUse
 from rookery.worker.supervisor import Supervisor
 from rookery.worker.watch import Awaited
 
@@ -99,6 +100,18 @@ class WorkerCarrier:
     def restarts(self) -> int:
         """How often its worker was replaced."""
         return self._supervisor.attempt
+
+    @property
+    def causes(self) -> tuple[RestartCause, ...]:
+        """Why it was replaced, the latest times."""
+        return tuple(self._supervisor.causes)
+
+    def process_use(self, looks: bool) -> ProcessUse:
+        """What its process uses; nothing is known of a thread's share."""
+        if self.worker.kind != "process":
+            return NOTHING_KNOWN
+        resources = self._supervisor.resources
+        return resources.look(self.pid) if looks else resources.last(self.pid)
 
     def describe(self) -> Description:
         """Wait until the envs are built, and say what they are; a fault here is raised."""

@@ -40,9 +40,9 @@ def run(
         inherited: the WorkerSpec of a forked worker, which need not be pickled.
         stacks: where to write the Python stack when the caller asks for it with a signal.
     """
-    _lead_a_process_group()
+    lead_a_process_group()
     _leave_signals_to_the_caller()
-    _end_with_the_caller()
+    end_with_the_caller()
     if stacks is not None and STACK_SIGNAL is not None:
         faulthandler.register(STACK_SIGNAL, file=stacks.fileno(), all_threads=True)
     channel = PipeChannel(pipe)
@@ -108,7 +108,8 @@ def _leave_signals_to_the_caller() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _end_with_the_caller() -> None:
+def end_with_the_caller() -> None:
+    """End, with whatever this process has started, when the caller has ended."""
     threading.Thread(target=_watch, args=(os.getppid(), os._exit), daemon=True).start()
 
 
@@ -122,8 +123,8 @@ def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
     leave(_ORPHAN_EXIT_CODE)
 
 
-def _lead_a_process_group() -> None:
-    # Processes that envs start belong to the group and can be ended with it.
+def lead_a_process_group() -> None:
+    """Have processes that envs start belong to a group that can be ended with this process."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
 

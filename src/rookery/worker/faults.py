@@ -54,3 +54,20 @@ class FaultPolicy:
         """Whether anything has a deadline."""
         limits = (self.step_timeout_s, self.reset_timeout_s, self.make_timeout_s)
         return any(limit is not None for limit in limits)
+
+
+@dataclass(frozen=True)
+class RestartCause:
+    """Why a worker was replaced.
+
+    Attributes:
+        fault: the name of the error, ``"EnvFailed"`` for instance, or ``"max_worker_rss_mb"``.
+        env_ids: envs that the error names; all of the worker's where it names none.
+    """
+
+    fault: str
+    env_ids: tuple[int, ...]
+
+    def __str__(self) -> str:
+        word = "env" if len(self.env_ids) == 1 else "envs"
+        return f"{self.fault} ({word} {', '.join(map(str, self.env_ids))})"

@@ -226,6 +226,7 @@ def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: i
             heard, looks_for_requests = part.requests[0], False
             if _answer_requests(channel, handler):
                 return
+            part.busy_s[0] = batch.busy_s  # a policy that acts here has the envs stepped by request
         group = next_group()
         if group is not None:
             status, payload = _outcome(server, group, channel, pid)

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
 from rookery.errors import RookeryError, WorkerDied, WorkerError
+from rookery.worker.faults import RestartCause
 from rookery.worker.orders import NOTHING, RESET, SINGLY, Order, OrderPart, Orders
 from rookery.worker.reports import Reports
 from rookery.worker.supervisor import Supervisor
@@ -61,6 +62,7 @@ class Recovery:
         self.is_unfinished = False
         self._failure: WorkerError | None = None  # that is being dealt with
         self._concerned: Sequence[int] = ()  # by the last one
+        self._ended_by: RestartCause | None = None  # what left the envs without a worker
         self._supervisor, self._reports, self._failures = supervisor, reports, failures
         self._arrays, self._part, self._orders = arrays, part, orders
         self._mode, self._steps_together = autoreset_mode, reports.steps_together
@@ -86,7 +88,7 @@ class Recovery:
         self._failure, self.is_unfinished = error, True
         try:
             self._supervisor.budget.spend(error)
-            self._replace(str(error), self._concerned)
+            self._replace(str(error), self._concerned, self._cause(error))
         except WorkerError as final:
             self.shut_out(final, self._concerned)
         self._failure = None
@@ -108,17 +110,22 @@ class Recovery:
         """Go on without a worker: its envs are lost until they are reset."""
         self._failure, self._concerned, self.is_unfinished = error, concerned, True
         self._supervisor.end()
+        self._ended_by = self._cause(error)
         self._lose(self._part.env_ids, error)
         self._failures.update(dict.fromkeys(concerned, error))
         self._part.answer_for_lost(concerned)
         self._failure, self.is_unfinished = None, False
 
-    def _replace(self, cause: str, concerned: Sequence[int]) -> None:
+    def _cause(self, error: WorkerError) -> RestartCause:
+        env_ids = getattr(error, "env_ids", ()) or self._part.env_ids
+        return RestartCause(type(error).__name__, tuple(env_ids))
+
+    def _replace(self, cause: str, concerned: Sequence[int], noted: RestartCause) -> None:
         """Replace the worker and close what its envs were doing; the others are told later."""
         own, attempt = self._part.env_ids, self._supervisor.attempt + 1
         fault = {"cause": cause, "env_ids": tuple(own), "attempt": attempt}
         self._lose([i for i in own if i not in concerned], fault)
-        self._supervisor.restart()
+        self._supervisor.restart(noted)
         env_ids = self._cut_short(concerned, self._orders.next_number())
         for env_id in env_ids:
             self._close_once_answered(env_id, fault)
@@ -140,7 +147,8 @@ class Recovery:
         memory.look(self._supervisor.worker.pid)
         if not memory.complaint or not (self._any_ended() if has_ended is None else has_ended):
             return False
-        self._replace(memory.complaint, ())
+        too_large = RestartCause("max_worker_rss_mb", tuple(self._part.env_ids))
+        self._replace(memory.complaint, (), too_large)
         return True
 
     def gone(self, env_id: int) -> WorkerDied:
@@ -162,7 +170,7 @@ class Recovery:
         try:
             if supervisor.is_ended and resets:
                 self.unraised = None
-                supervisor.restart()
+                supervisor.restart(self._ended_by)
             if supervisor.is_starting:
                 supervisor.renew()
         except WorkerError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,12 +15,15 @@ from rookery.env.seeding import derived_seed
 from rookery.errors import WorkerDied, WorkerError
 from rookery.memory import SharedBlock
 from rookery.worker.channel import ChannelClosedError, TornError
-from rookery.worker.faults import FaultPolicy
+from rookery.worker.faults import FaultPolicy, RestartCause
 from rookery.worker.orders import OrderPart, Orders
 from rookery.worker.protocol import PREPARE_RESET, Assignment, NotFinishedError, Worker
 from rookery.worker.reports import Reports, raise_failure
+from rookery.worker.resources import ProcessWatch
 from rookery.worker.unsendable import argument_error
 from rookery.worker.watch import Awaited, Deadlines, MemoryWatch, RestartBudget
+
+_MOST_CAUSES = 100  # a run that lasts for weeks need not remember them all
 
 
 class Supervisor:
@@ -46,6 +50,8 @@ class Supervisor:
         messages: that have come and were not made use of, by number.
         budget: of restarts.
         memory: notices that the worker is too large.
+        causes: why it was replaced, the latest times.
+        resources: what the worker's process uses.
     """
 
     def __init__(self, start: Callable[..., Worker], policy: FaultPolicy, reports: Reports) -> None:
@@ -59,6 +65,8 @@ class Supervisor:
         self.messages: dict[int, Any] = {}
         self.budget = RestartBudget(policy)
         self.memory = MemoryWatch(policy.max_worker_rss_mb)
+        self.causes: deque[RestartCause] = deque(maxlen=_MOST_CAUSES)
+        self.resources = ProcessWatch()
         self._start = start
         self._reports = reports
         self._deadlines = Deadlines(policy)
@@ -104,9 +112,15 @@ class Supervisor:
             self.worker.assign(assignment, self._board)
         self.messages.clear()
 
-    def restart(self) -> None:
-        """Replace the worker by one that starts in the background."""
+    def restart(self, cause: RestartCause | None = None) -> None:
+        """Replace the worker by one that starts in the background.
+
+        Args:
+            cause: why; None where that is noted already, or was an interruption.
+        """
         self.attempt += 1
+        if cause is not None:
+            self.causes.append(cause)
         self.end()
         self._begin()
 
@@ -146,7 +160,7 @@ class Supervisor:
                 self.is_up = True
             except WorkerError as error:
                 self.budget.spend(error)
-                self.restart()
+                self.restart(RestartCause(type(error).__name__, tuple(self._reports.env_ids)))
         self.worker.bells.go.ring_again()
 
     def _have(self, method: str, *args: Any) -> None:
@@ -240,6 +254,8 @@ class Supervisor:
     def look(self) -> None:
         """Do what is to be done ten times a second while the worker is waited for."""
         self.between_waits()
+        if self.worker.kind == "process":
+            self.resources.sample(self.worker.pid)
         self.check()
 
     def _check(self) -> None:

@@ -38,6 +38,7 @@ class Preset:
         run: settings of the run, by name.
         settings: settings of the algorithm, by name.
         changes: those that a user gives, which win.
+        file: the user's own file that it was read from; empty for those of this folder.
     """
 
     algo: str
@@ -50,11 +51,12 @@ class Preset:
     run: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
 
     @property
     def name(self) -> str:
-        """As config.json has it, such as ``"ppo/CartPole-v1"``."""
-        return f"{self.algo}/{self.env}"
+        """As config.json has it, such as ``"ppo/CartPole-v1"``; the path of its file, if any."""
+        return self.file or f"{self.algo}/{self.env}"
 
     @property
     def config(self) -> Config:
@@ -81,7 +83,8 @@ def find_preset(algo: str, env: Any, choice: str = AUTO) -> Preset | None:
         algo: name of the algorithm, such as ``"ppo"``.
         env: id of the env, with or without a module before it, or its spec. An env whose name is
             known in another version has that version's preset; one without has its family's.
-        choice: ``"auto"``; ``"none"``; or the env, or the family, whose preset is meant.
+        choice: ``"auto"``; ``"none"``; the env, or the family, whose preset is meant; or the path
+            of a file that ends in ``.json``, see `files`.
 
     Returns:
         None where there is none, or none is wanted.
@@ -92,12 +95,21 @@ def find_preset(algo: str, env: Any, choice: str = AUTO) -> Preset | None:
     known = presets(algo)
     if choice == NONE:
         return None
+    if is_file(choice):
+        from rookery.training.presets.files import read_preset
+
+        return read_preset(algo, env, choice)
     if choice != AUTO:
         wanted = choice.removeprefix(f"{algo}/")
         found = known.get(wanted) or known.get(f"{_FAMILY}{wanted}")
         if found is None:
             raise not_a_choice("preset", wanted, (AUTO, NONE, *known))
         return found
+    return matching(known, env)
+
+
+def matching(known: Mapping[str, Preset], env: Any) -> Preset | None:
+    """The one of some presets that is for an env: its own, its name's, or its family's."""
     env_id = (env if isinstance(env, str) else str(getattr(env, "id", ""))).rpartition(":")[2]
     if env_id in known:
         return known[env_id]
@@ -107,6 +119,11 @@ def find_preset(algo: str, env: Any, choice: str = AUTO) -> Preset | None:
             return found
     family = family_of(env) if known else None
     return None if family is None else known.get(f"{_FAMILY}{family.name}")
+
+
+def is_file(choice: str) -> bool:
+    """Whether a preset is named by the path of a file."""
+    return choice.lower().endswith(".json")
 
 
 @cache

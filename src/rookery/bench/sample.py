@@ -1,0 +1,172 @@
+"""Measure one contender once, in a process of its own: ``python -m rookery.bench.sample``.
+
+It reads a pickled `Order` from standard input and prints one JSON object on what was its standard
+output; what an env prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+import rookery
+from rookery.bench.contenders import OPENERS, Contender, Subject
+from rookery.env.deferred import Workshop
+from rookery.env.registrations import Registrations, collect, install
+from rookery.env.travel import pickled_for_workers
+from rookery.vector.probe import measure as probe
+
+_BATCHES = 64  # of actions, drawn beforehand
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to measure.
+
+    Attributes:
+        subject: the env.
+        contender: who steps it.
+        num_envs: how many at once.
+        warm_up_s: seconds that are not counted.
+        seconds: that are.
+    """
+
+    subject: Subject
+    contender: Contender
+    num_envs: int
+    warm_up_s: float
+    seconds: float
+
+
+class SampleFailed(Exception):
+    """A contender came to nothing; the message says why."""
+
+
+def take(order: Order, timeout_s: float) -> dict[str, Any]:
+    """Have an order carried out in a fresh process.
+
+    Returns:
+        ``steps_per_second``; of the plain loop ``wall_s`` and ``cpu_s`` of a step; of the probe
+        what `rookery.vector.plans.Measurement` has.
+
+    Raises:
+        SampleFailed: it came to nothing.
+    """
+    content = pickle.dumps((collect(), pickled_for_workers(order)))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "rookery.bench.sample"],
+            input=content,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+            env={**os.environ, "PYTHONPATH": _search_path()},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SampleFailed(f"no result within {timeout_s:g} s") from error
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise SampleFailed(lines[-1] if lines else f"exit code {done.returncode}")
+    return dict(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Carry out the order on standard input."""
+    registrations, pickled = pickle.loads(sys.stdin.buffer.read())
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    assert isinstance(registrations, Registrations)
+    install(registrations)
+    print(json.dumps(carried_out(pickle.loads(pickled))), file=answers, flush=True)
+
+
+def carried_out(order: Order) -> dict[str, Any]:
+    """Measure, in this process."""
+    if order.contender.library == "loop":
+        return step_cost(order)
+    if order.contender.library == "probe":
+        return asdict(probe(order.subject.recipe, order.num_envs, True, None, 1))
+    opener = OPENERS[order.contender.library]
+    with opener(order.subject, order.num_envs, **order.contender.options) as stepper:
+        stepper.action_space.seed(0)
+        batches = [stepper.action_space.sample() for _ in range(_BATCHES)]
+        rate_of(stepper.step, batches, order.warm_up_s)
+        rate = rate_of(stepper.step, batches, order.seconds)
+    return {"steps_per_second": rate * order.num_envs}
+
+
+def rate_of(step: Callable[[Any], object], batches: Sequence[Any], seconds: float) -> float:
+    """Calls per second of ``step``, over at least ``seconds`` and one call."""
+    start = time.perf_counter()
+    for calls, batch in enumerate(itertools.cycle(batches), 1):
+        step(batch)
+        now = time.perf_counter()
+        if now - start >= seconds:
+            return calls / (now - start)
+    raise AssertionError("the batches are endless")
+
+
+def step_cost(order: Order) -> dict[str, Any]:
+    """What a step costs in a plain loop over the envs: seconds, and seconds of computing.
+
+    As in Gymnasium's next-step mode, the round after an episode's end is that env's reset.
+    """
+    envs = [order.subject.recipe.build(Workshop()) for _ in range(order.num_envs)]
+    space = envs[0].action_space
+    space.seed(0)
+    actions = [space.sample() for _ in range(_BATCHES)]
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
+    rounds = _rounds(envs, itertools.cycle(actions))
+    _run(rounds, order.warm_up_s)
+    start, cpu = time.perf_counter(), time.process_time()
+    steps = _run(rounds, order.seconds) * len(envs)
+    wall_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu
+    for env in envs:
+        env.close()
+    return {"wall_s": wall_s / steps, "cpu_s": cpu_s / steps}
+
+
+def _rounds(envs: list[Any], actions: Iterator[Any]) -> Iterator[None]:
+    is_over = [False] * len(envs)
+    while True:
+        action = next(actions)
+        for i, env in enumerate(envs):
+            if is_over[i]:
+                env.reset()
+                is_over[i] = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                is_over[i] = bool(terminated or truncated)
+        yield
+
+
+def _run(rounds: Iterator[None], seconds: float) -> int:
+    """Make rounds for some time, one at least; returns how many."""
+    start = time.perf_counter()
+    for count, _ in enumerate(rounds, 1):
+        if time.perf_counter() - start >= seconds:
+            return count
+    raise AssertionError("the rounds are endless")
+
+
+def _search_path() -> str:
+    """Where this process finds modules, rookery and the current folder among them."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(rookery.__file__)))
+    places = [os.path.abspath(place) for place in sys.path]  # an empty one is the current folder
+    return os.pathsep.join(dict.fromkeys([*places, own]))
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")  # envs that meet random actions for long may overflow
+    main()

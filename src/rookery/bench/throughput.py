@@ -1,0 +1,164 @@
+"""Throughput of contenders, against serial stepping and against what the machine could do."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rookery.bench.contenders import LOOP, SERIAL
+from rookery.bench.rounds import Measured
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender with some number of envs.
+
+    Attributes:
+        contender: its name.
+        num_envs: how many.
+        median: env steps per second; None if there is no sample.
+        low: the least of the samples.
+        high: the largest.
+        speed_up: against rookery's serial envs, median over the rounds.
+        share: of the limit.
+        samples: all of them, by round.
+        failure: why there are no more; empty if nothing failed.
+        note: what a reader must know who compares it with others.
+    """
+
+    contender: str
+    num_envs: int
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    speed_up: float | None = None
+    share: float | None = None
+    samples: tuple[float, ...] = ()
+    failure: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What no way of stepping in single envs can pass, on this machine.
+
+    Attributes:
+        num_envs: how many.
+        wall_s: seconds of a step in a plain loop.
+        cpu_s: of these, computing.
+        steps_per_second: see `limit_of`.
+    """
+
+    num_envs: int
+    wall_s: float
+    cpu_s: float
+    steps_per_second: float
+
+
+def limit_of(num_envs: int, wall_s: float, cpu_s: float, cores: float) -> float:
+    """Env steps per second if all cores only stepped envs, and no env waited for another.
+
+    Cores allow ``cores / cpu_s``; and each env can make no more than ``1 / wall_s``, however many
+    cores there are, which is what bounds few envs, and envs that wait.
+    """
+    most_per_env = num_envs / wall_s
+    return min(most_per_env, cores / cpu_s) if cpu_s > 0 else most_per_env
+
+
+def limits_of(measured: Sequence[Measured], cores: float) -> dict[int, Limit]:
+    """The limits by number of envs, where the plain loop was measured."""
+    limits = {}
+    for each in measured:
+        if each.order.contender.name == LOOP and each.samples:
+            wall_s, cpu_s = (
+                statistics.median(each.values(name).values()) for name in ("wall_s", "cpu_s")
+            )
+            num_envs = each.order.num_envs
+            limits[num_envs] = Limit(
+                num_envs, wall_s, cpu_s, limit_of(num_envs, wall_s, cpu_s, cores)
+            )
+    return limits
+
+
+def rows_of(measured: Sequence[Measured], limits: dict[int, Limit]) -> list[Row]:
+    """One for each contender but the plain loop, in the order of ``measured``."""
+    serial = {
+        each.order.num_envs: each.values()
+        for each in measured
+        if each.order.contender.name == SERIAL
+    }
+    rows = []
+    for each in measured:
+        contender, num_envs = each.order.contender, each.order.num_envs
+        if contender.name != LOOP:
+            limit = limits.get(num_envs)
+            best = None if limit is None else limit.steps_per_second
+            row = _row(each, serial.get(num_envs, {}), best)
+            rows.append(row)
+    return rows
+
+
+def _row(measured: Measured, serial: dict[int, float], limit: float | None) -> Row:
+    order, values = measured.order, measured.values()
+    told = {
+        "contender": order.contender.name, "num_envs": order.num_envs,
+        "failure": measured.failure, "note": order.contender.note,
+    }  # fmt: skip
+    if not values:
+        return Row(**told)  # type: ignore[arg-type]
+    median = statistics.median(values.values())
+    return Row(
+        **told,  # type: ignore[arg-type]
+        median=median,
+        low=min(values.values()),
+        high=max(values.values()),
+        speed_up=ratio_of(values, serial),
+        share=None if limit is None else median / limit,
+        samples=tuple(values.values()),
+    )
+
+
+def ratio_of(above: dict[int, float], below: dict[int, float]) -> float | None:
+    """Median over the rounds that both have: what disturbs a round disturbs both."""
+    ratios = [above[turn] / below[turn] for turn in above if turn in below]
+    return statistics.median(ratios) if ratios else None
+
+
+def table_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Cells: contender, steps per second, their spread, speed-up, share of the limit, remarks."""
+    return [
+        (
+            row.contender,
+            _number(row.median),
+            "" if row.low is None else f"{_number(row.low)} – {_number(row.high)}",
+            "" if row.speed_up is None else f"{row.speed_up:.2f}x",
+            "" if row.share is None else f"{row.share:.0%}",
+            f"failed: {row.failure}" if row.failure else row.note,
+        )
+        for row in rows
+    ]
+
+
+def to_dict(rows: Sequence[Row], limits: dict[int, Limit]) -> list[dict[str, Any]]:
+    """JSON data: by number of envs the limit and all contenders."""
+    numbers = dict.fromkeys(row.num_envs for row in rows)
+    return [
+        {
+            "num_envs": num_envs,
+            "limit": asdict(limits[num_envs]) if num_envs in limits else None,
+            "contenders": [
+                {**asdict(row), "samples": list(row.samples)}
+                for row in rows
+                if row.num_envs == num_envs
+            ],
+        }
+        for num_envs in numbers
+    ]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

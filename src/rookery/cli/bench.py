@@ -1,0 +1,248 @@
+"""``rookery bench ENV`` and ``rookery bench --speed-up``."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rookery.bench.conditions import conditions, load
+from rookery.bench.contenders import LOOP, SERIAL, Contender, Subject, contenders_for
+from rookery.bench.picture import draw_throughput
+from rookery.bench.rounds import Measured, measure_in_rounds
+from rookery.bench.sample import Order
+from rookery.bench.throughput import limits_of, rows_of, table_of, to_dict
+from rookery.cli.arguments import CommandParser, checked_output, parse_json, print_result
+from rookery.env.arguments import check_positive, did_you_mean
+from rookery.errors import ConfigError, UsageError
+from rookery.telemetry.terminal import Counter, print_table
+from rookery.training.named_wrappers import wrapper_at
+from rookery.training.run_dir import whole_file
+from rookery.training.source import EnvSource
+from rookery.worker.launch import START_METHODS
+
+_COLUMNS = ("contender", "steps/s", "least – most", "speed-up", "of limit", "remarks")
+_DISTURBED = 0.3  # of the cores, that others want
+_WAY_OUT = "make its folder writable, make room, or choose another --output"
+
+
+def run(arguments: list[str]) -> int:
+    """Measure as told; print a table, write results and picture."""
+    command = _parser().parse_args(arguments)
+    if command.speed_up == (command.env is not None):
+        raise UsageError(
+            "give an env, or --speed-up, which has envs of its own (see rookery bench --help)"
+        )
+    check_positive("--seconds", command.seconds)
+    check_positive("--timeout", command.timeout)
+    if command.speed_up:
+        from rookery.cli.bench_speed_up import run as run_speed_up
+
+        return run_speed_up(command)
+    return _run_env(command)
+
+
+def _run_env(command: Namespace) -> int:
+    source = EnvSource(
+        command.env,
+        parse_json(command.env_kwargs, "--env-kwargs"),
+        [wrapper_at(address) for address in command.wrapper or ()],
+        command.env_module,
+        preprocess=not command.no_preprocess,
+    )
+    subject = Subject.of(source)
+    name = re.sub(r"[^\w.-]+", "-", source.name.rpartition(":")[2])
+    output = results_file(command.output or f"bench-{name}.json")
+    contenders = _chosen(command, subject)
+    note = source.note()
+    if note:
+        print(f"rookery: {note}", file=sys.stderr)
+    numbers = command.num_envs or [8, 64]
+    orders = [
+        Order(subject, contender, num_envs, command.warm_up, command.seconds)
+        for num_envs in numbers
+        for contender in contenders
+    ]
+    where = conditions()
+    measured: list[Measured] = []
+    try:
+        measure_with_progress(orders, command, measured)
+    except KeyboardInterrupt:
+        if any(each.samples for each in measured):
+            _tell_of(command, source.name, where, measured, output)
+        raise KeyboardInterrupt(how_far(measured, command)) from None
+    print_result(_tell_of(command, source.name, where, measured, output))
+    return 0
+
+
+def measure_with_progress(
+    orders: Sequence[Order], command: Namespace, measured: list[Measured]
+) -> None:
+    """Measure in rounds beside a bar; ``measured`` has what was measured also after Ctrl-C."""
+    with Counter(len(orders) * command.rounds, "samples") as counter:
+
+        def tell(each: Measured, sample: dict[str, Any] | None) -> None:
+            what = f"{each.order.contender.name}, {each.order.num_envs} envs"
+            number = (sample or {}).get("steps_per_second")
+            counter.doing(what if number is None else f"{what}: {number:,.0f} steps/s")
+            counter.done(f"{what} failed: {each.failure}" if each.failure else "")
+
+        measure_in_rounds(
+            orders, command.rounds, command.timeout, command.seed, tell=tell, into=measured
+        )
+
+
+def how_far(measured: Sequence[Measured], command: Namespace) -> str:
+    """Say after how many samples Ctrl-C came."""
+    taken = sum(len(each.samples) for each in measured)
+    where = ", of which the tables above are" if taken else ""
+    return f"after {taken} of {len(measured) * command.rounds} samples{where}"
+
+
+def _tell_of(
+    command: Namespace, env: str, where: dict[str, Any], measured: list[Measured], output: Path
+) -> dict[str, Any]:
+    """Print tables and write files; returns what the last line says."""
+    limits = limits_of(measured, where["cores"])
+    rows = rows_of(measured, limits)
+    for num_envs in dict.fromkeys(row.num_envs for row in rows):
+        limit = limits.get(num_envs)
+        told = "" if limit is None else f"; limit {limit.steps_per_second:,.0f} steps/s"
+        own = [row for row in rows if row.num_envs == num_envs]
+        print_table(_COLUMNS, table_of(own), f"{env}, {num_envs} envs{told}")
+    tell_conditions(where)
+    content = {
+        "env": env,
+        "conditions": {**where, "load_average_after": load()},
+        "settings": told_settings(command),
+        "results": to_dict(rows, limits),
+    }
+    picture = output.with_suffix(".png")
+    write_files(output, content, picture, lambda file: draw_throughput(file, env, rows, limits))
+    medians = {
+        str(n): {row.contender: row.median for row in rows if row.num_envs == n}
+        for n in dict.fromkeys(row.num_envs for row in rows)
+    }
+    return {"output": str(output), "picture": str(picture), "steps_per_second": medians}
+
+
+def tell_conditions(where: dict[str, Any]) -> None:
+    """Print under which conditions something was measured."""
+    versions = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v is not None)
+    print(
+        f"{where['cores']:g} cores ({where['processor']}), load {where['load_average']} at the "
+        f"start, Python {where['python']}, {versions}, {where['date']}"
+    )
+    if is_disturbed(where):
+        print(
+            "other programs used the cores too: these figures are lower, and vary more, than those "
+            "of a machine that has nothing else to do"
+        )
+
+
+def is_disturbed(where: dict[str, Any]) -> bool:
+    """Whether others wanted a good part of the cores when measuring began."""
+    load_before = where["load_average"]
+    return load_before is not None and load_before > _DISTURBED * where["cores"]
+
+
+def told_settings(command: Namespace) -> dict[str, Any]:
+    """How was measured, as JSON data."""
+    names = ("rounds", "seconds", "warm_up", "num_workers", "start_method", "seed")
+    return {name: getattr(command, name) for name in names}
+
+
+def write_files(
+    output: Path, content: dict[str, Any], picture: Path, draw: Callable[[BinaryIO], None]
+) -> None:
+    """Write results and picture.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    with whole_file(output, has_one_writer=False, way_out=_WAY_OUT) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
+    with whole_file(picture, has_one_writer=False, way_out=_WAY_OUT) as file:
+        draw(file)
+
+
+def results_file(name: str) -> Path:
+    """Where results go, looked at before anything is measured.
+
+    Raises:
+        ConfigError: nothing could be written there.
+    """
+    output = Path(name)
+    if output.suffix.lower() != ".json" or output.is_dir():
+        raise ConfigError(
+            f"--output must be a file whose name ends in .json, got {name!r}; the picture stands "
+            "beside it, as .png"
+        )
+    return checked_output(name, (".json",))
+
+
+def _chosen(command: Namespace, subject: Subject) -> list[Contender]:
+    """The contenders that are wanted; the plain loop and serial are what others are held against.
+
+    Raises:
+        ConfigError: one that is wanted is not among them.
+    """
+    known = contenders_for(subject, command.num_workers, command.start_method)
+    if not command.contenders:
+        return known
+    names = [contender.name for contender in known]
+    for name in command.contenders:
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise ConfigError(
+                f"--contenders {name!r} is not to be had here; {hint and hint + ' '}there are "
+                f"{', '.join(map(repr, names))}"
+            )
+    return [c for c in known if c.name in {LOOP, SERIAL, *command.contenders}]
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "rookery bench",
+        description="Measure how many steps of an env a second brings, with everything that steps "
+        "it here: rookery's carriers, Gymnasium's vector envs, and those of Stable-Baselines3 "
+        "where it is installed.",
+        epilog="The last line printed is one JSON object.",
+    )
+    parser.add_argument("env", nargs="?", help="gym id, 'package:Id' or 'package.module:function'")
+    parser.add_argument(
+        "--speed-up",
+        action="store_true",
+        help="instead of an env's: how much faster several envs step than one after the other, by "
+        "the time of a step, the cores, and whether they compute or wait",
+    )
+    parser.add_argument(
+        "--num-envs", type=_count, nargs="+", help="numbers of envs (8 64; --speed-up: 8)"
+    )
+    parser.add_argument("--rounds", type=_count, default=5, help="samples of each contender (5)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each sample (0.5)")
+    parser.add_argument("--warm-up", type=float, default=0.2, help="seconds before it (0.2)")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for a sample (120)")
+    parser.add_argument("--seed", type=int, default=0, help="of the order in each round (0)")
+    parser.add_argument("--contenders", nargs="+", metavar="NAME", help="only these, by name")
+    parser.add_argument("--num-workers", type=_count, help="of rookery's processes (all cores)")
+    parser.add_argument("--start-method", choices=START_METHODS, help="of these")
+    parser.add_argument("--output", help="results as JSON (bench-ENV.json); beside it the picture")
+    parser.add_argument("--env-kwargs", default="{}", help="arguments of the env, as JSON")
+    parser.add_argument("--wrapper", action="append", help="of every env, as module:Class")
+    parser.add_argument("--env-module", help="module to import first, which registers the env")
+    parser.add_argument(
+        "--no-preprocess", action="store_true", help="step Atari games and MiniGrid as they are"
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number

@@ -1,0 +1,201 @@
+"""``rookery tune [ALGORITHM] ENV [OPTIONS]``, and with ``--hyperparameters`` another search."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from rookery.cli.arguments import checked_output, parse, parse_json, print_result
+from rookery.cli.train import command_of, given
+from rookery.env.arguments import did_you_mean
+from rookery.errors import ConfigError, UsageError
+from rookery.training.algorithms import BUILT_IN, Given
+from rookery.training.named_wrappers import wrapper_at
+from rookery.training.presets import find_preset
+from rookery.tuning.memory import parse_memory
+from rookery.tuning.outcome import Outcome, draw
+from rookery.tuning.search import OF_RUNS, tune
+from rookery.tuning.table import print_table
+
+try:
+    from tyro.conf import OmitArgPrefixes
+except ImportError as error:
+    from rookery.errors import MissingExtra
+
+    raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
+
+HYPERPARAMETERS = "--hyperparameters"
+
+_FORMATS = (".png", ".pdf", ".svg")
+
+
+@dataclass(frozen=True)
+class TuneSettings:
+    """Settings of a search.
+
+    Attributes:
+        minutes: About how long the search may take.
+        memory: The most memory that a run may take, such as 6G or 800M; unset, what the machine has
+            available, or what its container's limit leaves.
+        max_envs: The most envs to try; unset, 64 for each CPU.
+        whole_loop: Compare by env steps per second of collecting and learning together, instead of
+            those of collecting.
+        output: File to write what was found into, for rookery train --tuned.
+        picture: Picture of throughput against the number of envs; unset, beside the output.
+    """
+
+    minutes: float = 2.0
+    memory: str | None = None
+    max_envs: int | None = None
+    whole_loop: bool = False
+    output: str = "tuned.json"
+    picture: str | None = None
+
+
+def run(arguments: list[str]) -> int:
+    """Search as told, print what was tried, and write what was found."""
+    if HYPERPARAMETERS in arguments:
+        from rookery.cli.tune_hyperparameters import run as run_hyperparameters
+
+        return run_hyperparameters([each for each in arguments if each != HYPERPARAMETERS])
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if arguments else 2
+    return _tune_parallelism(arguments)
+
+
+def _tune_parallelism(arguments: list[str]) -> int:
+    name, rest = _algorithm(arguments)
+    command: Any = parse(_command(name), rest, f"rookery tune {name}")
+    told: TuneSettings = command.tune
+    output, picture = _places(told)
+    preset = find_preset(name, command.env, command.train.preset)
+    settings, learner = (given(part, rest) for part in (command.train, command.learner))
+    _refuse_what_is_of_runs(settings)
+    settings.pop("preset", None)
+    outcome = tune(
+        command.env,
+        Given(name, learner) if preset is None else replace(preset, changes=learner),
+        minutes=told.minutes,
+        memory=None if told.memory is None else parse_memory(told.memory),
+        max_envs=told.max_envs,
+        whole_loop=told.whole_loop,
+        env_kwargs=parse_json(command.env_kwargs, "--env-kwargs"),
+        wrappers=[wrapper_at(address) for address in command.wrapper],
+        say=_say,
+        **settings,
+    )
+    outcome.tuned.write(output)
+    draw(outcome, picture, told.whole_loop)
+    print_table(outcome.trials, outcome.chosen, sys.stdout)
+    for line in _conclusion(outcome, name, command.env, output):
+        print(line)
+    figures = outcome.tuned.figures
+    print_result(
+        {
+            "output": str(output),
+            "picture": str(picture),
+            **outcome.tuned.settings,
+            "steps_per_second": round(figures["steps_per_second"], 1),
+            "binds": outcome.limits.binds,
+            "interrupted": outcome.tuned.interrupted,
+        }
+    )
+    return 130 if outcome.tuned.interrupted else 0
+
+
+def _algorithm(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The algorithm that is named, ppo if none is, and the other arguments.
+
+    Raises:
+        UsageError: something stands where an algorithm should, and is none.
+    """
+    first, *rest = arguments
+    if first in BUILT_IN:
+        return first, rest
+    is_flag = first.startswith("--")
+    if not is_flag and rest and not rest[0].startswith("--"):
+        hint = f"{did_you_mean(first, BUILT_IN)} ".lstrip()
+        if rest[0] in BUILT_IN:
+            hint = f"the algorithm comes first: rookery tune {rest[0]} {first}; "
+        raise UsageError(f"there is no algorithm {first!r}; {hint}{_usage()}")
+    return "ppo", list(arguments)
+
+
+def _command(name: str) -> type[Any]:
+    """The command line of a search: that of a run, and what only a search has."""
+    base = command_of(name)
+    search = Annotated[TuneSettings, OmitArgPrefixes]
+    own = [(each.name, each.type, each) for each in fields(base)]
+    command = make_dataclass(
+        f"Tune{name.title()}Command",
+        [*own, ("tune", search, TuneSettings())],
+        frozen=True,
+    )
+    of_run = (base.__doc__ or "").partition("Attributes:\n")[2].rstrip()
+    command.__doc__ = f"""Look for how a run of {name.upper()} should be run on this machine.
+
+    Whatever is given of the run is kept; what is not is searched for. The last line printed is a
+    JSON object.
+
+    Attributes:
+{of_run}
+        tune: the search.
+    """
+    return command
+
+
+def _refuse_what_is_of_runs(settings: dict[str, Any]) -> None:
+    for name in settings:
+        if name in OF_RUNS:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} is about a run, and rookery tune makes none; leave it out")
+
+
+def _places(told: TuneSettings) -> tuple[Path, Path]:
+    """Where file and picture go, looked at before anything is measured.
+
+    Raises:
+        ConfigError: nothing could be written there.
+    """
+    output = checked_output(told.output, ())
+    wanted = told.picture if told.picture is not None else str(output.with_suffix(".png"))
+    picture = checked_output(wanted, _FORMATS, "--picture")
+    if output == picture:
+        raise ConfigError(f"--output and --picture are both {output}; choose another")
+    return output, picture
+
+
+def _conclusion(outcome: Outcome, name: str, env: str, output: Path) -> list[str]:
+    """What the figures mean, in lines."""
+    settings = outcome.tuned.settings
+    lines = [*outcome.limits.lines, *outcome.reasons]
+    command = f"rookery train {name} {env} --tuned {output}"
+    if outcome.tuned.interrupted:
+        lines.append("the search was interrupted: this is the best that was known by then")
+    if settings["collector"] == "async":
+        lines.append(
+            "rollouts of async may be of older weights, and a seed does not give the same run "
+            "twice; --collector with another one leaves it out"
+        )
+    if not settings.get("scale_hyperparameters"):
+        lines.append(
+            f"{settings['num_envs']} envs may need other settings of the learner than a run has "
+            "without: --scale-hyperparameters moves them"
+        )
+    return [*lines, f"take it by: {command}"]
+
+
+def _say(line: str) -> None:
+    print(f"rookery: {line}", file=sys.stderr, flush=True)
+
+
+def _usage() -> str:
+    return (
+        f"usage: rookery tune [{{{','.join(BUILT_IN)}}}] ENV [OPTIONS], ppo unless told (rookery "
+        "tune ppo --help lists the options; those of rookery train are kept as they are given), or "
+        f"rookery tune {HYPERPARAMETERS} ALGORITHM ENV [OPTIONS], which searches for settings"
+    )

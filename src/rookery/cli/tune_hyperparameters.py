@@ -1,0 +1,237 @@
+"""``rookery tune --hyperparameters ALGORITHM ENV``."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rookery.cli.arguments import CommandParser, parse_json, print_result
+from rookery.env.arguments import did_you_mean, whole_number
+from rookery.errors import ConfigError, UsageError
+from rookery.telemetry.terminal import Counter, print_table
+from rookery.training.algorithms import BUILT_IN
+from rookery.training.presets import AUTO, find_preset
+from rookery.training.settings import TrainSettings
+from rookery.training.source import EnvSource
+from rookery.tuning.hyperparameters.outcome import best_rows, preset_of, require_own, write_preset
+from rookery.tuning.hyperparameters.search import Search
+from rookery.tuning.hyperparameters.space import SearchSpace, read_changes
+from rookery.tuning.hyperparameters.study import (
+    PRUNERS,
+    SAMPLERS,
+    Question,
+    Study,
+    open_study,
+    question_in,
+    require_optuna,
+)
+
+_COLUMNS = ("trial", "return", "±", "seconds", "settings")
+
+
+def run(arguments: list[str]) -> int:
+    """Search, print the best trials, and write the best settings."""
+    command = _parser().parse_args(arguments)
+    _check(command)
+    require_optuna()
+    name = f"{command.algorithm}-" + re.sub(r"[^\w.-]+", "-", command.env.rpartition(":")[2])
+    file = Path(command.study or f"{name}.db")
+    output = Path(command.output or Path(file).with_name(f"{name}.json"))
+    require_own(output)
+    asked = question_in(file)
+    question = _question(command) if asked is None else _same(asked, command, file)
+    with open_study(file, question, command.sampler, command.pruner) as study:
+        if asked is None:
+            study.enqueue(_plain(question))
+        _tell_what_is_there(study, command, file)
+        _search(study, command, file)
+        best = study.completed()[0]
+        print_table(_COLUMNS, best_rows(study), f"best trials of {len(study.made())}")
+        preset = preset_of(study, command.sampler, command.pruner)
+        write_preset(output, preset)
+        (entry,) = preset.values()
+        result = {
+            "study": str(file),
+            "preset": str(output),
+            "trials": len(study.made()),
+            "pruned": len(study.pruned()),
+            "failed": len(study.failed()),
+            "best_trial": best.number,
+            "best_return": best.value,
+            "reached": entry["reached"],
+        }
+    train = f"rookery train {question.algo} {question.env} --preset {output}"
+    print(f"rookery: {train} trains with the best settings", file=sys.stderr)
+    print_result(result)
+    return 0
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "rookery tune --hyperparameters",
+        description="Search for settings of an algorithm that learn an env well. The study is a "
+        "file: the same command goes on with it.",
+        epilog="The last line printed is one JSON object.",
+    )
+    plain = TrainSettings()
+    parser.add_argument("algorithm", help=", ".join(BUILT_IN))
+    parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
+    parser.add_argument("--trials", type=_count, default=30, help="of the whole study (30)")
+    parser.add_argument("--study", help="its file, SQLite (ALGORITHM-ENV.db)")
+    parser.add_argument("--output", help="file for the best settings (ALGORITHM-ENV.json)")
+    parser.add_argument("--jobs", type=_count, default=1, help="trials at the same time (1)")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="Optuna's (tpe)")
+    parser.add_argument("--pruner", choices=PRUNERS, default="median", help="Optuna's (median)")
+    parser.add_argument(
+        "--confirm", type=_number, default=3, metavar="N",
+        help="further runs with the best settings, whose seeds no trial had; 0 makes none (3)",
+    )  # fmt: skip
+    parser.add_argument("--runs-dir", help="keep the runs of trials in this folder")
+    study = parser.add_argument_group("what the study asks, said once, when it begins")
+    study.add_argument(
+        "--total-steps", type=_count,
+        help=f"env steps of each trial (those of the preset, else {plain.total_steps})",
+    )  # fmt: skip
+    study.add_argument("--evaluations", type=_count, help="of each trial (5)")
+    study.add_argument("--eval-episodes", type=_count, help="of each evaluation (10)")
+    study.add_argument("--seed", type=_number, help="from which those of all trials follow (0)")
+    study.add_argument("--space", metavar="FILE", help="JSON: other ranges, choices or values")
+    study.add_argument("--preset", help="settings that are not searched: auto, none, or one (auto)")
+    study.add_argument("--env-kwargs", help="arguments of the env, as JSON")
+    study.add_argument("--wrapper", action="append", help="of every env, as module:Class")
+    study.add_argument("--env-module", help="module to import first, which registers the env")
+    return parser
+
+
+def _count(text: str) -> int:
+    return whole_number("it", _number(text), 1)
+
+
+def _number(text: str) -> int:
+    number = float(text)  # 1e5 is one, too
+    if not number.is_integer() or number < 0:
+        raise ValueError(text)
+    return int(number)
+
+
+def _check(command: Namespace) -> None:
+    if command.algorithm not in BUILT_IN:
+        hint = did_you_mean(command.algorithm, BUILT_IN)
+        if command.env in BUILT_IN:
+            hint = f"the algorithm comes first: {command.env} {command.algorithm}"
+        raise UsageError(
+            f"there is no algorithm {command.algorithm!r}; {hint or 'choose from'} "
+            f"({', '.join(BUILT_IN)})"
+        )
+
+
+def _question(command: Namespace) -> Question:
+    """What a new study asks.
+
+    Raises:
+        UsageError: an env, a setting or a file that cannot be.
+    """
+    algo, preset = command.algorithm, command.preset or AUTO
+    changes = {} if command.space is None else read_changes(command.space)
+    env_kwargs = parse_json(command.env_kwargs or "{}", "--env-kwargs")
+    source = EnvSource(command.env, env_kwargs, (), command.env_module, preprocess=True)
+    source.arguments()  # complains of what is no env
+    found = find_preset(algo, command.env, preset)
+    base: dict[str, Any] = {} if found is None else {**found.run, **found.settings}
+    total_steps = base.pop("total_steps", TrainSettings().total_steps)
+    space = SearchSpace.of(algo, changes)
+    return Question(
+        algo=algo,
+        env=command.env,
+        env_kwargs=env_kwargs,
+        wrappers=tuple(command.wrapper or ()),
+        env_module=command.env_module,
+        base=base,
+        space=space.to_dict(),
+        total_steps=command.total_steps or total_steps,
+        evaluations=command.evaluations or 5,
+        eval_episodes=command.eval_episodes or 10,
+        seed=command.seed or 0,
+    )
+
+
+def _same(asked: Question, command: Namespace, file: Path) -> Question:
+    """The question of a study that is gone on with, once it is sure that none other is meant.
+
+    Raises:
+        ConfigError: the command asks something else.
+    """
+    given = {
+        "algorithm": (command.algorithm, asked.algo),
+        "env": (command.env, asked.env),
+        "--total-steps": (command.total_steps, asked.total_steps),
+        "--evaluations": (command.evaluations, asked.evaluations),
+        "--eval-episodes": (command.eval_episodes, asked.eval_episodes),
+        "--seed": (command.seed, asked.seed),
+        "--env-module": (command.env_module, asked.env_module),
+        "--wrapper": (command.wrapper, list(asked.wrappers)),
+    }
+    if command.env_kwargs is not None:
+        kwargs = parse_json(command.env_kwargs, "--env-kwargs")
+        given["--env-kwargs"] = (kwargs, dict(asked.env_kwargs))
+    if command.space is not None:
+        space = SearchSpace.of(asked.algo, read_changes(command.space))
+        # JSON, as the study has it
+        given["--space"] = (json.loads(json.dumps(space.to_dict())), dict(asked.space))
+    for name, (now, before) in given.items():
+        if now is not None and now != before:
+            raise ConfigError(
+                f"--study {file} was begun with {name} {before}, and now {name} is {now}; leave it "
+                "out to go on, or begin another study with --study FILE"
+            )
+    return asked
+
+
+def _plain(question: Question) -> dict[str, Any]:
+    """What one would train with who searches nothing: the preset, else the defaults."""
+    config = BUILT_IN[question.algo][0]()
+    return {**asdict(TrainSettings()), **config.to_dict(), **question.base}
+
+
+def _tell_what_is_there(study: Study, command: Namespace, file: Path) -> None:
+    restored, question = study.interrupt_all(), study.question
+    made = len(study.made())
+    what = f"{question.algo} on {question.env}, {question.total_steps} steps a trial"
+    before = f", {made} made before" if made else ""
+    again = f", {restored} of them again that were cut short" if restored else ""
+    _tell(f"{what}; study {file}: {command.trials} trials{before}{again}")
+
+
+def _search(study: Study, command: Namespace, file: Path) -> None:
+    """Make what is missing; Ctrl-C says how to go on.
+
+    Raises:
+        KeyboardInterrupt: then.
+    """
+    total = max(command.trials - len(study.made()), 0)
+    with Counter(total + command.confirm, "trials") as counter:
+        search = Search(
+            study,
+            trials=command.trials,
+            jobs=command.jobs,
+            confirmations=command.confirm,
+            runs_dir=None if command.runs_dir is None else Path(command.runs_dir),
+            tell=counter.done,
+            show=counter.doing,
+        )
+        try:
+            search.run()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"after {len(study.made())} of {command.trials} trials, all of which {file} has; "
+                "the same command goes on"
+            ) from None
+
+
+def _tell(text: str) -> None:
+    print(f"rookery: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""What a native batch notes of its envs, in the words of :mod:`rookery.env.stopwatch`.
+
+All its envs step in one call, of which nobody knows whose time it was: the call's time divided by
+the number of envs stands for each of them, and none of them is the slowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rookery.env.durations import bucket_of
+from rookery.env.stopwatch import (
+    ALWAYS_FROM_S,
+    BATCH_STEPS,
+    EPISODES,
+    EXTRA,
+    RESET_NS,
+    RESETS,
+    SPARSELY,
+    STEP_NS,
+    WAIT_NS,
+    WatchWords,
+)
+
+Flags = npt.NDArray[np.bool_]
+
+
+class NativeWatch:
+    """Writes the words of one native batch.
+
+    Args:
+        watched: the words of all envs.
+        ids: the batch's envs.
+        steps_made: by the batch so far.
+    """
+
+    def __init__(self, watched: WatchWords, ids: range, steps_made: int) -> None:
+        own = slice(ids.start, ids.stop)
+        self._words, self._steps = watched.words[own], watched.steps[own]
+        self._resets = watched.resets[own]
+        self._count = len(ids)
+        self._steps_before = int(self._words[0, BATCH_STEPS]) - steps_made
+        self._waited_before = int(self._words[0, WAIT_NS])
+        self._began: float | None = None
+        self._busy_before = 0.0
+        self._until_timed = 1
+
+    def begin(self, started: float, busy_s: float) -> None:
+        """Note how long the batch had nothing to do; see `Stopwatch.begin`."""
+        if self._began is None:
+            self._began, self._busy_before = started, busy_s
+        waited_s = started - self._began - (busy_s - self._busy_before)
+        self._words[0, WAIT_NS] = self._waited_before + max(int(waited_s * 1e9), 0)
+
+    def note_step(self, steps_made: int, took_s: float) -> None:
+        """Note a step of all envs."""
+        self._words[0, BATCH_STEPS] = self._steps_before + steps_made
+        self._until_timed -= 1
+        if self._until_timed > 0:
+            return
+        each_ns = int(took_s * 1e9 / self._count)
+        self._words[:, STEP_NS] += each_ns
+        self._steps[:, bucket_of(each_ns)] += 1
+        self._until_timed = 1 if took_s >= ALWAYS_FROM_S * self._count else SPARSELY
+
+    def note_reset(self, places: Sequence[int], took_s: float) -> None:
+        """Note a reset of some envs."""
+        chosen = list(places)
+        each_ns = int(took_s * 1e9 / max(len(chosen), 1))
+        self._words[chosen, RESET_NS] += each_ns
+        self._resets[chosen, bucket_of(each_ns)] += 1
+
+    def note_reset_in_place_of_step(self, steps_made: int) -> None:
+        """Note that all envs are about to be reset where a step was ordered."""
+        self._words[0, BATCH_STEPS] = self._steps_before + steps_made
+        self._words[:, EXTRA] -= 1
+
+    def note_ends(self, ended: Flags, were_reset: bool) -> None:
+        """Note whose episodes a step has ended, and whether it has begun the next ones."""
+        if b"\1" in ended.tobytes():  # a fifth of what any() takes
+            self._words[ended, EPISODES] += 1
+            self._words[ended, RESETS] += were_reset
+
+    def note_resets_instead(self, reset: Flags) -> None:
+        """Note which envs were reset by themselves where a step was ordered."""
+        self._words[reset, EXTRA] -= 1
+        self._words[reset, RESETS] += 1

@@ -1,0 +1,171 @@
+"""Successive halving: all candidates shortly, the better half of each number of envs longer.
+
+Halves are taken among candidates of the same number of envs, until two of each are left: the better
+ones make the curve, and among them is the choice. One that was left out comes back when those who
+went on turn out slower than it was.
+
+Candidates of a round take turns, there and back, so that a machine that grows slower or faster
+meanwhile does so for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from rookery.errors import RookeryError
+from rookery.tuning.candidates import Candidate, Mode
+from rookery.tuning.trials import Slice, Trial
+
+LEAST_S, MOST_S = 0.3, 10.0  # of one slice
+FINALISTS = 2  # of each number of envs, that are compared to the end
+_FIRST_ROUND = 0.7  # of the time, at most
+_BESIDE_S = 1.0  # that a slice takes longer, until one was measured
+
+
+class CandidateFailed(RookeryError):
+    """A candidate cannot be had; the message is the reason in one line.
+
+    Attributes:
+        is_by_mode: whether it says something about the same mode with more envs as well.
+    """
+
+    def __init__(self, reason: str, is_by_mode: bool = True) -> None:
+        super().__init__(reason)
+        self.is_by_mode = is_by_mode
+
+
+Measure = Callable[[Candidate, float], Slice]
+
+
+class Halving:
+    """A search that can be broken off at any time; what it knows by then lies in ``trials``.
+
+    Args:
+        candidates: in the order in which they are tried.
+        measure: measures a candidate for about so many seconds, or raises `CandidateFailed`.
+        seconds: for all of it.
+        clock: in seconds.
+        whole_loop: whether learning counts.
+        say: told what happens, in lines.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        measure: Measure,
+        seconds: float,
+        clock: Callable[[], float],
+        whole_loop: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.trials = [Trial(candidate) for candidate in candidates]
+        self._measure, self._clock, self._say = measure, clock, say
+        self._whole_loop = whole_loop
+        self._began, self._end = clock(), clock() + seconds
+        self._beside: list[float] = []
+        self._failed_modes: dict[Mode, tuple[float, str]] = {}
+
+    def run(self) -> list[Trial]:
+        """Search until the time is over, or the last round was made."""
+        alive = list(self.trials)
+        rounds = num_rounds(alive)
+        places = {count: len(group) for count, group in by_num_envs(alive).items()}
+        for number in range(rounds):
+            if not alive or self._clock() >= self._end:
+                break
+            for trial in alive:
+                trial.last_round = number + 1
+            self._round(alive, number, rounds - number)
+            places = {count: max(math.ceil(size / 2), FINALISTS) for count, size in places.items()}
+            alive = leaders(self.trials, places, self._whole_loop)
+        self.leave_out("the time was over")
+        return self.trials
+
+    def leave_out(self, reason: str) -> None:
+        """Say why those were not tried that were not."""
+        for trial in self.trials:
+            if not trial.slices and not trial.failure:
+                trial.failure, trial.is_skipped = f"not tried: {reason}", True
+
+    def _round(self, alive: list[Trial], number: int, rounds_left: int) -> None:
+        passes = 1 if number == 0 else 2
+        left = self._end - self._clock()
+        seconds = slice_seconds(left / rounds_left, passes * len(alive), self._beside_s())
+        count = f"{len(alive)} candidate{'s' * (len(alive) != 1)}"
+        self._say(f"round {number + 1}: {count}, {passes * seconds:.1f} s each")
+        stop = self._end
+        if number == 0:
+            stop = self._began + _FIRST_ROUND * (self._end - self._began)
+        for turn in range(passes):
+            for trial in alive if turn % 2 == 0 else reversed(alive):
+                if self._clock() >= stop:
+                    return
+                if not trial.failure:
+                    self._try(trial, seconds)
+
+    def _try(self, trial: Trial, seconds: float) -> None:
+        mode = trial.candidate.mode
+        num_envs, reason = self._failed_modes.get(mode, (math.inf, ""))
+        if trial.candidate.num_envs > num_envs:
+            trial.failure, trial.is_skipped = f"as with {num_envs} envs: {reason}", True
+            return
+        began = self._clock()
+        try:
+            trial.slices.append(self._measure(trial.candidate, seconds))
+            self._beside.append(max(self._clock() - began - seconds, 0.0))
+        except CandidateFailed as failure:
+            trial.failure = str(failure)
+            if failure.is_by_mode:
+                self._failed_modes[mode] = min(
+                    self._failed_modes.get(mode, (math.inf, "")),
+                    (trial.candidate.num_envs, trial.failure),
+                )
+            self._say(f"{trial.candidate}: failed, {trial.failure}")
+
+    def _beside_s(self) -> float:
+        """What starting and closing the envs takes beside a slice."""
+        return sum(self._beside) / len(self._beside) if self._beside else _BESIDE_S
+
+
+def num_rounds(trials: Sequence[Trial]) -> int:
+    """How many rounds there are until two of each number of envs have gone through the last."""
+    sizes = [len(group) / FINALISTS for group in by_num_envs(trials).values()]
+    return max((math.ceil(math.log2(max(size, 2))) for size in sizes), default=0) + 1
+
+
+def by_num_envs(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
+    """Trials by their number of envs, in order."""
+    groups: dict[int, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.candidate.num_envs, []).append(trial)
+    return dict(sorted(groups.items()))
+
+
+def leaders(
+    trials: Sequence[Trial], places: Mapping[int, int], whole_loop: bool = False
+) -> list[Trial]:
+    """The best of each number of envs, in the order that they had.
+
+    Args:
+        trials: all of them.
+        places: how many to take of each number of envs.
+        whole_loop: whether learning counts.
+    """
+    kept: list[int] = []
+    for count, group in by_num_envs(trials).items():
+        known = [trial for trial in group if trial.is_measured]
+        known.sort(key=lambda trial: trial.score(whole_loop), reverse=True)
+        kept += [id(trial) for trial in known[: places[count]]]
+    return [trial for trial in trials if id(trial) in kept]
+
+
+def slice_seconds(round_s: float, num_slices: int, beside_s: float) -> float:
+    """How long each slice of a round may be.
+
+    Args:
+        round_s: for the whole round.
+        num_slices: in it.
+        beside_s: what starting and closing the envs takes each time.
+    """
+    return min(max(round_s / max(num_slices, 1) - beside_s, LEAST_S), MOST_S)

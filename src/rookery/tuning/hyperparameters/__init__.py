@@ -1,0 +1,1 @@
+"""The search for settings of an algorithm that learn an env well."""

@@ -1,0 +1,147 @@
+"""Processes that train trials, as whoever searches sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import rookery
+from rookery.tuning.hyperparameters.job import GO, PRUNE
+from rookery.vector.cpus import usable_cpus
+
+_END_S = 15.0  # for a process to end after it was asked to
+_LAST_LINES = 3  # of what a process that died has printed
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training run.
+
+    Attributes:
+        algo: name of the algorithm.
+        env: gym id, ``"module:Id"`` or ``"module:function"``.
+        env_kwargs: given to every env.
+        wrappers: their addresses.
+        env_module: to import first.
+        settings: of the algorithm.
+        run: settings of the run.
+        total_steps: env steps.
+        seed: of the run.
+        evaluations: how many are made, evenly over the steps.
+        eval_episodes: of each.
+        run_dir: to keep the run in; None keeps none.
+    """
+
+    algo: str
+    env: str
+    env_kwargs: Mapping[str, Any]
+    wrappers: tuple[str, ...]
+    env_module: str | None
+    settings: Mapping[str, Any]
+    run: Mapping[str, Any]
+    total_steps: int
+    seed: int
+    evaluations: int
+    eval_episodes: int
+    run_dir: str | None = None
+
+
+class Answer(NamedTuple):
+    """A line of a job.
+
+    Attributes:
+        job: whose.
+        content: what it says; None is its end, which nobody asked for.
+    """
+
+    job: Job
+    content: dict[str, Any] | None
+
+
+class Job:
+    """A process that trains one task at a time.
+
+    Args:
+        answers: takes what it says, from a thread.
+        jobs: how many there are, which share the cores.
+    """
+
+    def __init__(self, answers: queue.Queue[Answer], jobs: int) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
+        threads = str(max(usable_cpus() // jobs, 1))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rookery.tuning.hyperparameters.job"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONPATH": _search_path(), "OMP_NUM_THREADS": threads},
+        )
+        self._answers = answers
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def give(self, task: Task) -> None:
+        """Have a task trained; answers come."""
+        self._write(json.dumps(asdict(task)))
+
+    def go_on(self, prune: bool) -> None:
+        """Answer an evaluation."""
+        self._write(PRUNE if prune else GO)
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its end is told by the reader
+            print(line, file=self._process.stdin, flush=True)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(Answer(self, json.loads(line)))
+        self._answers.put(Answer(self, None))
+
+    def death(self) -> str:
+        """Why the process has ended, in words."""
+        code = self._process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        hint = ", which the system sends when memory is short" if code == -9 else ""
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        said = "; ".join(line.strip() for line in lines[-_LAST_LINES:])
+        return f"its process ended with {how}{hint}" + (f": {said}" if said else "")
+
+    def ask_to_end(self) -> None:
+        """Ask for its end, and that of its envs; `end` waits for it."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self) -> None:
+        """End the process, which has some seconds to end its envs."""
+        self.ask_to_end()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        for file in (self._process.stdin, self._process.stdout, self._stderr):
+            if file is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    file.close()
+
+
+def _search_path() -> str:
+    """Where this process finds modules, rookery and the current folder among them."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(rookery.__file__)))
+    places = [os.path.abspath(place) for place in sys.path]  # an empty one is the current folder
+    return os.pathsep.join(dict.fromkeys([*places, own]))

@@ -1,0 +1,113 @@
+"""What a search came to: the best trials as a table, the best settings as a preset file."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rookery.errors import ConfigError
+from rookery.training.run_dir import whole_file
+from rookery.tuning.hyperparameters.search import fitted
+from rookery.tuning.hyperparameters.study import Study
+
+_MADE_BY = "rookery tune"
+_MOST = 10
+
+
+def best_rows(study: Study, most: int = _MOST) -> list[tuple[str, ...]]:
+    """The best trials, for a table: number, return, its deviation, seconds, what was searched."""
+    rows: list[tuple[str, ...]] = []
+    for trial in study.completed()[:most]:
+        told = trial.user_attrs
+        run, own = fitted(study.question, study.settings(trial))
+        searched = {d.name: {**run, **own}[d.name] for d in study.space.dimensions}
+        rows.append(
+            (
+                str(trial.number),
+                f"{trial.value:.1f}",
+                f"{told.get('std') or 0.0:.1f}",
+                f"{told.get('seconds') or 0.0:.0f}",
+                in_a_line(searched),
+            )
+        )
+    return rows
+
+
+def in_a_line(settings: Mapping[str, Any]) -> str:
+    """Settings by name, in short."""
+    return ", ".join(f"{name} {_short(value)}" for name, value in settings.items())
+
+
+def preset_of(study: Study, sampler: str, pruner: str) -> dict[str, Any]:
+    """The best settings, as a file of presets has them, which ``rookery train --preset`` takes."""
+    question, best = study.question, study.completed()[0]
+    run, own = fitted(question, study.settings(best))
+    reached = [mean for _, mean in study.confirmed(best.number) if mean is not None]
+    failed = len(study.confirmed(best.number)) - len(reached)
+    counts = f"{len(study.made())} trials, {len(study.pruned())} pruned"
+    counts += f", {len(study.failed())} failed" if study.failed() else ""
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    source = (
+        f"{_MADE_BY} --hyperparameters {question.algo} {question.env} ({counts}, of "
+        f"{question.total_steps} steps each; sampler {sampler}, pruner {pruner}; {today}; the best "
+        f"trial reached {best.value:.1f} in its last evaluation)"
+    )
+    note = f"reached: mean over {len(reached)} more seeds"
+    note = note if reached else "no further run with another seed was made"
+    note += f"; {failed} more failed" if failed else ""
+    env = question.env.rpartition(":")[2]
+    entry = {
+        "source": source,
+        "expected": None,
+        "reached": round(statistics.fmean(reached), 2) if reached else None,
+        "note": note,
+        "run": {"total_steps": question.total_steps, **run},
+        "settings": own,
+    }
+    return {env: entry}
+
+
+def write_preset(file: Path, preset: Mapping[str, Any]) -> None:
+    """Write a file of presets.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    way_out = "choose another --output; the same command writes it, without further trials"
+    with whole_file(file, has_one_writer=False, way_out=way_out) as out:
+        out.write((json.dumps(preset, indent=2) + "\n").encode())
+
+
+def require_own(file: Path) -> None:
+    """Refuse to replace a file that no search has written.
+
+    Raises:
+        ConfigError: it is such a file, or it could not be written.
+    """
+    if file.suffix.lower() != ".json":
+        raise ConfigError(f"--output must end in .json, got {str(file)!r}")
+    if not file.parent.is_dir():
+        raise ConfigError(f"the folder {file.parent} of --output {file} is not there; make it")
+    if not file.exists():
+        return
+    try:
+        (entry,) = json.loads(file.read_text(encoding="utf-8")).values()
+        is_own = str(entry["source"]).startswith(_MADE_BY)
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        is_own = False
+    if not is_own:
+        raise ConfigError(
+            f"--output {file} is there already, and no search wrote it; choose another file"
+        )
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

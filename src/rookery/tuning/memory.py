@@ -1,0 +1,195 @@
+"""How much memory a run may take, what its processes take, and how many envs that carries."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from rookery.errors import ConfigError
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SAFE = 0.9  # of what there is; the rest is for the system, which nobody asked
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The most memory that a run may take.
+
+    Attributes:
+        size_bytes: so much.
+        reason: who says so, in words.
+    """
+
+    size_bytes: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{in_units(self.size_bytes)} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """What memory a run needs, as far as it was measured.
+
+    Attributes:
+        caller_bytes: of the calling process, with the policy and without envs.
+        worker_bytes: of a worker without envs.
+        env_bytes: of one env.
+        row_bytes: of one observation.
+        num_steps: of a rollout, of which a run has about three at once: that of the collector, the
+            one before, and what the learner makes of it.
+        replay_bytes: of a replay that is full.
+    """
+
+    caller_bytes: int
+    worker_bytes: int
+    env_bytes: int
+    row_bytes: int = 0
+    num_steps: int = 0
+    replay_bytes: int = 0
+
+    @property
+    def each_bytes(self) -> int:
+        """Of one env more, its part of the rollouts included."""
+        return max(self.env_bytes + 3 * self.num_steps * self.row_bytes, 1)
+
+    def needed(self, num_envs: int, num_workers: int) -> int:
+        """Bytes that a run of so many envs and workers takes."""
+        fixed = self.caller_bytes + self.replay_bytes + num_workers * self.worker_bytes
+        return fixed + num_envs * self.each_bytes
+
+    def carries(self, ceiling: Ceiling, num_workers: int) -> int:
+        """How many envs fit under a ceiling, at least 0."""
+        left = ceiling.size_bytes - self.needed(0, num_workers)
+        return max(left // self.each_bytes, 0)
+
+
+def model_of(
+    one_bytes: int, some_bytes: int, some: int, caller_bytes: int, **rest: int
+) -> MemoryModel:
+    """The model that follows from two workers.
+
+    Args:
+        one_bytes: memory of a worker with one env.
+        some_bytes: of a worker with ``some`` envs, at least 2.
+        some: how many envs it has.
+        caller_bytes: as in `MemoryModel`.
+        **rest: likewise.
+    """
+    env_bytes = max((some_bytes - one_bytes) // (some - 1), 0)
+    return MemoryModel(caller_bytes, max(one_bytes - env_bytes, 0), env_bytes, **rest)
+
+
+def ceiling_of(
+    available: int, cgroup: tuple[int, int] | None = None, wanted: int | None = None
+) -> Ceiling:
+    """The most that a run may take: the smallest of what limits it.
+
+    Args:
+        available: bytes that the machine could give now.
+        cgroup: a container's limit, and what is used of it.
+        wanted: what the user allows.
+    """
+    limits = [(int(SAFE * available), "memory that the machine has available")]
+    if cgroup is not None:
+        limit, used = cgroup
+        limits.append((int(SAFE * max(limit - used, 0)), "what the container's limit leaves"))
+    if wanted is not None:
+        limits.append((wanted, "--memory"))
+    return Ceiling(*min(limits))
+
+
+def ceiling_here(wanted: int | None = None) -> Ceiling:
+    """The ceiling of this process."""
+    available = int(psutil.virtual_memory().available)
+    return ceiling_of(available, cgroup_memory(Path("/sys/fs/cgroup")), wanted)
+
+
+def cgroup_memory(root: Path) -> tuple[int, int] | None:
+    """A container's limit and what is used of it that cannot be given back; None without one.
+
+    Args:
+        root: where the cgroup's files lie (v2, then v1).
+    """
+    places = (
+        (root / "memory.max", root / "memory.current", root / "memory.stat"),
+        (
+            root / "memory" / "memory.limit_in_bytes",
+            root / "memory" / "memory.usage_in_bytes",
+            root / "memory" / "memory.stat",
+        ),
+    )
+    for limit, used, stat in places:
+        try:
+            most, now = limit.read_text().strip(), int(used.read_text())
+        except (OSError, ValueError):
+            continue
+        if not most.isdigit() or int(most) >= 2**60:  # v1 has a huge number for no limit
+            return None
+        return int(most), max(now - _reclaimable(stat), 0)
+    return None
+
+
+def _reclaimable(stat: Path) -> int:
+    """Bytes of files that the kernel drops when somebody needs memory."""
+    try:
+        lines = stat.read_text().splitlines()
+    except OSError:
+        return 0
+    pairs = (line.split() for line in lines)
+    return next((int(pair[1]) for pair in pairs if pair[0] == "inactive_file"), 0)
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of ``"6G"``, ``"512MB"``, ``"1.5 GiB"`` or a plain number; units are of 1024.
+
+    Raises:
+        ConfigError: it is none of these, or not above 0.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    size = 0 if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
+    if size <= 0:
+        raise ConfigError(f"--memory is {text!r}; it must be a size such as 6G or 800M")
+    return size
+
+
+def in_units(size_bytes: float) -> str:
+    """A size for people."""
+    for unit, factor in (("GB", 2**30), ("MB", 2**20)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes / 2**10:.3g} kB"
+
+
+def memory_of(processes: Iterable[psutil.Process]) -> int:
+    """Bytes that processes take together; what they share counts once, where the system tells."""
+    return sum(map(_memory_of, processes))
+
+
+def with_children(pid: int) -> list[psutil.Process]:
+    """A process and all that came of it; empty if it is gone."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _memory_of(process: psutil.Process) -> int:
+    if sys.platform == "linux":
+        try:
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        except OSError:  # it has ended, or may not be looked at
+            rollup = ""
+        match = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+        if match is not None:
+            return int(match[1]) * 1024
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,72 @@
+"""What a search has come to: for runs, for the table, and as a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rookery.telemetry.throughput import ThroughputPoint, draw_throughput
+from rookery.training.run_dir import whole_file
+from rookery.training.tuned import Tuned
+from rookery.tuning.candidates import Candidate
+from rookery.tuning.knee import Limits, best_of_each
+from rookery.tuning.trials import Trial
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search has come to.
+
+    Attributes:
+        tuned: what it writes.
+        trials: all that was tried.
+        chosen: the best of them.
+        limits: how many envs the machine carries.
+        reasons: how the learner's settings move with them, if that was asked for.
+    """
+
+    tuned: Tuned
+    trials: list[Trial]
+    chosen: Candidate
+    limits: Limits
+    reasons: list[str]
+
+
+def draw(outcome: Outcome, path: Path, whole_loop: bool = False) -> None:
+    """Draw throughput against the number of envs, with the knee.
+
+    Raises:
+        StorageError: the picture cannot be written.
+        MissingExtra: matplotlib is not installed.
+    """
+    best = {id(trial) for trial in best_of_each(outcome.trials, whole_loop)}
+    points = [
+        ThroughputPoint(
+            trial.candidate.num_envs,
+            trial.score(whole_loop),
+            *(trial.spread if not whole_loop else (trial.loop_rate, trial.loop_rate)),
+            str(trial.candidate.mode),
+            id(trial) in best,
+        )
+        for trial in outcome.trials
+        if trial.is_measured
+    ]
+    env = outcome.tuned.env.get("env")
+    what = "whole loop" if whole_loop else "collecting"
+    title = f"{outcome.tuned.algo} on {env if isinstance(env, str) else 'the env'}, {what}"
+    way_out = "make the folder writable, or choose another --picture"
+    with whole_file(path, has_one_writer=False, way_out=way_out) as file:
+        kind = path.suffix[1:].lower()
+        draw_throughput(file, points, title, outcome.chosen.num_envs, kind)
+
+
+def trial_to_dict(trial: Trial) -> dict[str, Any]:
+    """A trial as JSON data."""
+    told: dict[str, Any] = dict(trial.candidate.settings())
+    if trial.slices:
+        low, high = trial.spread
+        told |= {"steps_per_second": trial.rate, "spread": [low, high]}
+        told |= {"slices": len(trial.slices), "memory_bytes": trial.memory_bytes}
+        told |= {"loop_steps_per_second": trial.loop_rate} if trial.learns else {}
+    return told | ({"failure": trial.failure} if trial.failure else {})

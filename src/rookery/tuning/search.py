@@ -1,0 +1,372 @@
+"""tune: look for the number of envs and for where they run, by measuring the real policy."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from statistics import median
+from typing import Any
+
+import psutil
+
+from rookery.errors import ConfigError, RookeryError
+from rookery.learn.config import ReplayConfig
+from rookery.learn.config_base import Config
+from rookery.training.algorithms import BuiltIn, OwnModules, collectors_of, name_of
+from rookery.training.plan import RunPlan, versions
+from rookery.training.tuned import Tuned, describe_machine
+from rookery.tuning.candidates import Candidate, Possible, candidates, env_counts, outwards
+from rookery.tuning.halving import CandidateFailed, Halving
+from rookery.tuning.knee import Limits, best_of_each, knee, limits_of
+from rookery.tuning.measurer import Subject
+from rookery.tuning.measuring import Measurer
+from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, model_of
+from rookery.tuning.outcome import Outcome, trial_to_dict
+from rookery.tuning.trials import Slice, Trial
+from rookery.vector.cpus import usable_cpus
+
+# Settings of a run that a search has no use for, or that would end it early.
+OF_RUNS = (
+    "run_dir", "overwrite", "tuned", "total_steps", "eval_episodes", "eval_every", "stop_at",
+    "checkpoint_interval_s", "checkpoint_every", "keep_checkpoints", "save_env_states",
+    "video_every",
+)  # fmt: skip
+SEARCHED = ("num_envs", "collector", "backend", "num_workers", "caller_steps")
+_LEAST_DEADLINE_S, _DEADLINE_SHARE = 30.0, 1 / 4  # of the time, for each stage of a candidate
+_BUSY = 0.5  # of the CPUs, by others
+_LOOK_SHARE = 4  # of the memory, for the envs whose memory is measured
+
+
+class TuningInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a search before anything was measured."""
+
+
+class TuningFailed(RookeryError):
+    """Nothing that was tried could be run."""
+
+
+def tune(
+    env: Any,
+    algo: Any = "ppo",
+    *,
+    minutes: float = 2.0,
+    memory: int | None = None,
+    max_envs: int | None = None,
+    whole_loop: bool = False,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
+    encoder: Any = None,
+    network: Any = None,
+    say: Callable[[str], None] = lambda line: None,
+    **settings: Any,
+) -> Outcome:
+    """Look for how a run should be run on this machine.
+
+    Everything is measured in a process of its own, with the algorithm's policy and collector. What
+    is among ``settings`` is kept, so that ``num_envs=16`` leaves only where these 16 run.
+
+    Args:
+        env: as for `rookery.train`; likewise the others that are not explained here.
+        algo: likewise.
+        minutes: for the search, about.
+        memory: bytes that a run may take; None takes what the machine has.
+        max_envs: the most envs to try; None takes 64 for each CPU.
+        whole_loop: compare by env steps per second of collecting and learning, instead of by those
+            of collecting.
+        env_kwargs: given to every env.
+        wrappers: around every env.
+        encoder: the user's own.
+        network: the user's own.
+        say: told what happens, in lines.
+        **settings: of the run. ``scale_hyperparameters`` is handed on to the runs that take the
+            result, and learning is measured with it.
+
+    Returns:
+        What was found. Ctrl-C ends the search; what it knows by then is returned, and marked.
+
+    Raises:
+        ConfigError: settings that cannot be.
+        TuningFailed: no candidate could be run.
+        TuningInterrupted: Ctrl-C came before anything was measured.
+    """
+    if not minutes > 0 or not math.isfinite(minutes):
+        raise ConfigError(f"minutes is {minutes}; it must be above 0")
+    unused = [name for name in settings if name in OF_RUNS]
+    if unused:
+        raise ConfigError(f"{unused[0]} is about a run, and rookery tune makes none; leave it out")
+    parts = {
+        "env_kwargs": env_kwargs,
+        "wrappers": wrappers,
+        "encoder": encoder,
+        "network": network,
+    }
+    search = Search(env, algo, settings, parts, whole_loop, ceiling_here(memory), say)
+    return search.run(60 * minutes, max_envs)
+
+
+class Search:
+    """One search; see `tune`."""
+
+    def __init__(
+        self,
+        env: Any,
+        algo: Any,
+        settings: Mapping[str, Any],
+        parts: Mapping[str, Any],
+        whole_loop: bool,
+        ceiling: Ceiling,
+        say: Callable[[str], None],
+    ) -> None:
+        self._env, self._algo, self._settings, self._parts = env, algo, dict(settings), parts
+        self._whole_loop, self._ceiling, self._say = whole_loop, ceiling, say
+        self._plans: dict[int, RunPlan] = {}
+        self.plan = RunPlan.new(env, algo, {**settings, "scale_hyperparameters": False}, **parts)
+        self.plan.source.arguments()  # complains of what no run can have
+        self._memory: MemoryModel | None = None
+        self._too_large: set[int] = set()  # numbers of envs that memory does not carry
+        self._seen: dict[Candidate, Slice] = {}
+
+    def run(self, seconds: float, max_envs: int | None) -> Outcome:
+        """Search for about so many seconds."""
+        began = time.monotonic()
+        plan = self.plan
+        algorithm = plan.algorithm
+        is_own = not isinstance(algorithm, BuiltIn)
+        subject = Subject(
+            plan.source,
+            algorithm if is_own else None,
+            name_of(algorithm),
+            algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules(),
+            plan.settings,
+        )
+        deadline_s = max(_DEADLINE_SHARE * seconds, _LEAST_DEADLINE_S)
+        interrupted, halving = False, None
+        with ExitStack() as stack:
+            self._measurer = stack.enter_context(Measurer(subject, self._ceiling, deadline_s))
+            try:
+                self._tell_if_busy()
+                waits = self._look()
+                tried = self._candidates(waits, max_envs)
+                self._say(
+                    f"{len(tried)} candidates, with {_listed({c.num_envs for c in tried})} envs, "
+                    f"memory ceiling {self._ceiling}"
+                )
+                left = seconds - (time.monotonic() - began)
+                halving = Halving(
+                    tried, self._measure, max(left, seconds / 2), time.monotonic,
+                    self._whole_loop, self._say,
+                )  # fmt: skip
+                halving.run()
+            except KeyboardInterrupt:
+                interrupted = True
+                self._say("interrupted: what is known by now counts")
+        if halving is not None and interrupted:
+            halving.leave_out("the search was interrupted")
+        trials = [] if halving is None else halving.trials
+        return self._outcome(trials, interrupted)
+
+    # ---------------------------------------------------------------- before
+
+    def _tell_if_busy(self) -> None:
+        """Say so if others use the machine: the figures are of what they leave."""
+        load, cpus = psutil.getloadavg()[0], usable_cpus()
+        if load > _BUSY * cpus:
+            self._say(
+                f"this machine is busy (load {load:.1f} on {cpus} CPUs): what is measured now is "
+                "what others leave, and may change with them"
+            )
+
+    def _look(self) -> bool:
+        """Measure one env, and the memory of some; whether they wait for most of a step."""
+        try:
+            step = self._measurer.ask({"do": "step"})
+        except CandidateFailed as failure:
+            self._say(f"one env could not be measured by itself: {failure}")
+            return False
+        self._say(
+            f"a step of one env takes {1e6 * step['env_s']:,.0f} us"
+            f"{', mostly of waiting' * bool(step['waits'])}"
+        )
+        self._look_at_memory()
+        return bool(step["waits"])
+
+    def _look_at_memory(self) -> None:
+        order = {"do": "memory", "most_bytes": self._ceiling.size_bytes // _LOOK_SHARE}
+        try:
+            found = self._measurer.ask(order)
+        except CandidateFailed as failure:
+            self._say(f"the memory of envs could not be measured by itself: {failure}")
+            return
+        config = getattr(self.plan.algorithm, "config", None)
+        replay = config.replay_size if isinstance(config, ReplayConfig) else 0
+        num_steps = getattr(self.plan.algorithm, "num_steps", 1)
+        self._memory = model_of(
+            found["one_bytes"], found["some_bytes"], found["some"], found["caller_bytes"],
+            row_bytes=found["row_bytes"], num_steps=num_steps,
+            replay_bytes=replay * (found["row_bytes"] + 32),
+        )  # fmt: skip
+        self._say(
+            f"an env takes {in_units(self._memory.env_bytes)}, a worker "
+            f"{in_units(self._memory.worker_bytes)}, this side {in_units(found['caller_bytes'])}"
+        )
+
+    def _candidates(self, waits: bool, max_envs: int | None) -> list[Candidate]:
+        settings, source = self.plan.settings, self.plan.source
+        fixed = {name: self._settings[name] for name in SEARCHED if name in self._settings}
+        faults = settings.faults()
+        needs_workers = bool(faults.restarts or faults.has_deadline or faults.max_worker_rss_mb)
+        config = getattr(self.plan.algorithm, "config", None)
+        holds = (
+            getattr(config, "is_recurrent", False)
+            or getattr(config, "state_dependent_noise", False)
+            or getattr(config, "exploration_noise_kind", "normal") != "normal"
+        )
+        collectors = [c for c in collectors_of(self.plan.algorithm) if c != "double" or not holds]
+        possible = Possible(
+            usable_cpus(),
+            tuple(collectors),
+            waits,
+            _has_batch(source) and not needs_workers,
+            not (needs_workers or settings.isolate),
+            settings.isolate,
+        )
+        if "num_envs" in fixed:
+            counts = [settings.num_envs]
+        else:
+            counts = env_counts(settings.num_envs, possible.cpus, max_envs)
+            counts = outwards(counts, settings.num_envs)
+        return candidates(counts, possible, fixed)
+
+    def _plan_of(self, num_envs: int) -> RunPlan:
+        """The run with so many envs; its learner's settings may move with them."""
+        if num_envs not in self._plans:
+            told = {**self._settings, "num_envs": num_envs}
+            self._plans[num_envs] = RunPlan.new(self._env, self._algo, told, **self._parts)
+        return self._plans[num_envs]
+
+    # ---------------------------------------------------------------- a candidate
+
+    def _measure(self, candidate: Candidate, seconds: float) -> Slice:
+        needed = self._needed(candidate)
+        if needed > self._ceiling.size_bytes:
+            self._too_large.add(candidate.num_envs)
+            raise CandidateFailed(
+                f"needs about {in_units(needed)}, and the memory ceiling is {self._ceiling}", False
+            )
+        try:
+            config = getattr(self._plan_of(candidate.num_envs).algorithm, "config", None)
+            if isinstance(config, Config):
+                config.check(candidate.num_envs)
+        except ConfigError as error:  # such as a minibatch that is larger than the rollout
+            raise CandidateFailed(str(error), False) from error
+        order = {
+            "do": "measure",
+            "settings": candidate.settings(),
+            "config": config.to_dict() if isinstance(config, Config) else None,
+            "seconds": seconds,
+            "learns": self._whole_loop,
+            "step_s": self._step_of_all(candidate),
+        }
+        answer = self._measurer.ask(order, seconds)
+        found = Slice(
+            answer["steps"], answer["collect_s"], answer["learn_s"], tuple(answer["windows"]),
+            answer["opened_s"], answer["memory_bytes"], answer["grown_bytes"],
+        )  # fmt: skip
+        if found.memory_bytes > self._ceiling.size_bytes:
+            self._too_large.add(candidate.num_envs)
+            raise CandidateFailed(
+                f"took {in_units(found.memory_bytes)}, and the memory ceiling is {self._ceiling}"
+                f"{found.growth and '; ' + found.growth}"
+            )
+        self._seen[candidate] = found
+        return found
+
+    def _step_of_all(self, candidate: Candidate) -> float:
+        """What a step of all envs takes, by what others took for each env; 0 before the first.
+
+        What one env took alone says little of it: there is the policy, and the rest of the machine.
+        """
+        own = self._seen.get(candidate)
+        if own is not None:
+            return candidate.num_envs / own.rate
+        if not self._seen:
+            return 0.0
+        return candidate.num_envs * median(1 / seen.rate for seen in self._seen.values())
+
+    def _needed(self, candidate: Candidate) -> int:
+        """Bytes that a candidate needs: by the same with fewer envs, or by what one env needs."""
+        if self._memory is None:
+            return 0
+        alike = [c for c in self._seen if c.mode == candidate.mode]
+        model = self._memory.needed(candidate.num_envs, candidate.mode.num_workers or 0)
+        if not alike:
+            return model
+        nearest = max(alike, key=lambda c: c.num_envs)
+        more = candidate.num_envs - nearest.num_envs
+        seen = self._seen[nearest].memory_bytes + self._memory.replay_bytes
+        return seen + more * self._memory.each_bytes
+
+    # ---------------------------------------------------------------- after
+
+    def _outcome(self, trials: list[Trial], interrupted: bool) -> Outcome:
+        best = best_of_each(trials, self._whole_loop)
+        chosen = knee(best, self._whole_loop)
+        if chosen is None:
+            if interrupted:
+                raise TuningInterrupted("before anything was measured")
+            reasons = dict.fromkeys(t.failure for t in trials if not t.is_skipped)
+            raise TuningFailed(f"no candidate could be run: {'; '.join(list(reasons)[:3])}")
+        limits = limits_of(
+            best, chosen, usable_cpus(), self._ceiling, self._memory, self._whole_loop,
+            any(count > best[-1].candidate.num_envs for count in self._too_large),
+            "num_envs" in self._settings,
+        )  # fmt: skip
+        settings = chosen.candidate.settings()
+        moved: list[str] = []
+        if self._settings.get("scale_hyperparameters"):
+            settings["scale_hyperparameters"] = True
+            moved = list(self._plan_of(chosen.candidate.num_envs).notes)
+        tuned = Tuned(
+            settings=settings,
+            algo=name_of(self.plan.algorithm),
+            env=self.plan.source.to_dict(),
+            machine=describe_machine(),
+            versions=versions(),
+            figures=self._figures(trials, chosen, limits, moved),
+            interrupted=interrupted,
+        )
+        return Outcome(tuned, trials, chosen.candidate, limits, moved)
+
+    def _figures(
+        self, trials: list[Trial], chosen: Trial, limits: Limits, reasons: list[str]
+    ) -> dict[str, Any]:
+        low, high = chosen.spread
+        return {
+            "steps_per_second": chosen.rate,
+            "spread": [low, high],
+            "loop_steps_per_second": chosen.loop_rate if chosen.learns else None,
+            "compared_by": "whole loop" if self._whole_loop else "collecting",
+            "limits": "; ".join(limits.lines),
+            "envs_by_cores": limits.by_cores,
+            "envs_by_memory": limits.by_memory,
+            "binds": limits.binds,
+            "scaling": reasons,
+            "tried": [trial_to_dict(trial) for trial in trials],
+        }
+
+
+def _listed(counts: set[int]) -> str:
+    """Numbers in a sentence."""
+    *first, last = map(str, sorted(counts))
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _has_batch(source: Any) -> bool:
+    """Whether envs have a batch of their own that a run may train in."""
+    try:
+        source.batch_arguments()
+    except RookeryError:  # says why; what else runs them is measured
+        return False
+    return True

@@ -1,0 +1,108 @@
+"""What a batch notes: exact counts, samples of fast envs' times, and all times of slow ones."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from rookery.env.stopwatch import (
+    BATCH_STEPS,
+    COMPARED,
+    EPISODES,
+    EXTRA,
+    SLOWEST,
+    SPARSELY,
+    WAIT_NS,
+    Stopwatch,
+    WatchWords,
+    columns,
+)
+
+
+def _words(num_envs: int) -> WatchWords:
+    sizes = columns(num_envs).items()
+    return WatchWords({name: np.zeros(shape, dtype) for name, (shape, dtype) in sizes})
+
+
+def _watch(words: WatchWords, ids: range) -> Stopwatch:
+    watch = Stopwatch(words, ids, 0)
+    watch.time_steps([_echo] * len(ids))
+    return watch
+
+
+def _echo(action: int) -> int:
+    return action
+
+
+def _step(watch: Stopwatch, made: int, took_s: float, count: int) -> bool:
+    """One step of a batch as `EnvBatch` makes it; whether it was timed."""
+    is_timed = watch.steps[0] is not _echo
+    assert [step(7) for step in watch.steps] == [7] * count
+    watch.end(made, took_s, count, 0.0)
+    return is_timed
+
+
+def test_fast_envs_are_timed_now_and_then_and_slow_ones_always() -> None:
+    words = _words(2)
+    watch = _watch(words, range(2))
+    fast = [_step(watch, made, 1e-6, 2) for made in range(1, 500)]
+    timed = [i for i, is_timed in enumerate(fast) if is_timed]
+    assert timed[:6] == [2, 4, 8, 16, 32, 64]
+    assert set(np.diff(timed[5:]).tolist()) == {SPARSELY}
+    slow = [_step(watch, made, 1.0, 2) for made in range(500, 600)]
+    assert all(slow[SPARSELY:]) and not all(slow)
+    assert words.words[0, BATCH_STEPS] == 599
+    assert words.steps.sum(axis=1).tolist() == [sum(fast) + sum(slow)] * 2
+    again = [_step(watch, made, 1e-6, 2) for made in range(600, 700)]
+    assert sum(again) < 10
+
+
+def test_who_took_longest_is_noted_resets_included() -> None:
+    words = _words(4)
+    watch = _watch(words, range(1, 4))
+    for made in range(1, 6):
+        watch.note_reset(1, 10**12)
+        _step(watch, made, 1.0, 3)
+    assert words.words[1, COMPARED] == 3
+    assert words.words[:, SLOWEST].tolist() == [0, 0, 3, 0]
+    assert words.resets.sum(axis=1).tolist() == [0, 0, 5, 0]
+
+
+def test_a_batch_goes_on_where_a_lost_one_stopped() -> None:
+    words = _words(2)
+    for _ in range(2):
+        watch = _watch(words, range(2))
+        for made in range(1, 6):
+            _step(watch, made, 1e-6, 2)
+        watch.episodes[1] += 1
+        watch.extra[0] += 1
+        watch.extra[1] -= 1
+    assert words.words[0, BATCH_STEPS] == 10
+    assert words.words[:, EPISODES].tolist() == [0, 2]
+    assert words.words[:, EXTRA].tolist() == [2, -2]
+
+
+def test_a_step_that_was_broken_off_is_timed_when_it_is_made_again() -> None:
+    words = _words(1)
+    watch = _watch(words, range(1))
+    for made in (1, 2):
+        _step(watch, made, 1.0, 1)
+    watch.steps[0](0)  # and an interruption comes
+    assert _step(watch, 3, 1.0, 1)
+    assert words.steps.sum() == 1
+
+
+def test_waiting_is_the_time_in_which_the_batch_was_not_busy() -> None:
+    words = _words(1)
+    watch = _watch(words, range(1))
+    watch.begin(time.perf_counter() - 10.0, 5.0)
+    for made in (1, 2, 3):
+        watch.end(made, 1.0, 1, 5.0 + made)  # 3 s busy of 10 or more
+    assert 7 * 10**9 <= words.words[0, WAIT_NS] < 100 * 10**9
+    before = int(words.words[0, WAIT_NS])
+    later = _watch(words, range(1))
+    later.begin(time.perf_counter() - 20.0, 0.0)
+    for made in (1, 2, 3):
+        later.end(made, 1.0, 1, 0.0)
+    assert words.words[0, WAIT_NS] >= before + 20 * 10**9

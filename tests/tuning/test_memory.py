@@ -1,0 +1,103 @@
+"""Memory: ceilings, sizes in words, and what a run needs."""
+
+import os
+
+import psutil
+import pytest
+
+from rookery.errors import ConfigError
+from rookery.tuning.memory import (
+    Ceiling,
+    MemoryModel,
+    ceiling_of,
+    cgroup_memory,
+    in_units,
+    memory_of,
+    model_of,
+    parse_memory,
+    with_children,
+)
+
+MB = 2**20
+
+
+def test_the_smallest_limit_is_the_ceiling():
+    assert ceiling_of(1000).size_bytes == 900
+    found = ceiling_of(10_000, cgroup=(2_000, 1_000))
+    assert found == Ceiling(900, "what the container's limit leaves")
+    assert ceiling_of(10_000, (2_000, 1_000), wanted=500) == Ceiling(500, "--memory")
+    assert ceiling_of(1_000, (9_000, 0), wanted=5_000).reason.startswith("memory that the machine")
+    assert ceiling_of(1_000, (2_000, 3_000)).size_bytes == 0
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_container_s_limit_is_read_without_what_can_be_given_back(tmp_path):
+    write(tmp_path / "memory.max", "1000\n")
+    write(tmp_path / "memory.current", "600\n")
+    write(tmp_path / "memory.stat", "anon 1\ninactive_file 100\n")
+    assert cgroup_memory(tmp_path) == (1000, 500)
+
+
+def test_the_older_form_of_containers_is_read_too(tmp_path):
+    write(tmp_path / "memory" / "memory.limit_in_bytes", "1000")
+    write(tmp_path / "memory" / "memory.usage_in_bytes", "600")
+    assert cgroup_memory(tmp_path) == (1000, 600)
+
+
+@pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
+def test_no_limit_is_none(tmp_path, limit):
+    write(tmp_path / "memory.max", limit)
+    write(tmp_path / "memory.current", "600")
+    assert cgroup_memory(tmp_path) is None
+    assert cgroup_memory(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("6G", 6 * 2**30),
+        ("800M", 800 * MB),
+        ("1.5 GiB", 3 * 2**29),
+        ("512mb", 512 * MB),
+        ("77", 77),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(text, size):
+    assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1G", "0", "6 X", "G"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ConfigError, match="such as 6G"):
+        parse_memory(text)
+
+
+def test_sizes_are_told_in_units():
+    assert [in_units(n) for n in (512, 3 * MB, 5 * 2**29)] == ["0.5 kB", "3 MB", "2.5 GB"]
+
+
+def test_two_workers_tell_what_an_env_takes():
+    model = model_of(60 * MB, 140 * MB, 9, 200 * MB, row_bytes=MB, num_steps=2)
+    assert model.env_bytes == 10 * MB and model.worker_bytes == 50 * MB
+    assert model.each_bytes == 16 * MB
+    assert model.needed(4, 2) == (200 + 100 + 64) * MB
+    assert model.carries(Ceiling(1000 * MB, ""), 2) == 43
+    assert model.carries(Ceiling(MB, ""), 2) == 0
+
+
+def test_an_env_that_seems_to_take_nothing_is_no_error():
+    model = model_of(60 * MB, 59 * MB, 9, 0)
+    assert model.env_bytes == 0 and model.carries(Ceiling(100 * MB, ""), 1) > 10**6
+
+
+def test_a_full_replay_counts():
+    assert MemoryModel(1, 0, 1, replay_bytes=1000).needed(1, 0) == 1002
+
+
+def test_the_memory_of_this_process_is_known():
+    (own, *_) = with_children(os.getpid())
+    assert own.pid == os.getpid() and MB < memory_of([own]) < psutil.virtual_memory().total
