@@ -21,9 +21,12 @@ asked with one number are carried out together and answer together: ``step`` giv
 number, ``send`` gives each its own. Numbers only grow. A worker that has ended answers nothing any
 more, and the caller writes ``answered`` in its place.
 
-**An order to all envs of a worker** says so in its kind (``TOGETHER``). The worker then needs to
-look at its first env alone, and may begin while the numbers of the others are still being written;
-it answers for all of them, and a number that comes after its answer is no greater than that.
+**Numbers are not written at once**: a worker may look when those of some envs have come, in
+whatever order, and those of others have not. So the kind also says whom an order is for. One to
+all envs of a worker (``TOGETHER``) may be begun when a single number is seen; it is carried out and
+answered for all of them, and a number that comes after its answer is no greater than that. One to
+some of them says how many were asked with its number (above ``_COUNT_SHIFT``), and waits until all
+are seen.
 
 **Bells are hints.** Whoever changes a word rings afterwards; whoever wakes looks at the words, and
 so does, ten times a second, whoever sleeps. A ring too many costs a look, a ring that is lost a
@@ -55,6 +58,8 @@ SINGLY = 2  # added to a kind: whoever waits, waits for whichever env is first
 NOTHING = 4  # a kind: answer, and leave the env as it is
 TOGETHER = 8  # added to a kind: all envs of the worker were asked with one number
 _KINDS = RESET | NOTHING
+_FLAGS = _KINDS | SINGLY
+_COUNT_SHIFT = 8
 NO_SEED = -1
 SEED_IN_MESSAGE = -2  # the env's seed and options came through the channel before the order
 
@@ -227,9 +232,13 @@ class OrderPart:
                 self.seed[:] = seeds
             self.ask_all(kind, buffer, numbers)
             return
+        if not len(env_ids):
+            return
         places = np.asarray(env_ids) - self.env_ids.start
+        # Either all envs have one number, or each has its own.
+        is_one = isinstance(numbers, int) or numbers[0] == numbers[-1]
         self._kind_of_all = -1
-        self.kind[places] = kind
+        self.kind[places] = kind | (len(places) if is_one else 1) << _COUNT_SHIFT
         self.buffer[places] = buffer
         self.seed[places] = seeds
         if self.fence is not None:
@@ -250,7 +259,7 @@ class OrderPart:
         """Have envs whose worker has ended be reset by the next one, in place of what was asked."""
         places = [i - self.env_ids.start for i in env_ids]
         self._kind_of_all = -1
-        self.kind[places] = (self.kind[places] & SINGLY) | RESET
+        self.kind[places] = (self.kind[places] & SINGLY) | RESET | len(places) << _COUNT_SHIFT
         self.seed[places] = NO_SEED
         self.asked[places] = number
 
@@ -258,7 +267,7 @@ class OrderPart:
         """Have the next worker carry out what envs were asked when their worker ended."""
         places = [i - self.env_ids.start for i in env_ids]
         self._kind_of_all = -1
-        self.kind[places] &= ~TOGETHER
+        self.kind[places] = (self.kind[places] & _FLAGS) | len(places) << _COUNT_SHIFT
         self.asked[places] = number
 
     def answer_for_lost(self, env_ids: Sequence[int]) -> None:
@@ -288,7 +297,7 @@ class OrderPart:
     def next_group(self) -> Group | None:
         """The envs that were asked first, of those that have not answered; None if all have."""
         number = self._asked[0]
-        if number != self._answered[0]:
+        if number > self._answered[0]:  # less while the number of a finished order is on its way
             if self.fence is not None:
                 self.fence()
             kind = self._kinds[0]
@@ -303,9 +312,9 @@ class OrderPart:
         return self._groups.pop() if self._groups else None
 
     def _waiting_groups(self) -> list[Group]:
-        """All groups that wait, those that were asked first last."""
+        """All groups that wait and are seen whole, those that were asked first last."""
         numbers = self.asked.copy()
-        # An order to all may still be on its way to the last envs: their numbers are no news.
+        # The numbers of an order to all that was answered may be on their way: they are no news.
         places = (numbers > self.answered).nonzero()[0].tolist()
         if not places:
             return []
@@ -319,6 +328,11 @@ class OrderPart:
             env_ids = by_number[number]
             place = env_ids[0] - start
             kind, buffer = self._kinds[place], self._buffers[place]
+            if kind & TOGETHER:
+                return [Group(number, kind & _KINDS, kind & SINGLY, buffer, None)]
+            count = kind >> _COUNT_SHIFT
+            if count > 1 and np.count_nonzero(numbers == number) < count:
+                continue
             groups.append(Group(number, kind & _KINDS, kind & SINGLY, buffer, env_ids))
         return groups
 
