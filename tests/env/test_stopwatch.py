@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
+import gymnasium
 import numpy as np
 
+import rookery
 from rookery.env.stopwatch import (
-    BATCH_STEPS,
+    ALWAYS_FROM_S,
     COMPARED,
     EPISODES,
     EXTRA,
@@ -26,7 +31,7 @@ def _words(num_envs: int) -> WatchWords:
 
 
 def _watch(words: WatchWords, ids: range) -> Stopwatch:
-    watch = Stopwatch(words, ids, 0)
+    watch = Stopwatch(words, ids)
     watch.time_steps([_echo] * len(ids))
     return watch
 
@@ -35,35 +40,40 @@ def _echo(action: int) -> int:
     return action
 
 
-def _step(watch: Stopwatch, made: int, took_s: float, count: int) -> bool:
+def _step(watch: Stopwatch, took_s: float, count: int) -> bool:
     """One step of a batch as `EnvBatch` makes it; whether it was timed."""
     is_timed = watch.steps[0] is not _echo
     assert [step(7) for step in watch.steps] == [7] * count
-    watch.end(made, took_s, count, 0.0)
+    _end(watch, took_s, count, 0.0)
     return is_timed
+
+
+def _end(watch: Stopwatch, took_s: float, count: int, busy_s: float) -> None:
+    watch.until_timed -= 1
+    if watch.until_timed <= 0:
+        watch.end(took_s, count, busy_s)
 
 
 def test_fast_envs_are_timed_now_and_then_and_slow_ones_always() -> None:
     words = _words(2)
     watch = _watch(words, range(2))
-    fast = [_step(watch, made, 1e-6, 2) for made in range(1, 500)]
+    fast = [_step(watch, 1e-6, 2) for _ in range(499)]
     timed = [i for i, is_timed in enumerate(fast) if is_timed]
-    assert timed[:6] == [2, 4, 8, 16, 32, 64]
-    assert set(np.diff(timed[5:]).tolist()) == {SPARSELY}
-    slow = [_step(watch, made, 1.0, 2) for made in range(500, 600)]
-    assert all(slow[SPARSELY:]) and not all(slow)
-    assert words.words[0, BATCH_STEPS] == 599
+    assert timed[:7] == [2, 4, 8, 16, 32, 64, 128]
+    assert set(np.diff(timed[6:]).tolist()) == {SPARSELY}
+    slow = [_step(watch, 1.0, 2) for _ in range(200)]
+    assert len(slow) > SPARSELY and all(slow[SPARSELY:]) and not all(slow)
     assert words.steps.sum(axis=1).tolist() == [sum(fast) + sum(slow)] * 2
-    again = [_step(watch, made, 1e-6, 2) for made in range(600, 700)]
+    again = [_step(watch, 1e-6, 2) for _ in range(100)]
     assert sum(again) < 10
 
 
 def test_who_took_longest_is_noted_resets_included() -> None:
     words = _words(4)
     watch = _watch(words, range(1, 4))
-    for made in range(1, 6):
+    for _ in range(5):
         watch.note_reset(1, 10**12)
-        _step(watch, made, 1.0, 3)
+        _step(watch, 1.0, 3)
     assert words.words[1, COMPARED] == 3
     assert words.words[:, SLOWEST].tolist() == [0, 0, 3, 0]
     assert words.resets.sum(axis=1).tolist() == [0, 0, 5, 0]
@@ -73,12 +83,11 @@ def test_a_batch_goes_on_where_a_lost_one_stopped() -> None:
     words = _words(2)
     for _ in range(2):
         watch = _watch(words, range(2))
-        for made in range(1, 6):
-            _step(watch, made, 1e-6, 2)
+        for _ in range(5):
+            _step(watch, 1e-6, 2)
         watch.episodes[1] += 1
         watch.extra[0] += 1
         watch.extra[1] -= 1
-    assert words.words[0, BATCH_STEPS] == 10
     assert words.words[:, EPISODES].tolist() == [0, 2]
     assert words.words[:, EXTRA].tolist() == [2, -2]
 
@@ -86,10 +95,10 @@ def test_a_batch_goes_on_where_a_lost_one_stopped() -> None:
 def test_a_step_that_was_broken_off_is_timed_when_it_is_made_again() -> None:
     words = _words(1)
     watch = _watch(words, range(1))
-    for made in (1, 2):
-        _step(watch, made, 1.0, 1)
+    for _ in range(2):
+        _step(watch, 1.0, 1)
     watch.steps[0](0)  # and an interruption comes
-    assert _step(watch, 3, 1.0, 1)
+    assert _step(watch, 1.0, 1)
     assert words.steps.sum() == 1
 
 
@@ -98,11 +107,40 @@ def test_waiting_is_the_time_in_which_the_batch_was_not_busy() -> None:
     watch = _watch(words, range(1))
     watch.begin(time.perf_counter() - 10.0, 5.0)
     for made in (1, 2, 3):
-        watch.end(made, 1.0, 1, 5.0 + made)  # 3 s busy of 10 or more
+        _end(watch, 1.0, 1, 5.0 + made)  # 3 s busy of 10 or more
     assert 7 * 10**9 <= words.words[0, WAIT_NS] < 100 * 10**9
     before = int(words.words[0, WAIT_NS])
     later = _watch(words, range(1))
     later.begin(time.perf_counter() - 20.0, 0.0)
-    for made in (1, 2, 3):
-        later.end(made, 1.0, 1, 0.0)
+    for _ in range(3):
+        _end(later, 1.0, 1, 0.0)
     assert words.words[0, WAIT_NS] >= before + 20 * 10**9
+
+
+class _Resets(gymnasium.Env[np.ndarray, int]):
+    """Is reset in a moment, or takes its time; every tenth reset raises."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, is_slow: bool) -> None:
+        self.is_slow, self.made = is_slow, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.made += 1
+        if self.made % 10 == 0:
+            raise ValueError("no")
+        if self.is_slow:
+            time.sleep(ALWAYS_FROM_S)
+        return np.zeros(1, np.float32), {}
+
+
+def test_fast_resets_are_timed_now_and_then_and_slow_ones_always() -> None:
+    fns = [partial(_Resets, is_slow) for is_slow in (True, False)]
+    with rookery.make_vec(fns, backend="serial") as venv:
+        for _ in range(60):
+            with suppress(rookery.EnvFailed):
+                venv.reset()
+        timed = venv._arrays.watched.resets.sum(axis=1)
+        assert [env.resets for env in venv.statistics().envs] == [54, 54]
+    assert timed[0] == 54 and 0 < timed[1] < 54

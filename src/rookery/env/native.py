@@ -112,6 +112,7 @@ class NativeBatch:
         env, space = self.envs[0], arrays.spaces.observation_space
         self._arrays = arrays
         self._progress = [IDLE, 0, 0] if progress is None else progress
+        self._steps = self._progress[1]  # where a lost batch stopped
         self._rows = slice(self.ids.start, self.ids.stop)
         self._reset_at = arrays.reset_at[self._rows]
         self._asked_mode = autoreset_mode
@@ -120,7 +121,7 @@ class NativeBatch:
         self._env_reset: Callable[..., Any] = env.reset
         self._results = NativeResults(space, len(self.ids))
         self._infos = NativeInfos(space, len(self.ids))
-        self._watch = NativeWatch(arrays.watched, self.ids, self._steps)
+        self._watch = NativeWatch(arrays.watched, self.ids)
         self._sinks: list[RowSink] = [
             sink or RowWriter(arrays.slab, b, [], travels, self.ids) for b in range(len(arrays.obs))
         ]
@@ -151,7 +152,7 @@ class NativeBatch:
         self._steps = self._progress[1] = self._steps + 1
         if self._starts_anew:  # its envs were lost; this is the reset after the end of an episode
             everyone = range(len(self.ids))
-            self._watch.note_reset_in_place_of_step(self._steps)
+            self._watch.note_reset_in_place_of_step()
             return self._timed(
                 "reset", lambda: self._reset(buffer, everyone, self._planned, None), everyone
             )
@@ -381,7 +382,7 @@ class NativeBatch:
             took_s = time.perf_counter() - started
             self.busy_s += took_s
             if command == "step":
-                self._watch.note_step(self._steps, took_s)
+                self._watch.note_step(took_s)
             else:
                 self._watch.note_reset(places, took_s)
 

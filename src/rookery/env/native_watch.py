@@ -14,7 +14,6 @@ import numpy.typing as npt
 from rookery.env.durations import bucket_of
 from rookery.env.stopwatch import (
     ALWAYS_FROM_S,
-    BATCH_STEPS,
     EPISODES,
     EXTRA,
     RESET_NS,
@@ -34,15 +33,13 @@ class NativeWatch:
     Args:
         watched: the words of all envs.
         ids: the batch's envs.
-        steps_made: by the batch so far.
     """
 
-    def __init__(self, watched: WatchWords, ids: range, steps_made: int) -> None:
+    def __init__(self, watched: WatchWords, ids: range) -> None:
         own = slice(ids.start, ids.stop)
         self._words, self._steps = watched.words[own], watched.steps[own]
         self._resets = watched.resets[own]
         self._count = len(ids)
-        self._steps_before = int(self._words[0, BATCH_STEPS]) - steps_made
         self._waited_before = int(self._words[0, WAIT_NS])
         self._began: float | None = None
         self._busy_before = 0.0
@@ -55,9 +52,8 @@ class NativeWatch:
         waited_s = started - self._began - (busy_s - self._busy_before)
         self._words[0, WAIT_NS] = self._waited_before + max(int(waited_s * 1e9), 0)
 
-    def note_step(self, steps_made: int, took_s: float) -> None:
+    def note_step(self, took_s: float) -> None:
         """Note a step of all envs."""
-        self._words[0, BATCH_STEPS] = self._steps_before + steps_made
         self._until_timed -= 1
         if self._until_timed > 0:
             return
@@ -73,9 +69,8 @@ class NativeWatch:
         self._words[chosen, RESET_NS] += each_ns
         self._resets[chosen, bucket_of(each_ns)] += 1
 
-    def note_reset_in_place_of_step(self, steps_made: int) -> None:
+    def note_reset_in_place_of_step(self) -> None:
         """Note that all envs are about to be reset where a step was ordered."""
-        self._words[0, BATCH_STEPS] = self._steps_before + steps_made
         self._words[:, EXTRA] -= 1
 
     def note_ends(self, ended: Flags, were_reset: bool) -> None:

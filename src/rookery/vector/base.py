@@ -291,17 +291,13 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if pending.name != "step" or not pending.is_begun:
             pending.finishing("step")
         try:
-            waits = self._waits
-            if waits.has_waits:
-                started = time.perf_counter()
+            self._waits.until_timed -= 1
+            if self._waits.until_timed:
                 has_told = self._answers.wait_for_all("step", timeout)
-                took_s = time.perf_counter() - started
-                waits.in_calls_s += took_s
-                waits.until_compared -= 1
-                if waits.until_compared <= 0:
-                    waits.compare(took_s)
             else:
-                has_told = self._answers.wait_for_all("step", timeout)
+                has_told = self._waits.timed_step(
+                    lambda: self._answers.wait_for_all("step", timeout)
+                )
             results = self._results.step(has_told)
             if self._episodes is not None:
                 self._episodes.note(..., self._results.buffer)

@@ -22,6 +22,7 @@ class Carrier(Protocol):
         env_ids: the indices of its envs.
         pid: the process in which they are.
         busy_s: seconds spent stepping.
+        steps_made: steps of all its envs together.
         restarts: how often the worker was replaced.
         causes: why, the latest times.
         steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
@@ -46,6 +47,9 @@ class Carrier(Protocol):
 
     @property
     def busy_s(self) -> float: ...
+
+    @property
+    def steps_made(self) -> int: ...
 
     @property
     def restarts(self) -> int: ...

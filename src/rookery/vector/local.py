@@ -51,13 +51,19 @@ class LocalCarrier:
 
     def attach(self, arrays: BatchArrays, mode: AutoresetMode, travels: bool = False) -> None:
         """Give the batch its arrays; see :class:`rookery.env.batches.Batch`."""
-        self._attach_again = partial(self._batch.attach, arrays, mode, travels=travels)
+        progress = self._part.progress
+        self._attach_again = partial(self._batch.attach, arrays, mode, progress, travels=travels)
         self._attach_again()
 
     @property
     def busy_s(self) -> float:
         """Seconds spent stepping."""
         return float(self._batch.busy_s)
+
+    @property
+    def steps_made(self) -> int:
+        """Steps of all its envs."""
+        return int(self._part.progress[1])
 
     @property
     def causes(self) -> tuple[RestartCause, ...]:

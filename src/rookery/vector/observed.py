@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from rookery.env.durations import quantiles_s
 from rookery.env.stopwatch import (
-    BATCH_STEPS,
     COMPARED,
     EPISODES,
     EXTRA,
@@ -78,13 +77,13 @@ def envs_observed(
             words[carrier.env_ids.start],
             words[carrier.env_ids.start : carrier.env_ids.stop],
         )
-        has_begun = bool(batch[BATCH_STEPS] or own[:, RESET_NS].any())
+        has_begun = bool(carrier.steps_made or own[:, RESET_NS].any())
         wait_s = float(batch[WAIT_NS]) * _NANO if has_begun else None
         envs += [
             EnvStatistics(
                 env_id=env_id,
                 worker=worker,
-                steps=max(int(batch[BATCH_STEPS] + words[env_id, EXTRA]), 0),
+                steps=max(int(carrier.steps_made + words[env_id, EXTRA]), 0),
                 wait_s=wait_s,
                 straggler_share=_held_up(
                     shares[worker], int(words[env_id, SLOWEST]), int(batch[COMPARED]), carrier

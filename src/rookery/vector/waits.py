@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from rookery.vector.carrier import Carrier
 
-# Of so many steps one is followed by a look at who was last, where they are short: a microsecond
-# for each carrier. It is another prime than that of batches, whose timed steps take longer.
-_SPARSELY = 19
+# Of so many steps one is timed and followed by a look at who was last, where they are short: it
+# takes a microsecond, and one more for each carrier. It is another prime than that of batches,
+# whose timed steps take longer.
+_SPARSELY = 37
 _ALWAYS_FROM_S = 1e-3
 T = TypeVar("T")
 
@@ -22,10 +23,10 @@ class Waits:
         carriers: of all envs.
 
     Attributes:
-        in_calls_s: seconds spent in waits, those in which the caller stepped envs itself included.
-        until_compared: steps of all envs until the next after which carriers are compared; whoever
-            waits counts it down.
-        has_waits: whether there is anybody to wait for.
+        waited_s: seconds in which the caller did nothing but wait; of short steps an estimate from
+            those that were timed.
+        until_timed: steps of all envs until the next whose wait is :meth:`timed_step`; whoever
+            waits counts it down. Never 0 where there is nobody to wait for.
         last: per carrier, of how many steps it was the last.
         looks: per carrier, how many looks have found that.
         behind_s: per carrier, how much longer it took than all carriers in the mean, seconds per
@@ -35,38 +36,44 @@ class Waits:
     def __init__(self, carriers: Sequence[Carrier]) -> None:
         self._carriers = carriers
         self._busy_s = [0.0] * len(carriers)
-        self._weight = 1  # for how many steps the next look stands
-        self.has_waits = not all(carrier.steps_in_caller for carrier in carriers)
-        self.in_calls_s = 0.0
-        self.until_compared = 1
+        self._in_caller = [carrier for carrier in carriers if carrier.steps_in_caller]
+        self._weight = 1  # for how many steps the next that is timed stands
+        self._has_waits = len(self._in_caller) < len(carriers)
+        self.until_timed = 1 if self._has_waits else 0
+        self.waited_s = 0.0
         self.last = [0] * len(carriers)
         self.looks = [0] * len(carriers)
         self.behind_s = [0.0] * len(carriers)
 
-    @property
-    def waited_s(self) -> float:
-        """Seconds in which the caller did nothing but wait."""
-        # It steps envs while it waits, and only then.
-        own_s = sum(carrier.busy_s for carrier in self._carriers if carrier.steps_in_caller)
-        return max(self.in_calls_s - own_s, 0.0) if self.has_waits else 0.0
-
     def timed(self, wait: Callable[[], T]) -> T:
         """Wait, and note how long."""
+        return self._timed(wait, 1)
+
+    def timed_step(self, wait: Callable[[], T]) -> T:
+        """Wait for a step of all envs, note how long, and which carrier was busy longest."""
+        weight, self._weight = self._weight, 1  # a step that is broken off stands for itself
+        self.until_timed = 1
         started = time.perf_counter()
+        result = self._timed(wait, weight)
+        took_s = time.perf_counter() - started
+        before, self._busy_s = self._busy_s, [carrier.busy_s for carrier in self._carriers]
+        self.note_round([b - a for a, b in zip(before, self._busy_s, strict=True)], weight)
+        self._weight = self.until_timed = 1 if took_s >= _ALWAYS_FROM_S else _SPARSELY
+        return result
+
+    def _timed(self, wait: Callable[[], T], weight: int) -> T:
+        if not self._has_waits:
+            return wait()
+        own_s, started = self._own_s(), time.perf_counter()
         try:
             return wait()
         finally:
-            self.in_calls_s += time.perf_counter() - started
+            took_s = time.perf_counter() - started
+            # It steps envs while it waits, and only then.
+            self.waited_s += weight * max(took_s - (self._own_s() - own_s), 0.0)
 
-    def compare(self, took_s: float) -> None:
-        """See which carrier was busy longest since the last look.
-
-        Args:
-            took_s: seconds that the wait for the last step took.
-        """
-        before, self._busy_s = self._busy_s, [carrier.busy_s for carrier in self._carriers]
-        self.note_round([b - a for a, b in zip(before, self._busy_s, strict=True)], self._weight)
-        self._weight = self.until_compared = 1 if took_s >= _ALWAYS_FROM_S else _SPARSELY
+    def _own_s(self) -> float:
+        return sum(carrier.busy_s for carrier in self._in_caller)
 
     def note_round(self, took_s: Sequence[float], num_steps: int) -> None:
         """Note how long all carriers took for some steps that they made side by side.

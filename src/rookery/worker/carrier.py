@@ -97,6 +97,11 @@ class WorkerCarrier:
         return self._supervisor.busy_s
 
     @property
+    def steps_made(self) -> int:
+        """Steps of all its envs, by all its workers."""
+        return int(self._part.progress[1])
+
+    @property
     def restarts(self) -> int:
         """How often its worker was replaced."""
         return self._supervisor.attempt

@@ -134,8 +134,7 @@ class Supervisor:
         self._busy_s_before += float(part.busy_s[0])
         part.busy_s[0] = 0.0
         part.requests[0] = 0
-        for i in range(len(part.progress)):
-            part.progress[i] = IDLE
+        part.progress[0] = IDLE  # the next worker counts on
 
     def renew(self) -> None:
         """Wait for a worker that is starting in the background, and bring it up to date.
