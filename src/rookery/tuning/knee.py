@@ -9,7 +9,7 @@ from rookery.tuning.halving import by_num_envs
 from rookery.tuning.memory import Ceiling, MemoryModel, in_units
 from rookery.tuning.trials import Trial
 
-ENOUGH = 0.9  # of the highest throughput
+ENOUGH = 0.95  # of the highest throughput; a figure is right within some percent
 
 
 def best_of_each(trials: Sequence[Trial], whole_loop: bool = False) -> list[Trial]:
@@ -27,7 +27,7 @@ def best_of_each(trials: Sequence[Trial], whole_loop: bool = False) -> list[Tria
 
 
 def knee(best: Sequence[Trial], whole_loop: bool = False) -> Trial | None:
-    """The fewest envs that reach 90 % of the highest throughput; None if nothing was measured.
+    """The fewest envs that reach 95 % of the highest throughput; None if nothing was measured.
 
     Args:
         best: what `best_of_each` gave.
