@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--total-steps", type=int, default=100_000)
+    parser.add_argument("--solved", type=float, default=400.0, help="a return whose step is told")
     parser.add_argument("--runs", type=Path, default=Path("runs/scaling"))
     parser.add_argument("--output", type=Path, default=PICTURE)
     told = parser.parse_args()
@@ -63,8 +64,8 @@ def _run(told: argparse.Namespace, num_envs: int, seed: int, scales: bool) -> Re
         print(name, result.eval_return_mean, f"{result.seconds:.0f} s", file=sys.stderr)
     run = read_run(str(folder))
     steps, returns = run.series("episode_return_mean", "step")
-    reached = steps[returns >= 400]
-    print(name, "return 400 at", int(reached[0]) if len(reached) else "no step")
+    reached = steps[returns >= told.solved]
+    print(name, f"return {told.solved:g} at", int(reached[0]) if len(reached) else "no step")
     return run
 
 

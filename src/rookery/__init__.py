@@ -36,6 +36,7 @@ from rookery.errors import (
 if TYPE_CHECKING:
     from rookery import callbacks
     from rookery.collect.double import DoubleBufferedCollector
+    from rookery.collect.served import ServedCollector
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
     from rookery.env.action_mask import ActionMaskFromInfo
@@ -86,6 +87,7 @@ _HOMES = {
     "SACConfig": "rookery.learn.config",
     "TD3Config": "rookery.learn.config",
     "SerialVectorEnv": "rookery.vector.serial",
+    "ServedCollector": "rookery.collect.served",
     "SyncCollector": "rookery.collect.sync",
     "TorchPolicy": "rookery.policy.torch_policy",
     "VectorEnv": "rookery.vector.base",
@@ -130,6 +132,7 @@ __all__ = [
     "RookeryError",
     "SACConfig",
     "SerialVectorEnv",
+    "ServedCollector",
     "SharedMemoryError",
     "SpaceError",
     "SpaceTypeError",

@@ -23,7 +23,7 @@ from rookery.tuning.trials import Slice, Trial
 SERIAL = Mode("caller", "serial")
 WORKERS = Mode("workers", "process", 2)
 DOUBLE = Mode("double", "process", 4)
-POSSIBLE = Possible(cpus=4, collectors=("caller", "workers", "double"))
+POSSIBLE = Possible(cpus=4, collectors=("caller", "workers", "double", "served"))
 
 
 def trial(num_envs, rate, mode=SERIAL, last_round=1, **changes):
@@ -62,6 +62,8 @@ def test_everything_that_a_run_can_be_told_is_tried_once():
         "workers, 4 workers",
         "double, 4 workers",
         "double, 8 workers",
+        "served, 2 workers",
+        "served, 4 workers",
     ]
     assert len(set(found)) == len(found)
 
@@ -70,7 +72,7 @@ def test_candidates_are_settings_that_a_run_takes():
     from rookery.training.algorithms import algorithm_of, collector_for
     from rookery.training.settings import TrainSettings
 
-    possible = Possible(2, ("caller", "workers", "async", "double"), waits=True)
+    possible = Possible(2, ("caller", "workers", "async", "double", "served"), waits=True)
     for candidate in candidates([1, 2, 3, 8, 64], possible, {}):
         settings = TrainSettings(**candidate.settings())
         assert collector_for(algorithm_of("dqn"), settings) == candidate.mode.collector

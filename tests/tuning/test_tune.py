@@ -9,7 +9,6 @@ pytest.importorskip("torch")
 
 from tuning_envs import Hangs, OnlyHere
 
-import rookery
 from rookery.cli import main
 from rookery.errors import ConfigError, UsageError
 from rookery.learn.config import PPOConfig
@@ -243,30 +242,3 @@ def test_what_cannot_be_meant_is_refused_before_anything_starts(
 def test_settings_of_runs_are_refused_in_python_too():
     with pytest.raises(ConfigError, match="total_steps is about a run"):
         tune("CartPole-v1", total_steps=5)
-
-
-def test_half_of_the_envs_step_while_the_policy_acts_on_the_others(tmp_path):
-    result = rookery.train(
-        "CartPole-v1", SMALL, total_steps=100, num_envs=3, collector="double", num_workers=2,
-        run_dir=tmp_path / "run", eval_episodes=1, info_keys=("is_success",),
-    )  # fmt: skip
-    assert result.steps == 120
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert {"policy_s", "env_s", "wait_s"} <= set(json.loads(lines[-1]))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"backend": "serial"}, {"caller_steps": True}, {"isolate": True}],
-)
-def test_halves_refuse_what_they_cannot_do(settings):
-    with pytest.raises(ConfigError, match="collector 'double'"):
-        rookery.Trainer("CartPole-v1", SMALL, collector="double", **settings)
-
-
-@pytest.mark.parametrize(
-    "config", [PPOConfig(recurrent="gru"), PPOConfig(state_dependent_noise=True)]
-)
-def test_halves_refuse_policies_that_hold_something_for_each_env(config):
-    with pytest.raises(ConfigError, match="collector 'double'"):
-        rookery.Trainer("Pendulum-v1", config, collector="double")

@@ -2,6 +2,7 @@
 
 from rookery.collect.base import Collector, CollectorStatistics
 from rookery.collect.double import DoubleBufferedCollector
+from rookery.collect.served import ServedCollector
 from rookery.collect.sync import SyncCollector
 from rookery.collect.workers import WorkerCollector
 
@@ -9,6 +10,7 @@ __all__ = [
     "Collector",
     "CollectorStatistics",
     "DoubleBufferedCollector",
+    "ServedCollector",
     "SyncCollector",
     "WorkerCollector",
 ]

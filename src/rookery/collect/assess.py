@@ -12,15 +12,16 @@ from rookery.rollout import Rollout, Tree
 from rookery.rollout.tree import merge_axes
 
 
-def decider(policy: Policy) -> Callable[[Rollout, int, Tree], npt.NDArray[Any]]:
+def decider(policy: Policy) -> Callable[[Rollout, Any, Tree], npt.NDArray[Any]]:
     """What draws the actions ``[B, *action]`` of row t of a rollout, given its observations.
 
-    Of a policy that is not split, log probabilities and values are noted in the row.
+    In place of t it takes any index of ``B`` pairs of row and env. Of a policy that is not split,
+    log probabilities and values are noted there.
     """
     if isinstance(policy, SplitPolicy):
         return lambda rollout, t, obs: policy.sample(obs)
 
-    def act(rollout: Rollout, t: int, obs: Tree) -> npt.NDArray[Any]:
+    def act(rollout: Rollout, t: Any, obs: Tree) -> npt.NDArray[Any]:
         action, rollout.log_prob[t], rollout.value[t] = policy.act(obs)
         return action
 

@@ -25,6 +25,16 @@ def refuse_memory(policy: Any, collector: str) -> None:
         )
 
 
+def refuse_held_noise(policy: Any, collector: str) -> None:
+    """Complain of noise that goes on from one step of an env to the next, likewise."""
+    layout = getattr(policy, "layout", None)
+    if getattr(policy, "follows_episodes", False) or getattr(layout, "num_latent", 0):
+        raise ConfigError(
+            f"{collector} cannot keep the noise that {type(policy).__name__} holds from step to "
+            "step; use SyncCollector or WorkerCollector"
+        )
+
+
 def memory_size(policy: Policy) -> int:
     """Count the numbers that a policy remembers of one env; its own memory stays as it is.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.collect.base import Collector, CollectorStatistics, refuse_memory
+from rookery.collect.base import Collector, CollectorStatistics, refuse_held_noise, refuse_memory
 from rookery.collect.sync import SyncCollector
 from rookery.env.seeding import consecutive_seeds
 from rookery.policy.base import Policy
@@ -51,6 +51,7 @@ class DoubleBufferedCollector(Collector):
                 in the next one a half that was amid a step begins new episodes.
         """
         refuse_memory(policy, "DoubleBufferedCollector")
+        refuse_held_noise(policy, "DoubleBufferedCollector")
         self.num_envs = sum(venv.num_envs for venv in venvs)
         self.num_steps = num_steps
         seeds: Any = consecutive_seeds(seed, self.num_envs)

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics
+from rookery.collect.ends import ends_told, numbers_told
 from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
@@ -193,11 +194,8 @@ class SyncCollector(Collector):
 
     def _read(self, info: dict[str, Any], t: int) -> None:
         """Note the final observations (same_step) and the faults that step ``t`` reports."""
-        if "final_obs" in info:
-            told = info.get("final_info", {})
-            for b in np.flatnonzero(info["_final_obs"]).tolist():
-                obs = copy(self._as_arrays(_of_env(info["final_obs"], b, self._obs)))
-                self._final.append((t, b, obs, self._numbers(told, b)))
+        for b, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
+            self._final.append((t, b, obs, numbers))
         if "fault" in info:
             self._faulted.append((t, np.array(info["_fault"], np.bool_)))
 
@@ -217,13 +215,7 @@ class SyncCollector(Collector):
             self._final.append((t, b, None, self._numbers(info, b)))
 
     def _numbers(self, info: dict[str, Any], b: int) -> dict[str, float]:
-        """What env b's part of a vector info holds under the names that were asked for."""
-        own = {
-            key: info[key][b]
-            for key in self._info_keys
-            if key in info and bool(info.get(f"_{key}", np.ones(b + 1, np.bool_))[b])
-        }
-        return numbers_of(own, self._info_keys)
+        return numbers_told(info, b, self._info_keys)
 
     def _mark_valid(self, rollout: Rollout) -> None:
         rollout.valid[:] = True
@@ -323,17 +315,6 @@ def _halves_of_step(
         return venv.step_async, venv.step_wait
     begun: list[Any] = []
     return begun.append, lambda: venv.step(begun.pop())
-
-
-def _of_env(vectored: Any, b: Any, like: Tree) -> Tree:
-    """Pick env b's observation out of gymnasium's vector info.
-
-    There a Dict observation is a dict of arrays over the envs (with ``_key`` masks beside them);
-    any other is one element of an object array.
-    """
-    if isinstance(vectored, dict):
-        return {key: _of_env(vectored[key], b, branch) for key, branch in like.items()}
-    return vectored[b]
 
 
 def _following(rollout: Rollout, index: npt.NDArray[np.int64]) -> Tree:

@@ -199,36 +199,43 @@ def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorNam
             f"{name_of(algorithm)} cannot learn from collector {name!r}, {_LACKS[name]}; choose "
             f"from {', '.join(map(repr, possible))}"
         )
-    if name == "double":
-        _check_halves(algorithm, settings)
+    if name in PARTLY:
+        _check_parts(name, algorithm, settings)
     elif name != "caller":
         _check_workers(name, algorithm, settings)
     return name
 
 
 def collectors_of(algorithm: Algorithm) -> tuple[Any, ...]:
-    """Who can collect for an algorithm: what it says, and in halves if in this process at all."""
+    """Who can collect for an algorithm: what it says, and who else acts in this process."""
     named: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
-    return (*named, "double") if "caller" in named and "double" not in named else named
+    others = [name for name in PARTLY if "caller" in named and name not in named]
+    return (*named, *others)
 
 
+# Who acts in this process on a part of the envs while others step.
+PARTLY = {
+    "double": "two halves of the envs by turns",
+    "served": "envs that are served as they come",
+}
 _LACKS = {
     "caller": "since its policy does not act in this process",
     "double": "since its policy does not act in this process",
+    "served": "since its policy does not act in this process",
     "workers": "because how it explores does not travel with the weights",
     "async": "whose rollouts are of older weights than it corrects for",
 }
 
 
-def _check_halves(algorithm: Algorithm, settings: TrainSettings) -> None:
-    """Complain of what two halves of the envs, which take turns, cannot do."""
+def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
+    """Complain of what envs cannot do that are decided for in parts."""
     config = getattr(algorithm, "config", None)
     own_noise = getattr(config, "exploration_noise_kind", "normal") != "normal"
     cannot = {
         "backend='serial', which steps only while it is waited for": settings.backend == "serial",
         "backend='native', whose batches step as a whole": settings.backend == "native",
         "caller_steps=True: this process acts while they step": settings.caller_steps,
-        "isolate=True": settings.isolate,
+        "isolate=True": settings.isolate and name == "double",
         "a single env": settings.num_envs < 2,
         "a policy that remembers": getattr(config, "is_recurrent", False),
         "noise that is held from step to step": own_noise
@@ -237,8 +244,8 @@ def _check_halves(algorithm: Algorithm, settings: TrainSettings) -> None:
     for what, is_asked in cannot.items():
         if is_asked:
             raise ConfigError(
-                f"two halves of the envs by turns (collector 'double') do not go with {what}; "
-                "choose collector 'caller'"
+                f"{PARTLY[name]} (collector {name!r}) do not go with {what}; choose collector "
+                "'caller'"
             )
 
 

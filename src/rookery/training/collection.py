@@ -11,6 +11,7 @@ from gymnasium import Space
 
 from rookery.collect.base import Collector
 from rookery.collect.double import DoubleBufferedCollector
+from rookery.collect.served import ServedCollector
 from rookery.collect.sync import SyncCollector
 from rookery.collect.workers import WorkerCollector
 from rookery.env.seeding import env_seeds
@@ -144,6 +145,43 @@ class DoubleCollection(Collection):
         self._stack.close()
 
 
+class ServedCollection(Collection):
+    """The policy acts in this process, on whichever envs are ready, while workers step others."""
+
+    def __init__(
+        self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
+        make_policy: PolicyMaker, check: Callable[[], None], seeds: list[int],
+    ) -> None:  # fmt: skip
+        options = {**settings.vector_options(), "backend": "process", "caller_steps": False}
+        venv = source.make(settings.num_envs, **options)
+        try:
+            self.spaces = venv.single_observation_space, venv.single_action_space
+            self.policy = make_policy(*self.spaces)
+            self.collector = ServedCollector(
+                venv,
+                self.policy,
+                algorithm.num_steps,
+                seed=seeds,
+                values=getattr(algorithm, "reads_values", True),
+                info_keys=_info_keys(source, settings),
+                between_steps=check,
+            )
+        except BaseException:
+            venv.close()
+            raise
+        self._close = venv.close
+        self.meter = CallerMeter(self.collector, venv)
+
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        return None, "envs that are served as they come are not saved"
+
+    def restore_envs(self, states: list[bytes]) -> None:
+        raise ConfigError("envs that are served as they come take no states back")
+
+    def close(self) -> None:
+        self._close()
+
+
 def _half(source: EnvSource, settings: TrainSettings, half: int) -> VectorEnv:
     """One half of the envs, the larger one first, in half of the workers."""
     num_envs = (settings.num_envs + 1 - half) // 2
@@ -230,6 +268,8 @@ def open_collection(
         return CallerCollection(*given)
     if collector == "double":
         return DoubleCollection(*given)
+    if collector == "served":
+        return ServedCollection(*given)
     return WorkerCollection(*given, collector)
 
 

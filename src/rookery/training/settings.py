@@ -14,7 +14,7 @@ from rookery.env.arguments import check_choice, check_flag, known_names, unfit, 
 from rookery.errors import ConfigError
 from rookery.worker.faults import FaultPolicy
 
-CollectorName = Literal["caller", "workers", "async", "double"]
+CollectorName = Literal["caller", "workers", "async", "double", "served"]
 
 _LOWEST = {
     "total_steps": 1,
@@ -60,9 +60,9 @@ class TrainSettings:
         frame_stack: How many observations the policy sees at once, the latest; unset, 4 of Atari
             games that are preprocessed and 1 of all others.
         collector: Where the policy acts: in caller, this process, by turns with the envs; in the
-            workers; async, in workers that do not wait for the learner; or double, in this process
-            on one half of the envs while the other half steps in workers. auto is async for impala
-            and caller for all others.
+            workers; async, in workers that do not wait for the learner; double, in this process
+            on one half of the envs while the other half steps in workers; or served, in this
+            process on whichever envs are ready. auto is async for impala and caller for all others.
         max_policy_lag: In async, the most versions that a rollout's weights may be behind.
         backend: Where envs run: in this process, in worker processes, or the faster of the two.
             native trains Atari games by ALE's own batches, and so does auto where they are faster;
@@ -108,7 +108,7 @@ class TrainSettings:
     env_module: str | None = None
     preprocess: bool = True
     frame_stack: int | None = None
-    collector: Literal["auto", "caller", "workers", "async", "double"] = "auto"
+    collector: Literal["auto", "caller", "workers", "async", "double", "served"] = "auto"
     max_policy_lag: int = 4
     backend: Literal["auto", "serial", "process", "native"] = "auto"
     num_workers: int | None = None

@@ -43,7 +43,7 @@ class Surroundings:
         cpus: that may be used.
         room: for memory.
         unix_time: now.
-        collector: "caller", "double", "workers" or "async".
+        collector: see `TrainSettings.collector`; not "auto".
         is_chosen: whether the backend was measured and chosen by ``backend="auto"``.
         max_worker_rss_mb: at which a worker is replaced; None means never.
         policy_s: seconds of deciding so far, as in the metrics.

@@ -162,6 +162,8 @@ def _modes(count: int, possible: Possible, wanted: int | None) -> Iterator[Mode]
     if "double" in possible.collectors and count > 1 and not possible.isolated:
         halves = [wanted] if wanted else [2 * max(possible.cpus // 2, 1), 2 * possible.cpus]
         yield from (Mode("double", "process", workers) for workers in halves if workers <= count)
+    if "served" in possible.collectors and count > 1:
+        yield from (Mode("served", "process", workers) for workers in shared)
 
 
 def _worker_counts(count: int, possible: Possible, wanted: int | None) -> list[int]:

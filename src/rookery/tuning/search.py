@@ -14,7 +14,7 @@ import psutil
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
-from rookery.training.algorithms import BuiltIn, OwnModules, collectors_of, name_of
+from rookery.training.algorithms import PARTLY, BuiltIn, OwnModules, collectors_of, name_of
 from rookery.training.plan import RunPlan, versions
 from rookery.training.tuned import Tuned, describe_machine
 from rookery.tuning.candidates import Candidate, Possible, candidates, env_counts, outwards
@@ -223,10 +223,12 @@ class Search:
             or getattr(config, "state_dependent_noise", False)
             or getattr(config, "exploration_noise_kind", "normal") != "normal"
         )
-        collectors = [c for c in collectors_of(self.plan.algorithm) if c != "double" or not holds]
+        collectors = collectors_of(self.plan.algorithm)
+        if holds:
+            collectors = tuple(c for c in collectors if c not in PARTLY)
         possible = Possible(
             usable_cpus(),
-            tuple(collectors),
+            collectors,
             waits,
             _has_batch(source) and not needs_workers,
             not (needs_workers or settings.isolate),

@@ -1,0 +1,61 @@
+"""From which size of the network on it pays to serve envs: the policy here, for whoever is ready.
+
+    python -m benchmarks.served [--env HalfCheetah-v5] [--num-envs 16]
+
+Steps per second of collecting, in turns, of every collector that acts in this process, and of the
+one that acts in the workers. Written to results/served.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.conditions import read_conditions
+from benchmarks.tuning import rates_of
+from rookery.tuning.candidates import Candidate, Mode
+from rookery.vector.cpus import usable_cpus
+
+RESULT = Path(__file__).parent / "results" / "served.json"
+_WIDTHS = (64, 256, 512, 1024, 2048)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.served")
+    parser.add_argument("--env", default="HalfCheetah-v5")
+    parser.add_argument("--num-envs", type=int, default=16)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
+    told = parser.parse_args()
+    cpus = usable_cpus()
+    modes = [
+        Mode("caller", "serial"),
+        Mode("caller", "process", cpus),
+        Mode("double", "process", 2 * cpus),
+        Mode("served", "process", cpus),
+        Mode("workers", "process", cpus),
+    ]
+    rows: dict[str, dict[str, Any]] = {}
+    for width in _WIDTHS:
+        settings = {"preset": "none", "hidden_sizes": (width, width)}
+        tried = [Candidate(told.num_envs, mode) for mode in modes]
+        rates = rates_of(told.env, "ppo", settings, tried, told.turns, told.seconds)
+        rows[f"2 x {width}"] = {
+            str(candidate.mode): [round(rate) for rate in own] for candidate, own in rates.items()
+        }
+        print(f"2 x {width}: " + ", ".join(
+            f"{candidate.mode} {median(own):,.0f}" for candidate, own in rates.items()
+        ), flush=True)  # fmt: skip
+    written = {
+        "conditions": read_conditions(), "env": told.env, "num_envs": told.num_envs,
+        "steps_per_second": rows,
+    }  # fmt: skip
+    RESULT.write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""ServedCollector: one policy, here, for envs in workers: it acts on whichever are ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from rookery.collect.assess import add_values, decider
+from rookery.collect.base import Collector, CollectorStatistics, refuse_held_noise, refuse_memory
+from rookery.collect.ends import ends_told
+from rookery.env.seeding import consecutive_seeds
+from rookery.errors import ConfigError, NoPendingCallError, WorkerError
+from rookery.policy.actions import packed_form
+from rookery.policy.base import Policy
+from rookery.rollout import Rollout, Tree
+from rookery.rollout.join import Finals
+from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
+from rookery.rollout.tree import assign, copy, take
+from rookery.vector.base import VectorEnv
+from rookery.vector.statistics import Statistics
+
+
+class ServedCollector(Collector):
+    """Acts on the envs that have answered, in one batch, while workers step the others.
+
+    No env waits for one that is slower until a rollout's end, and while the policy acts others
+    answer, so that its next batch is the larger the longer it takes. It pays for large networks, on
+    a GPU or with many threads, and where steps take unequally long.
+
+    Every env makes its T steps, but which envs are decided for together depends on who is quick. So
+    random actions, and last bits of floats, differ from run to run.
+    """
+
+    def __init__(
+        self,
+        venv: VectorEnv,
+        policy: Policy,
+        num_steps: int,
+        *,
+        min_envs: int = 1,
+        seed: int | Sequence[int | None] | None = None,
+        values: bool = True,
+        info_keys: Sequence[str] = (),
+        between_steps: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare; the envs are reset by the first `collect`.
+
+        Args:
+            venv: in the same-step mode, with ``backend="process"``: only workers step while this
+                process acts.
+            policy: who acts; without memory, and without noise that is held from step to step.
+            num_steps: T.
+            min_envs: the fewest envs to act on, while so many have steps to make.
+            seed: of the first reset.
+            values: False leaves log probabilities and values zero.
+            info_keys: as for `SyncCollector`.
+            between_steps: called before every wait for envs; what it raises leaves `collect`, and
+                the next one goes on where it was left.
+
+        Raises:
+            ConfigError: the vector env or the policy cannot be served so.
+        """
+        refuse_memory(policy, "ServedCollector")
+        refuse_held_noise(policy, "ServedCollector")
+        if AutoresetMode(venv.metadata["autoreset_mode"]) is not AutoresetMode.SAME_STEP:
+            raise ConfigError("ServedCollector needs a vector env with autoreset_mode='same_step'")
+        if not 1 <= min_envs <= venv.num_envs:
+            raise ConfigError(
+                f"min_envs must lie in 1 to {venv.num_envs}, the number of envs, but is {min_envs}"
+            )
+        self.num_envs, self.num_steps = venv.num_envs, num_steps
+        self._venv, self._policy, self._min_envs = venv, policy, min_envs
+        self._seeds = consecutive_seeds(seed, venv.num_envs)
+        self._space = venv.single_observation_space
+        array_leaves(self._space)  # complains of what no rollout can hold
+        self._has_text = holds_text(self._space)
+        self._values, self._info_keys = values, tuple(info_keys)
+        self._between_steps = between_steps
+        self._decide = decider(policy)
+        self._obs: Tree = None  # where the next rollout begins; of envs that have made all steps
+        self._rows = np.full(venv.num_envs, num_steps)  # steps that each env has made
+        self._under_way = 0  # envs that step now
+        self._is_broken = False  # what is under way cannot be gone on with
+        self._storage: Rollout | None = None
+        self._final: list[tuple[int, int, Tree, dict[str, float]]] = []
+        self._lost_rows = 0
+        self._after_reset = np.zeros(venv.num_envs, np.bool_)
+
+    def collect(self) -> Rollout:
+        if self._obs is None or self._is_broken:
+            self.reset()
+        rollout = self._storage
+        if rollout is None or not self._under_way:
+            rollout = self._begin()
+        while self._under_way:
+            self._between_steps()
+            self._is_broken = True
+            self._take(rollout)
+            self._is_broken = False
+        return self._whole(rollout)
+
+    def reset(self, seed: Sequence[int] | None = None) -> None:
+        self._is_broken = True
+        self._drop_what_is_under_way()
+        seeds, self._seeds = self._seeds if seed is None else list(seed), [None] * self.num_envs
+        obs, _ = self._venv.reset(seed=seeds)
+        self._obs = copy(self._as_arrays(obs))
+        self._under_way, self._is_broken = 0, False
+        self._after_reset[:] = True
+
+    def _drop_what_is_under_way(self) -> None:
+        """Take the answers that nobody wants any more."""
+        while self._under_way:
+            try:
+                self._venv.recv()
+            except NoPendingCallError:
+                self._under_way = 0
+            except WorkerError as error:  # of which the rollout that was broken off has told
+                gym.logger.debug("%s", error)
+
+    def _as_arrays(self, obs: Tree) -> Tree:
+        return text_as_arrays(self._space, obs) if self._has_text else obs
+
+    def _begin(self) -> Rollout:
+        """Begin a rollout: act on all envs."""
+        shape, dtype = packed_form(self._venv.single_action_space)
+        action = np.empty((self.num_envs, *shape), dtype)
+        self._storage = rollout = Rollout.allocate(self.num_steps, self._obs, action)
+        rollout.valid[:] = True
+        self._rows[:] = 0
+        self._final.clear()
+        self._policy.current_version()
+        self._is_broken = True
+        self._serve(rollout, self._obs, np.arange(self.num_envs))
+        self._is_broken = False
+        return rollout
+
+    def _serve(self, rollout: Rollout, obs: Tree, ids: npt.NDArray[np.int64]) -> None:
+        """Act on some envs, given what they show, and have them step."""
+        before = time.perf_counter()
+        row = self._rows[ids], ids
+        assign(rollout.obs, row, obs)
+        action = self._decide(rollout, row, obs)
+        rollout.action[row] = action
+        to_env = self._policy.to_env(action)
+        decided = time.perf_counter()
+        self._venv.send(to_env, ids)
+        self._under_way += len(ids)
+        self.env_s += time.perf_counter() - decided
+        self.policy_s += decided - before
+
+    def _take(self, rollout: Rollout) -> None:
+        """Wait for envs, note what they have answered, and act on those that have steps left."""
+        waited = time.perf_counter()
+        answer = self._venv.recv(min_envs=min(self._min_envs, self._under_way))
+        seen, reward, terminated, truncated, info, ids = answer
+        self.env_s += time.perf_counter() - waited
+        self._under_way -= len(ids)
+        obs, rows = self._as_arrays(seen), self._rows[ids]
+        rollout.reward[rows, ids] = reward
+        rollout.terminated[rows, ids], rollout.truncated[rows, ids] = terminated, truncated
+        if info:
+            self._read(rollout, info, rows, ids)
+        self._rows[ids] += 1
+        goes_on = rows + 1 < self.num_steps
+        if not goes_on.all():
+            assign(self._obs, ids[~goes_on], take(obs, ~goes_on))
+            obs, ids = take(obs, goes_on), ids[goes_on]
+        if len(ids):
+            self._serve(rollout, obs, ids)
+
+    def _read(
+        self,
+        rollout: Rollout,
+        info: dict[str, Any],
+        rows: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int64],
+    ) -> None:
+        """Note the final observations and the faults that some steps report."""
+        for place, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
+            self._final.append((int(rows[place]), int(ids[place]), obs, numbers))
+        if "fault" in info:
+            lost = np.array(info["_fault"], np.bool_)
+            rollout.valid[rows[lost], ids[lost]] = False
+            self._lost_rows += int(lost.sum())
+
+    def _whole(self, rollout: Rollout) -> Rollout:
+        rollout.last_obs = copy(self._obs)
+        self._final.sort(key=lambda end: end[:2])
+        Finals.of(self._final, self._obs).put_into(rollout)
+        rollout.after_reset[:] = self._after_reset
+        self._after_reset[:] = False
+        if self._values:
+            add_values(self._policy, rollout)
+        rollout.policy_version[:] = self._policy.version
+        self._storage = None
+        return rollout
+
+    def statistics(self) -> CollectorStatistics:
+        return CollectorStatistics(self._venv.restarts, self._lost_rows)
+
+    def telemetry(self) -> Statistics | None:
+        return self._venv.statistics()
