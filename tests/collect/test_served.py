@@ -122,10 +122,22 @@ def test_what_a_policy_says_of_a_step_is_noted_with_that_step():
     assert set(policy.batches[:10]) <= set(range(2, N + 1))
 
 
-def test_an_error_ends_the_rollout_and_the_next_begins_anew():
-    policy = Counting([0, 0, Fault.RAISE])
+class AllFail(Counting):
+    """Has all envs of its third batch fail."""
+
+    def act(self, obs, deterministic=False):
+        step = super().act(obs)
+        if len(self.batches) == 3:
+            step.action[:] = Fault.RAISE
+        return step
+
+
+@pytest.mark.parametrize(
+    ("policy", "min_envs"), [(Counting([0, 0, Fault.RAISE]), 1), (AllFail(), N)], ids=["one", "all"]
+)
+def test_an_error_ends_the_rollout_and_the_next_begins_anew(policy, min_envs):
     with _make(Faulty) as venv:
-        collector = rookery.ServedCollector(venv, policy, T)
+        collector = rookery.ServedCollector(venv, policy, T, min_envs=min_envs)
         with pytest.raises(rookery.EnvFailed, match="lost key"):
             collector.collect()
         assert collector.collect().obs[:, :, 0].tolist() == [[t] * N for t in range(T)]

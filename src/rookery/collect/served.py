@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
@@ -118,11 +118,10 @@ class ServedCollector(Collector):
         """Take the answers that nobody wants any more."""
         while self._under_way:
             try:
-                self._venv.recv()
+                with suppress(WorkerError):  # the rollout that was broken off has told of one
+                    self._venv.recv()
             except NoPendingCallError:
                 self._under_way = 0
-            except WorkerError as error:  # of which the rollout that was broken off has told
-                gym.logger.debug("%s", error)
 
     def _as_arrays(self, obs: Tree) -> Tree:
         return text_as_arrays(self._space, obs) if self._has_text else obs
