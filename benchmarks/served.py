@@ -42,7 +42,7 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     for width in _WIDTHS:
         settings = {"preset": "none", "hidden_sizes": (width, width)}
-        tried = [Candidate(told.num_envs, mode) for mode in modes]
+        tried = {Candidate(told.num_envs, mode): 0.0 for mode in modes}
         rates = rates_of(told.env, "ppo", settings, tried, told.turns, told.seconds)
         rows[f"2 x {width}"] = {
             str(candidate.mode): [round(rate) for rate in own] for candidate, own in rates.items()

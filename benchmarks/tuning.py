@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
@@ -33,16 +33,18 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.5, help="of each search")
     parser.add_argument("--turns", type=int, default=5, help="of the fastest")
     parser.add_argument("--fastest", type=int, default=5, help="how many are compared to the end")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each turn")
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="of each turn, twice that of the fastest"
+    )
     told = parser.parse_args()
     for env in told.envs:
         settings = {"preset": "auto"}
         found = tune(env, told.algo, minutes=told.minutes, say=_say, **settings)
-        tried = [trial.candidate for trial in found.trials]
-        once = rates_of(env, told.algo, settings, tried, 1, told.seconds)
+        known = {t.candidate: t.rate if t.is_measured else 0.0 for t in found.trials}
+        once = rates_of(env, told.algo, settings, known, 1, told.seconds)
         fastest = sorted(once, key=lambda candidate: -once[candidate][0])[: told.fastest]
-        compared = list(dict.fromkeys([found.chosen, *fastest]))
-        rates = rates_of(env, told.algo, settings, compared, told.turns, told.seconds)
+        compared = {each: once[each][0] for each in (found.chosen, *fastest)}
+        rates = rates_of(env, told.algo, settings, compared, told.turns, 2 * told.seconds)
         print(json.dumps({"env": env, **_compared(found.chosen, once, rates)}), flush=True)
 
 
@@ -50,14 +52,23 @@ def rates_of(
     env: str,
     algo: str,
     settings: dict[str, Any],
-    tried: Sequence[Candidate],
+    known: Mapping[Candidate, float],
     turns: int,
     seconds: float,
 ) -> dict[Candidate, list[float]]:
-    """Steps per second of collecting of every candidate, in turns."""
+    """Steps per second of collecting of every candidate, in turns.
+
+    Args:
+        env, algo, settings: of the runs.
+        known: what to measure, and about how many steps per second it makes; 0 if nobody knows.
+            The slower it is, the shorter are its rollouts, so that some fit into a turn.
+        turns: how often each is measured.
+        seconds: of each turn.
+    """
     plan = RunPlan.new(env, algo, settings)
     algorithm = plan.algorithm
     subject = Subject(plan.source, None, algorithm.name, algorithm.modules, plan.settings)
+    tried, known = list(known), dict(known)
     rates: dict[Candidate, list[float]] = {candidate: [] for candidate in tried}
     with Measurer(subject, ceiling_here(), deadline_s=60.0) as measurer:
         for turn in range(turns):
@@ -70,14 +81,15 @@ def rates_of(
                     "config": config.to_dict(),
                     "seconds": seconds,
                     "learns": False,
-                    "step_s": 0.0005 * candidate.num_envs,
+                    "step_s": candidate.num_envs / known[candidate] if known[candidate] else 0.0,
                 }
                 try:
                     answer = measurer.ask(order, seconds)
                 except CandidateFailed as failure:
                     _say(f"{candidate}: {failure}")
                     continue
-                rates[candidate].append(answer["steps"] / answer["collect_s"])
+                known[candidate] = answer["steps"] / answer["collect_s"]
+                rates[candidate].append(known[candidate])
     return {candidate: own for candidate, own in rates.items() if own}
 
 

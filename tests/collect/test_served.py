@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from interruption import interrupted
 
 import rookery
 from rookery.policy import make_policy
@@ -178,6 +179,24 @@ def test_what_is_raised_between_steps_costs_nothing():
     assert calls > 10
     for rollout, other in zip(interrupted, expected, strict=True):
         _same(rollout, other)
+
+
+def test_after_a_ctrl_c_at_any_line_the_next_rollout_is_whole():
+    steps = 3
+    with _make(Faulty) as venv:
+        collector = rookery.ServedCollector(venv, Counting(), steps)
+        is_interrupted, line = True, 0
+        while is_interrupted:
+            line += 7
+            try:
+                interrupted(collector.collect, line)
+                is_interrupted = False
+            except KeyboardInterrupt:
+                rollout = collector.collect()
+                seen = np.concatenate([rollout.obs, rollout.last_obs[None]])[:, :, 0]
+                np.testing.assert_array_equal(np.diff(seen, axis=0), np.ones((steps, N)))
+                np.testing.assert_array_equal(rollout.after_reset, seen[0] == 0)
+    assert line > 100
 
 
 class Told(gym.Env):

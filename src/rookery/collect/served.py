@@ -15,7 +15,7 @@ from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics, refuse_held_noise, refuse_memory
 from rookery.collect.ends import ends_told
 from rookery.env.seeding import consecutive_seeds
-from rookery.errors import ConfigError, NoPendingCallError, WorkerError
+from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
@@ -115,13 +115,11 @@ class ServedCollector(Collector):
         self._after_reset[:] = True
 
     def _drop_what_is_under_way(self) -> None:
-        """Take the answers that nobody wants any more."""
-        while self._under_way:
-            try:
+        """Take the answers that nobody wants any more; how many, an interruption may have hid."""
+        with suppress(UsageError):  # there are no more, or the reset drops them
+            while True:
                 with suppress(WorkerError):  # the rollout that was broken off has told of one
                     self._venv.recv()
-            except NoPendingCallError:
-                self._under_way = 0
 
     def _as_arrays(self, obs: Tree) -> Tree:
         return text_as_arrays(self._space, obs) if self._has_text else obs
