@@ -59,7 +59,9 @@ def rates_of(
     """Steps per second of collecting of every candidate, in turns.
 
     Args:
-        env, algo, settings: of the runs.
+        env: of the runs.
+        algo: likewise.
+        settings: likewise.
         known: what to measure, and about how many steps per second it makes; 0 if nobody knows.
             The slower it is, the shorter are its rollouts, so that some fit into a turn.
         turns: how often each is measured.
