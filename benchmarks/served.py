@@ -16,11 +16,12 @@ from typing import Any
 
 from benchmarks.conditions import read_conditions
 from benchmarks.tuning import rates_of
+from rookery.learn.config import PPOConfig
 from rookery.tuning.candidates import Candidate, Mode
 from rookery.vector.cpus import usable_cpus
 
 RESULT = Path(__file__).parent / "results" / "served.json"
-_WIDTHS = (64, 256, 512, 1024, 2048)
+_WIDTHS = (64, 256, 512, 1024)
 
 
 def main() -> None:
@@ -41,9 +42,9 @@ def main() -> None:
     ]
     rows: dict[str, dict[str, Any]] = {}
     for width in _WIDTHS:
-        settings = {"preset": "none", "hidden_sizes": (width, width)}
+        config = PPOConfig(hidden_sizes=(width, width))
         tried = {Candidate(told.num_envs, mode): 0.0 for mode in modes}
-        rates = rates_of(told.env, "ppo", settings, tried, told.turns, told.seconds)
+        rates = rates_of(told.env, config, {}, tried, told.turns, told.seconds)
         rows[f"2 x {width}"] = {
             str(candidate.mode): [round(rate) for rate in own] for candidate, own in rates.items()
         }

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from rookery.learn.config_base import Config
 from rookery.training.plan import RunPlan
 from rookery.tuning.candidates import Candidate
 from rookery.tuning.halving import CandidateFailed
@@ -50,7 +51,7 @@ def main() -> None:
 
 def rates_of(
     env: str,
-    algo: str,
+    algo: str | Config,
     settings: dict[str, Any],
     known: Mapping[Candidate, float],
     turns: int,
@@ -60,7 +61,7 @@ def rates_of(
 
     Args:
         env: of the runs.
-        algo: likewise.
+        algo: its name, or its settings.
         settings: likewise.
         known: what to measure, and about how many steps per second it makes; 0 if nobody knows.
             The slower it is, the shorter are its rollouts, so that some fit into a turn.
@@ -76,7 +77,7 @@ def rates_of(
         for turn in range(turns):
             for candidate in tried if turn % 2 == 0 else reversed(tried):
                 told = {**settings, "num_envs": candidate.num_envs}
-                config = RunPlan.new(plan.source.env, algorithm.name, told).algorithm.config
+                config = RunPlan.new(plan.source.env, algo, told).algorithm.config
                 order = {
                     "do": "measure",
                     "settings": candidate.settings(),
