@@ -9,9 +9,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from rookery.bench.conditions import conditions
 from rookery.bench.contenders import LOOP, SERIAL, Contender, Subject, contenders_for
 from rookery.bench.picture import draw_throughput
-from rookery.bench.rounds import Measured, conditions, measure_in_rounds, shuffled
+from rookery.bench.rounds import Measured, measure_in_rounds, shuffled
 from rookery.bench.sample import Order, SampleFailed, carried_out
 from rookery.bench.throughput import (
     limit_of,

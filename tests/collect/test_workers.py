@@ -515,12 +515,12 @@ def test_workers_that_act_count_what_they_did_as_a_vector_env_does(mode: str) ->
     made = sum(rollout.num_transitions for rollout in rollouts)
     for statistics in (live, last):
         assert statistics.env_steps == sum(env.steps for env in statistics.envs) >= made
-        assert all(abs(env.steps - 5 * env.episodes) < 5 for env in statistics.envs)
         assert all(env.step_mean_s > 0 and env.wait_s > 0 for env in statistics.envs)
         assert all(carrier.busy_s > 0 for carrier in statistics.carriers)
         assert statistics.caller.waited_s > 0
     if mode == "sync":
         assert live.env_steps == made == 160 and live.vector_steps == 40
+        assert all(env.steps == 40 and env.episodes == 8 for env in live.envs)
         assert sum(env.straggler_share or 0.0 for env in last.envs) == pytest.approx(1.0)
     else:
         assert {env.straggler_share for env in last.envs} == {None}  # nobody waits for all

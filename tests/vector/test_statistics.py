@@ -139,7 +139,7 @@ def test_counts_and_causes_outlive_workers() -> None:
     assert str(first.restart_causes[0]) == "EnvFailed (env 0)"
     steps = [env.steps for env in statistics.envs]
     assert steps[2:] == [6, 6]
-    assert steps[1] in (5, 6)  # the batch that was killed amid its step counted none of it
+    assert steps[1] in (5, 6)  # the batch that was killed amid its step may have counted it
     assert statistics.envs[0].resets == 3
 
 
