@@ -282,7 +282,8 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
     _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
     assert alive == []
     steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
-    assert main(["train", "--resume", str(run_dir), "--total-steps", str(steps + 1)]) == 0
+    # The signal may have come after an update, and before its metrics.
+    assert main(["train", "--resume", str(run_dir), "--total-steps", str(steps + 1000)]) == 0
     captured = capsys.readouterr()
     assert _last_json(captured.out)["steps"] > steps
     assert "they start new episodes" in captured.err

@@ -423,7 +423,7 @@ def test_closing_amid_a_replacement_leaves_nothing(tmp_path: Path, mode: str) ->
     envs = _envs(tmp_path, {2: {"steps": {4: KILL}}})
     with _collector(envs, mode=mode, between_waits=leave) as collector:
         with pytest.raises(Enough):
-            for _ in range(6):
+            while True:  # in async the other worker may be first many times
                 collector.collect()
         assert collector.closed and collector.statistics().restarts == 1
 
