@@ -6,27 +6,13 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from certain import Certain
 
 import rookery
-from rookery.policy import make_policy
-from rookery.policy.base import SplitPolicy
 from rookery.rollout.join import side_by_side
 from rookery.testing.faulty import Fault, Faulty
 
 T = 30
-
-
-class Certain(SplitPolicy):
-    """Takes the most probable action, so that no order of calls matters."""
-
-    def __init__(self, venv):
-        self.inner = make_policy(venv.single_observation_space, venv.single_action_space, seed=4)
-
-    def sample(self, obs, deterministic=False):
-        return self.inner.sample(obs, deterministic=True)
-
-    def assess(self, obs, action):
-        return self.inner.assess(obs, action)
 
 
 def _make(num_envs: int, autoreset_mode: str, backend: str = "process"):

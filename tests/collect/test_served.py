@@ -10,31 +10,15 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from certain import Certain
 from interruption import interrupted
 
 import rookery
 from rookery.policy import make_policy
-from rookery.policy.base import SplitPolicy
 from rookery.testing.faulty import Fault, Faulty
 
 T = 30
 N = 5
-
-
-class Certain(SplitPolicy):
-    """Takes the most probable action, so that no order of calls matters."""
-
-    def __init__(self, venv):
-        self.inner = make_policy(venv.single_observation_space, venv.single_action_space, seed=4)
-
-    def sample(self, obs, deterministic=False):
-        return self.inner.sample(obs, deterministic=True)
-
-    def assess(self, obs, action):
-        return self.inner.assess(obs, action)
-
-    def value(self, obs):
-        return self.inner.value(obs)
 
 
 class Counting(rookery.Policy):

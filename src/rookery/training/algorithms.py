@@ -227,10 +227,20 @@ _LACKS = {
 }
 
 
+def keeps_something_of_each_env(algorithm: Algorithm) -> bool:
+    """Whether its policy remembers, or holds noise from step to step."""
+    config = getattr(algorithm, "config", None)
+    return bool(getattr(config, "is_recurrent", False)) or _holds_noise(config)
+
+
+def _holds_noise(config: Any) -> bool:
+    own_noise = getattr(config, "exploration_noise_kind", "normal") != "normal"
+    return own_noise or bool(getattr(config, "state_dependent_noise", False))
+
+
 def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
     """Complain of what envs cannot do that are decided for in parts."""
     config = getattr(algorithm, "config", None)
-    own_noise = getattr(config, "exploration_noise_kind", "normal") != "normal"
     cannot = {
         "backend='serial', which steps only while it is waited for": settings.backend == "serial",
         "backend='native', whose batches step as a whole": settings.backend == "native",
@@ -238,8 +248,7 @@ def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> No
         "isolate=True": settings.isolate and name == "double",
         "a single env": settings.num_envs < 2,
         "a policy that remembers": getattr(config, "is_recurrent", False),
-        "noise that is held from step to step": own_noise
-        or getattr(config, "state_dependent_noise", False),
+        "noise that is held from step to step": _holds_noise(config),
     }
     for what, is_asked in cannot.items():
         if is_asked:

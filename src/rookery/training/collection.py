@@ -84,11 +84,8 @@ class CallerCollection(Collection):
                 venv,
                 self.policy,
                 algorithm.num_steps,
-                seed=seeds,
                 copy=False,
-                values=getattr(algorithm, "reads_values", True),
-                info_keys=_info_keys(source, settings),
-                between_steps=check,
+                **_acting_here(source, algorithm, settings, check, seeds),
             )
         except BaseException:
             venv.close()
@@ -112,8 +109,26 @@ class CallerCollection(Collection):
         self.venv.close()
 
 
-class DoubleCollection(Collection):
+class PartlyCollection(Collection):
+    """The policy acts in this process, on a part of the envs while workers step the others."""
+
+    _envs: str  # which they are, for messages
+    _stack: ExitStack  # closes them
+
+    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
+        return None, f"{self._envs} are not saved"
+
+    def restore_envs(self, states: list[bytes]) -> None:
+        raise ConfigError(f"{self._envs} take no states back")
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class DoubleCollection(PartlyCollection):
     """The policy acts in this process, on one half of the envs while workers step the other."""
+
+    _envs = "envs that step by halves"
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
@@ -127,59 +142,34 @@ class DoubleCollection(Collection):
                 (first, second),
                 self.policy,
                 algorithm.num_steps,
-                seed=seeds,
-                values=getattr(algorithm, "reads_values", True),
-                info_keys=_info_keys(source, settings),
-                between_steps=check,
+                **_acting_here(source, algorithm, settings, check, seeds),
             )
             self.meter = CallerMeter(self.collector, first, second)
             self._stack = stack.pop_all()
 
-    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
-        return None, "envs that step by halves are not saved"
 
-    def restore_envs(self, states: list[bytes]) -> None:
-        raise ConfigError("envs that step by halves take no states back")
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-class ServedCollection(Collection):
+class ServedCollection(PartlyCollection):
     """The policy acts in this process, on whichever envs are ready, while workers step others."""
+
+    _envs = "envs that are served as they come"
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
         make_policy: PolicyMaker, check: Callable[[], None], seeds: list[int],
     ) -> None:  # fmt: skip
         options = {**settings.vector_options(), "backend": "process", "caller_steps": False}
-        venv = source.make(settings.num_envs, **options)
-        try:
+        with ExitStack() as stack:
+            venv = stack.enter_context(source.make(settings.num_envs, **options))
             self.spaces = venv.single_observation_space, venv.single_action_space
             self.policy = make_policy(*self.spaces)
             self.collector = ServedCollector(
                 venv,
                 self.policy,
                 algorithm.num_steps,
-                seed=seeds,
-                values=getattr(algorithm, "reads_values", True),
-                info_keys=_info_keys(source, settings),
-                between_steps=check,
+                **_acting_here(source, algorithm, settings, check, seeds),
             )
-        except BaseException:
-            venv.close()
-            raise
-        self._close = venv.close
-        self.meter = CallerMeter(self.collector, venv)
-
-    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
-        return None, "envs that are served as they come are not saved"
-
-    def restore_envs(self, states: list[bytes]) -> None:
-        raise ConfigError("envs that are served as they come take no states back")
-
-    def close(self) -> None:
-        self._close()
+            self.meter = CallerMeter(self.collector, venv)
+            self._stack = stack.pop_all()
 
 
 def _half(source: EnvSource, settings: TrainSettings, half: int) -> VectorEnv:
@@ -271,6 +261,19 @@ def open_collection(
     if collector == "served":
         return ServedCollection(*given)
     return WorkerCollection(*given, collector)
+
+
+def _acting_here(
+    source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
+    check: Callable[[], None], seeds: list[int],
+) -> dict[str, Any]:  # fmt: skip
+    """What every collector is told whose policy acts in this process."""
+    return {
+        "seed": seeds,
+        "values": getattr(algorithm, "reads_values", True),
+        "info_keys": _info_keys(source, settings),
+        "between_steps": check,
+    }
 
 
 def _info_keys(source: EnvSource, settings: TrainSettings) -> tuple[str, ...]:

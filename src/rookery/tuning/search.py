@@ -14,7 +14,14 @@ import psutil
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
-from rookery.training.algorithms import PARTLY, BuiltIn, OwnModules, collectors_of, name_of
+from rookery.training.algorithms import (
+    PARTLY,
+    BuiltIn,
+    OwnModules,
+    collectors_of,
+    keeps_something_of_each_env,
+    name_of,
+)
 from rookery.training.plan import RunPlan, versions
 from rookery.training.tuned import Tuned, describe_machine
 from rookery.tuning.candidates import Candidate, Possible, candidates, env_counts, outwards
@@ -217,14 +224,8 @@ class Search:
         fixed = {name: self._settings[name] for name in SEARCHED if name in self._settings}
         faults = settings.faults()
         needs_workers = bool(faults.restarts or faults.has_deadline or faults.max_worker_rss_mb)
-        config = getattr(self.plan.algorithm, "config", None)
-        holds = (
-            getattr(config, "is_recurrent", False)
-            or getattr(config, "state_dependent_noise", False)
-            or getattr(config, "exploration_noise_kind", "normal") != "normal"
-        )
         collectors = collectors_of(self.plan.algorithm)
-        if holds:
+        if keeps_something_of_each_env(self.plan.algorithm):
             collectors = tuple(c for c in collectors if c not in PARTLY)
         possible = Possible(
             usable_cpus(),
