@@ -18,7 +18,7 @@ from benchmarks.conditions import read_conditions
 from benchmarks.tuning import rates_of
 from rookery.learn.config import PPOConfig
 from rookery.tuning.candidates import Candidate, Mode
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 RESULT = Path(__file__).parent / "results" / "served.json"
 _WIDTHS = (64, 256, 512, 1024)

@@ -19,11 +19,13 @@ class ScriptedPool:
         self.shape = SimpleNamespace(num_buffers=2)
         self.workers = [SimpleNamespace(env_ids=range(i, i + 1)) for i in range(len(pace))]
         self.left: dict[int, int] = {}
+        self.absent: set[int] = set()
         self.version = 0
         self.buffers = np.zeros((2, len(pace)), np.int64)  # the version that wrote each
 
     def begin(self, index, buffer):
         assert index not in self.left
+        assert index not in self.absent
         self.left[index] = self.pace[index]
         self.buffers[buffer, index] = self.version
 
@@ -55,6 +57,25 @@ def _collect(pace, max_policy_lag, num_rollouts=30):
         rollouts.append(queue.collect(version))
     lags = [version - rollout.policy_version for version, rollout in enumerate(rollouts)]
     return [rollout.env_ids.tolist() for rollout in rollouts], lags
+
+
+def test_a_worker_that_was_lost_is_neither_waited_for_nor_behind_when_it_comes_back():
+    pool = ScriptedPool([1, 1, 1])
+    queue = RolloutQueue(pool, max_policy_lag=2)
+    handed_out, lags = [], []
+    for version in range(30):
+        pool.version = version
+        if version == 5:  # amid a rollout
+            pool.left.pop(1, None)
+            pool.absent = {1}
+        if version == 20:
+            pool.absent = set()
+        rollout = queue.collect(version)
+        handed_out.append(rollout.env_ids.tolist())
+        lags.append((version - rollout.policy_version).max())
+    assert all(1 in ids for ids in handed_out[:5] + handed_out[22:])
+    assert handed_out[8:20] == [[0, 2]] * 12
+    assert max(lags) <= 2
 
 
 def test_equal_workers_are_handed_out_by_turns():

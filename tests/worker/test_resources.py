@@ -61,21 +61,21 @@ def test_samples_of_a_long_run_stay_few_and_reach_back_to_its_beginning() -> Non
 
 
 def test_this_process_is_looked_at_and_a_look_soon_after_tells_the_same() -> None:
-    watch = ProcessWatch()
-    use = watch.look(os.getpid())
+    watch = ProcessWatch(os.getpid())
+    use = watch.look()
     assert use.rss_bytes > _MIB and use.threads >= 1 and use.cpu_percent >= 0
     assert use.runnable_threads is None and use.rss_bytes_per_hour is None
     watch._looked += 1000.0  # a look within the same moment
-    assert watch.look(os.getpid()) is use
+    assert watch.look() is use
 
 
 def test_the_second_look_tells_of_threads_that_want_to_compute() -> None:
-    watch = ProcessWatch()
-    watch.look(os.getpid())
+    watch = ProcessWatch(os.getpid())
+    watch.look()
     began = psutil.Process().cpu_times().user
     while psutil.Process().cpu_times().user < began + 0.3:
         sum(range(10_000))
-    use = watch.look(os.getpid())
+    use = watch.look()
     assert use.cpu_percent > 0
     # A thread that computes, or that others keep from it, is all the while one that wants to.
     if Path("/proc/self/schedstat").exists():
@@ -86,13 +86,13 @@ def test_the_second_look_tells_of_threads_that_want_to_compute() -> None:
 
 def test_of_a_process_that_has_ended_nothing_is_known() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    watch = ProcessWatch()
-    assert watch.look(child.pid).rss_bytes is not None
+    watch = ProcessWatch(child.pid)
+    assert watch.look().rss_bytes is not None
     child.communicate(b"\n")
     watch._looked = None
-    assert watch.look(child.pid) == NOTHING_KNOWN
-    watch.sample(child.pid)
-    assert ProcessWatch().look(child.pid) == NOTHING_KNOWN
+    assert watch.look() == NOTHING_KNOWN and watch.rss_bytes() is None
+    watch.sample()
+    assert ProcessWatch(child.pid).look() == NOTHING_KNOWN
 
 
 def test_what_a_platform_refuses_to_tell_is_unknown(monkeypatch) -> None:
@@ -100,7 +100,7 @@ def test_what_a_platform_refuses_to_tell_is_unknown(monkeypatch) -> None:
         raise psutil.AccessDenied(1)
 
     monkeypatch.setattr(psutil.Process, "num_fds", refuse, raising=False)
-    use = ProcessWatch().look(os.getpid())
+    use = ProcessWatch(os.getpid()).look()
     assert use.descriptors is None and use.rss_bytes > 0
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from rookery.errors import WorkerDied
 from rookery.worker import watch
 from rookery.worker.faults import FaultPolicy
+from rookery.worker.resources import ProcessWatch
 from rookery.worker.watch import Deadlines, MemoryWatch, RestartBudget
 
 
@@ -46,15 +48,18 @@ def test_restarts_are_forgotten_after_the_window(clock: _Clock) -> None:
         budget.spend(WorkerDied("third"))
 
 
+_THIS = SimpleNamespace(pid=os.getpid(), use=ProcessWatch(os.getpid()))
+
+
 def test_a_large_process_is_noticed_but_not_at_every_step(clock: _Clock) -> None:
     memory = MemoryWatch(limit_mb=1.0)
-    memory.look(os.getpid())
+    memory.look(_THIS)
     assert memory.complaint == ""
     clock.now += 1.5
-    memory.look(os.getpid())
+    memory.look(_THIS)
     assert f"Worker process {os.getpid()} had " in memory.complaint
     memory.complaint = ""
-    memory.look(os.getpid())
+    memory.look(_THIS)
     assert memory.complaint == ""
 
 
@@ -62,7 +67,7 @@ def test_a_small_process_is_left_alone(clock: _Clock) -> None:
     memory, unlimited = MemoryWatch(limit_mb=1e6), MemoryWatch(limit_mb=None)
     clock.now += 1.5
     for each in (memory, unlimited):
-        each.look(os.getpid())
+        each.look(_THIS)
         assert each.complaint == ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rookery.vector.cpus import cpu_capacity
+from rookery.worker.cpus import cpu_capacity
 
 _LIBRARIES = ("rookery", "gymnasium", "numpy", "stable-baselines3", "torch")
 

@@ -37,7 +37,7 @@ from rookery.cli.bench import (
 )
 from rookery.errors import ConfigError, RookeryError
 from rookery.telemetry.terminal import print_table
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 _COLUMNS = ("envs", "step", "speed-up", "least – most", "model", "model's error", "where")
 _NOT_HERE = ("contenders", "num_workers", "start_method", "wrapper", "env_module")

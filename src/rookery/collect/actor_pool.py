@@ -20,6 +20,7 @@ from rookery.errors import RookeryError, WorkerError
 from rookery.memory import SharedBlock
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
+from rookery.rollout.join import merge_finals
 from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics import Statistics
 from rookery.worker.carrier import WorkerCarrier
@@ -42,12 +43,17 @@ class ActorPool:
         between_waits: called ten times a second while workers are waited for; what it raises ends
             the wait.
         faults: whether workers are replaced.
+        streams: which random numbers the first worker draws, and how many streams there are for
+            this and other pools together; None means that there is no other.
 
     Attributes:
         workers: who fills them.
+        absent: none of them: whoever is replaced goes on with what was begun.
         policy_s: seconds that a worker spent otherwise than stepping, in the mean.
         env_s: seconds that a worker spent stepping, in the mean.
     """
+
+    absent: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class ActorPool:
         between_waits: Callable[[], None],
         info_keys: tuple[str, ...] = (),
         faults: FaultPolicy | None = None,
+        streams: tuple[int, int] | None = None,
     ) -> None:
         self.workers: tuple[WorkerCarrier, ...] = venv.workers
         self._venv = venv
@@ -70,9 +77,10 @@ class ActorPool:
         self._rollouts: dict[tuple[int, int, int], Rollout] = {}  # by buffer and envs
         self._buffers = RolloutBuffers(shape, policy.model)
         block = SharedBlock(self._buffers.size_bytes)
+        first_stream, num_streams = streams or (0, len(self.workers))
         specs = [
             ActorSpec(shape, policy, worker.env_ids.start, worker.env_ids.stop, stream, info_keys)
-            for stream, worker in enumerate(self.workers)
+            for stream, worker in enumerate(self.workers, first_stream)
         ]
         try:
             self._buffers.map(block.memory)
@@ -80,7 +88,7 @@ class ActorPool:
         except BaseException:
             block.close()
             raise
-        self._replacing = Replacing(self.workers, specs, self._buffers, block)
+        self._replacing = Replacing(self.workers, specs, self._buffers, block, num_streams)
         if not self._restarts:  # no worker to come needs it
             block.close()
         self._finalizer = weakref.finalize(
@@ -107,9 +115,14 @@ class ActorPool:
             for worker in self.workers
         ]
 
-    def publish(self) -> None:
-        """Have the workers act with the policy's present weights, from their next rollout on."""
-        self._buffers.weights.publish(self._policy.model, self._policy.current_version())
+    def publish(self, version: int | None = None) -> None:
+        """Have the workers act with the policy's present weights, from their next rollout on.
+
+        Args:
+            version: of the weights; None asks the policy.
+        """
+        version = self._policy.current_version() if version is None else version
+        self._buffers.weights.publish(self._policy.model, version)
 
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all envs; what they show is where the first buffer goes on from."""
@@ -134,8 +147,24 @@ class ActorPool:
         report = self._venv.waits.timed(lambda: self._take(index))
         return None if report is _NOT_YET else self._noted(index, report)
 
-    def fill(self, buffer: int) -> list[Report]:
-        """Have all workers fill a buffer, and wait for them."""
+    def collect(self, buffer: int) -> Rollout:
+        """Have all workers fill a buffer, and return the rollout, as views."""
+        reports = self._fill(buffer)
+        rollout = self.rollout_of(buffer, slice(0, self.shape.num_envs))
+        finals = [
+            (worker.env_ids.start, report.finals)
+            for worker, report in zip(self.workers, reports, strict=True)
+            if report.finals is not None
+        ]
+        if finals:
+            merge_finals(finals).put_into(rollout)
+        return rollout
+
+    def leave(self) -> None:
+        """Have the workers leave what they are doing; for another thread than the pool's own."""
+        self._buffers.stop[0] = 1
+
+    def _fill(self, buffer: int) -> list[Report]:
         self._begin_all(buffer)
         reports = self._venv.waits.timed(self._finish_all)
         took_s = [report.policy_s + report.env_s for report in reports]
@@ -195,6 +224,11 @@ class ActorPool:
         if place not in self._rollouts:
             self._rollouts[place] = self._buffers.rollout(buffer, envs)
         return replace(self._rollouts[place])
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the present workers."""
+        return tuple(worker.pid for worker in self.workers)
 
     def close(self) -> None:
         """Stop the workers where they are, and close the envs."""

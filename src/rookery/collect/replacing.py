@@ -29,6 +29,7 @@ class Replacing:
         specs: what the actor of each was told.
         buffers: in which they fill rollouts.
         block: the memory of the buffers, for new workers.
+        num_streams: of random numbers, that actors had at first.
 
     Attributes:
         lost: workers in whose place a new one starts, that has no actor yet.
@@ -41,10 +42,12 @@ class Replacing:
         specs: Sequence[ActorSpec],
         buffers: RolloutBuffers,
         block: SharedBlock,
+        num_streams: int,
     ) -> None:
         self.lost: set[int] = set()
         self.lost_rows = 0
         self._workers, self._specs, self._buffers, self._block = workers, specs, buffers, block
+        self._num_streams = num_streams
         self._words = [buffers.words(spec.first_id) for spec in specs]
 
     def begin(self, index: int) -> None:
@@ -80,7 +83,7 @@ class Replacing:
         """
         worker, spec = self._workers[index], self._specs[index]
         worker.lend(self._block)
-        own = replace(spec, stream=spec.stream + len(self._workers) * worker.restarts)
+        own = replace(spec, stream=spec.stream + self._num_streams * worker.restarts)
         worker.begin_call(worker.request(INSTALL, install_actor, own))
         worker.finish_call()
         self.lost.discard(index)

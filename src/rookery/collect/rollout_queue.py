@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rookery.collect.actor import Report
 from rookery.collect.actor_pool import ActorPool
 from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side
+
+if TYPE_CHECKING:
+    from rookery.collect.ray_pool import RayPool
 
 
 class _Filled(NamedTuple):
@@ -45,6 +48,12 @@ class _WorkerBuffers:
         self.buffer = (self.buffer + 1) % self._num_buffers
         return self.buffer
 
+    def drop(self) -> None:
+        """Take in that what was being filled is lost."""
+        if self.is_busy:
+            self.is_busy = False
+            self.buffer = (self.buffer - 1) % self._num_buffers
+
     def finish(self, order: int, report: Report) -> None:
         self.is_busy = False
         self.filled.append(_Filled(order, self.buffer, self.version, report))
@@ -60,7 +69,7 @@ class RolloutQueue:
     of them every time, 46 %.
     """
 
-    def __init__(self, pool: ActorPool, max_policy_lag: int) -> None:
+    def __init__(self, pool: ActorPool | RayPool, max_policy_lag: int) -> None:
         self._pool = pool
         self._max_policy_lag = max_policy_lag
         num_workers = len(pool.workers)
@@ -82,12 +91,14 @@ class RolloutQueue:
                 if report is not None:
                     self._finished += 1
                     self._workers[index].finish(self._finished, report)
+            for index in self._pool.absent:
+                self._workers[index].drop()
             self._begin_idle(version)
         return side_by_side([self._hand_out(index) for index in chosen])
 
     def _begin_idle(self, version: int) -> None:
         for index, worker in enumerate(self._workers):
-            if worker.has_room:
+            if worker.has_room and index not in self._pool.absent:
                 self._pool.begin(index, worker.begin(version))
 
     def _choose(self, limit: int) -> list[int] | None:
@@ -99,10 +110,11 @@ class RolloutQueue:
         workers = self._workers
         old = {i for i, worker in enumerate(workers) if _is_old(worker, limit)}
         ready = {i for i, worker in enumerate(workers) if worker.filled}
-        if not old <= ready or len(ready) < self._group_size:
+        wanted = min(self._group_size, max(len(workers) - len(self._pool.absent), 1))
+        if not old <= ready or len(ready) < wanted:
             return None
         first = sorted(ready, key=lambda i: (i not in old, workers[i].filled[0].order))
-        return sorted(first[: max(self._group_size, len(old))])
+        return sorted(first[: max(wanted, len(old))])
 
     def _hand_out(self, index: int) -> Rollout:
         filled = self._workers[index].filled.popleft()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
 from gymnasium import Space
@@ -13,15 +13,18 @@ from rookery.collect.actor_pool import ActorPool
 from rookery.collect.base import Collector, CollectorStatistics, memory_size
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
-from rookery.env.recipe import make_recipes
+from rookery.env.arguments import check_choice
+from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.env.seeding import consecutive_seeds
 from rookery.errors import ClosedError, ConfigError, UsageError, WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.rollout.join import merge_finals
 from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics import Statistics
 from rookery.worker.faults import FaultPolicy
+
+if TYPE_CHECKING:
+    from rookery.collect.ray_pool import RayPool
 
 Mode = Literal["sync", "async"]
 PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
@@ -80,6 +83,8 @@ class WorkerCollector(Collector):
         start_method: str | None = None,
         threads_per_worker: int | None = 1,
         faults: FaultPolicy | None = None,
+        backend: str = "process",
+        ray_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Start the workers; the envs are reset by the first `collect`.
 
@@ -105,6 +110,8 @@ class WorkerCollector(Collector):
             start_method: see `rookery.make_vec`.
             threads_per_worker: cap on numerical threads in workers.
             faults: deadlines, and whether workers are replaced.
+            backend: "process": on this machine; "ray": on the nodes of a Ray cluster.
+            ray_options: for "ray", see `rookery.make_vec`.
 
         Raises:
             UsageError: when the arguments cannot work.
@@ -113,15 +120,15 @@ class WorkerCollector(Collector):
         _check(mode, num_steps, max_policy_lag)
         if isinstance(policy, Policy):
             _check_policy(policy)
-        venv = ProcessVectorEnv(
-            make_recipes(env, num_envs, env_kwargs, wrappers),
-            autoreset_mode="same_step",
-            num_workers=num_workers,
-            start_method=start_method,
-            threads_per_worker=threads_per_worker,
-            faults=faults,
-            preload=_preload(policy),
-        )
+        recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
+        options = {
+            "autoreset_mode": "same_step",
+            "start_method": start_method,
+            "threads_per_worker": threads_per_worker,
+            "faults": faults,
+            "preload": _preload(policy),
+        }
+        venv, pool = _opened(backend, recipes, num_workers, options, ray_options, between_waits)
         try:
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
@@ -129,15 +136,17 @@ class WorkerCollector(Collector):
             size = memory_size(self.policy)
             shape = RolloutShape(*spaces, venv.num_envs, num_steps, memory_size=size)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
-            keys = tuple(info_keys)
-            self._pool = ActorPool(venv, self.policy, shape, between_waits, keys, faults)
+            self._pool: ActorPool | RayPool = pool(
+                venv, self.policy, shape, between_waits, tuple(info_keys), faults
+            )
             self._digest = _digest(self.policy) if self.policy.model is None else 0
         except BaseException:
             venv.close(terminate=True)
             raise
         self.single_observation_space, self.single_action_space = spaces
         self.num_envs, self.num_steps, self.num_workers = venv.num_envs, num_steps, venv.num_workers
-        self._pids, self._statistics = venv.pids, self._pool.statistics()
+        self._pids: tuple[int, ...] = venv.pids
+        self._statistics = self._pool.statistics()
         self.closed = False
         self._between_waits = between_waits
         self._is_reset = False
@@ -205,7 +214,8 @@ class WorkerCollector(Collector):
         """Process ids of the present workers; after `close`, of the last ones."""
         if self.closed:
             return self._pids
-        return tuple(worker.pid for worker in self._pool.workers)
+        pids: tuple[int, ...] = self._pool.pids
+        return pids
 
     def statistics(self) -> CollectorStatistics:
         return self._statistics if self.closed else self._pool.statistics()
@@ -223,8 +233,7 @@ class WorkerCollector(Collector):
         if self._queue is not None:
             return self._queue.collect(self.policy.version)
         self._buffer = (self._buffer + 1) % self._pool.shape.num_buffers
-        reports = self._pool.fill(self._buffer)
-        rollout = self._pool.rollout_of(self._buffer, slice(0, self.num_envs))
+        rollout: Rollout = self._pool.collect(self._buffer)
         if (rollout.policy_version != self.policy.version).any():
             raise WorkerError(
                 f"Workers acted with weights of versions {set(rollout.policy_version.tolist())} "
@@ -232,14 +241,26 @@ class WorkerCollector(Collector):
                 env_ids=rollout.env_ids.tolist(),
                 command="collect",
             )
-        finals = [
-            (worker.env_ids.start, report.finals)
-            for worker, report in zip(self._pool.workers, reports, strict=True)
-            if report.finals is not None
-        ]
-        if finals:
-            merge_finals(finals).put_into(rollout)
         return rollout
+
+
+def _opened(
+    backend: str,
+    recipes: Sequence[EnvRecipe],
+    num_workers: int | None,
+    options: dict[str, Any],
+    ray_options: Mapping[str, Any] | None,
+    between_waits: Callable[[], None],
+) -> tuple[Any, type]:
+    """The workers, and the kind of pool that has them fill rollouts."""
+    check_choice("backend", backend, ("process", "ray"))
+    if backend == "process":
+        if ray_options is not None:
+            raise ConfigError("ray_options are for backend='ray', not for 'process'")
+        return ProcessVectorEnv(recipes, num_workers=num_workers, **options), ActorPool
+    from rookery.collect.ray_pool import NodeShares, RayPool
+
+    return NodeShares(recipes, num_workers, options, ray_options, between_waits), RayPool
 
 
 def _check(mode: str, num_steps: int, max_policy_lag: int) -> None:

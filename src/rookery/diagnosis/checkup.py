@@ -11,7 +11,7 @@ import psutil
 from rookery.env.recipe import EnvRecipe
 from rookery.testing.env_check import DEADLINE_S, examine_recipe
 from rookery.testing.finding import Finding
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 _SMALL_SHM_BYTES = 256 * 2**20
 

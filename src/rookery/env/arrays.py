@@ -76,6 +76,21 @@ class BatchSpaces:
         return shape.columns(self.num_envs, self.num_buffers)
 
 
+def written_by_caller(name: str) -> bool:
+    """Whether the caller writes a column: those of actions."""
+    return name.startswith("action")
+
+
+def written_by_envs(name: str, buffer: int) -> bool:
+    """Whether envs write a column, beside a slab, when their results go into a buffer."""
+    return name.startswith(f"obs{buffer}.") or name in (
+        f"reward{buffer}",
+        f"terminated{buffer}",
+        f"truncated{buffer}",
+        "reset_at",
+    )
+
+
 def _fixed(space: Space[Any]) -> list[Leaf]:
     return [leaf for leaf in leaves(space, _ACTION) if isinstance(leaf, Leaf)]
 

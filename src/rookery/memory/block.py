@@ -28,6 +28,8 @@ class SharedBlock:
 
     Args:
         size_bytes: how much.
+        is_sparse: whether memory is taken only where something is written; a system that has none
+            left ends the writer then.
 
     Raises:
         SharedMemoryError: when the system does not give so much.
@@ -37,12 +39,12 @@ class SharedBlock:
     _handle: Any = None
     memory: Any = None
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, is_sparse: bool = False) -> None:
         self.size_bytes = size_bytes
         try:
             self._handle = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
             self.memory = _map(self._handle, size_bytes)
-            if not _WINDOWS:
+            if not _WINDOWS and not is_sparse:
                 _reserve(self._handle, size_bytes)
         except (OSError, OverflowError) as error:
             self.close()

@@ -194,6 +194,8 @@ def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorNam
     if name == "auto":  # batches are stepped as a whole, from here
         is_native = settings.backend == "native" and "caller" in possible
         name = "caller" if is_native else possible[0]
+        if settings.cluster is not None and name == "caller" and "workers" in possible:
+            name = "workers"
     if name not in possible:
         raise ConfigError(
             f"{name_of(algorithm)} cannot learn from collector {name!r}, {_LACKS[name]}; choose "

@@ -9,7 +9,7 @@ from typing import Any
 from rookery.errors import ConfigError, RookeryError
 from rookery.training.settings import CollectorName, TrainSettings
 from rookery.training.source import EnvSource
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 # On 2 CPUs, which other programs used too, ALE's batches made 1.1 (Pong, 1 env) to 1.5 times (Pong
 # and Breakout, 8 envs) as many steps per second as the wrappers in Python did in the better of this
@@ -47,7 +47,8 @@ def stepped(
             ) from error
         return replace(source, in_batch=True)
     is_amid_episodes = bool((saved or {}).get("companions", {}).get("env_states"))
-    is_open = settings.backend == "auto" and collector == "caller" and not is_amid_episodes
+    is_here = settings.backend == "auto" and settings.cluster is None and collector == "caller"
+    is_open = is_here and not is_amid_episodes
     if not is_open or settings.num_workers or usable_cpus() > MOST_CPUS:
         return source
     try:

@@ -25,7 +25,7 @@ from rookery.training.settings import CollectorName, TrainSettings
 from rookery.training.share import Share
 from rookery.training.source import EnvSource
 from rookery.vector.base import VectorEnv
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 _NO_STATES = "ALE's batches neither give the states of their games nor take them back"
 

@@ -34,7 +34,7 @@ from rookery.training.other_learner import (
 from rookery.training.plan import RunPlan
 from rookery.training.settings import CollectorName
 from rookery.training.share import Share
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 from rookery.worker.launch import start_process
 
 _ENDING_S = 10.0

@@ -62,11 +62,15 @@ class TrainSettings:
         collector: Where the policy acts: in caller, this process, by turns with the envs; in the
             workers; async, in workers that do not wait for the learner; double, in this process
             on one half of the envs while the other half steps in workers; or served, in this
-            process on whichever envs are ready. auto is async for impala and caller for all others.
+            process on whichever envs are ready. auto is async for impala, workers on a cluster, and
+            caller for all others.
         max_policy_lag: In async, the most versions that a rollout's weights may be behind.
         backend: Where envs run: in this process, in worker processes, or the faster of the two.
             native trains Atari games by ALE's own batches, and so does auto where they are faster;
             evaluations are made in single envs.
+        cluster: Ray cluster on whose nodes the envs run: its address, auto for one that runs on
+            this machine already, or local to start Ray here; unset, none. Policies act beside the
+            envs there, and other learners learn there. Needs the extra ray.
         num_workers: Worker processes; unset, the CPUs that may be used.
         start_method: How worker processes start; unset, forkserver, or spawn on Windows.
         isolate: One env per worker process, and none ever built in this one.
@@ -111,6 +115,7 @@ class TrainSettings:
     collector: Literal["auto", "caller", "workers", "async", "double", "served"] = "auto"
     max_policy_lag: int = 4
     backend: Literal["auto", "serial", "process", "native"] = "auto"
+    cluster: str | None = None
     num_workers: int | None = None
     start_method: Literal["forkserver", "spawn", "fork"] | None = None
     isolate: bool = False
@@ -157,25 +162,54 @@ class TrainSettings:
         if isinstance(keys, str):
             raise ConfigError(f"info_keys is {keys!r}; it must be a tuple, ({keys!r},)")
         check_choice("collector", self.collector, ("auto", *get_args(CollectorName)))
+        self._check_cluster()
         self.faults()  # complains of what cannot be, before anything starts
+
+    def _check_cluster(self) -> None:
+        """Complain of what is about this machine, where envs are to run on others."""
+        if self.cluster is None:
+            return
+        if not isinstance(self.cluster, str):
+            raise unfit("cluster", "an address, 'auto', 'local' or None", self.cluster)
+        here = {
+            f"backend={self.backend!r}": self.backend != "auto",
+            f"collector={self.collector!r}": self.collector in ("double", "served"),
+            "isolate=True": self.isolate,
+            "caller_steps=True": self.caller_steps,
+            "start_method": self.start_method is not None,
+        }
+        for what, is_given in here.items():
+            if is_given:
+                raise ConfigError(f"{what} is for envs on this machine; leave it out with cluster")
 
     def vector_options(self) -> dict[str, Any]:
         """The settings that `make_vec` takes under the same names, for single envs."""
-        names = ("backend", "num_workers", "start_method", "isolate", "caller_steps")
-        options = {name: getattr(self, name) for name in names}
-        if self.backend == "native":
-            options["backend"] = "auto"
-        threads = self.threads_per_worker
-        return {**options, "threads_per_worker": threads, "faults": self.faults()}
-
-    def worker_options(self) -> dict[str, Any]:
-        """The settings that `WorkerCollector` takes under the same names."""
-        return {
-            "num_workers": self.num_envs if self.isolate else self.num_workers,
-            "start_method": self.start_method,
+        options: dict[str, Any] = {
+            "num_workers": self.num_workers,
             "threads_per_worker": self.threads_per_worker,
             "faults": self.faults(),
         }
+        if self.cluster is not None:
+            return {**options, **self._on_cluster()}
+        names = ("backend", "start_method", "isolate", "caller_steps")
+        options |= {name: getattr(self, name) for name in names}
+        if self.backend == "native":
+            options["backend"] = "auto"
+        return options
+
+    def worker_options(self) -> dict[str, Any]:
+        """The settings that `WorkerCollector` takes under the same names."""
+        options = {
+            "num_workers": self.num_envs if self.isolate else self.num_workers,
+            "threads_per_worker": self.threads_per_worker,
+            "faults": self.faults(),
+        }
+        if self.cluster is not None:
+            return {**options, **self._on_cluster()}
+        return {**options, "start_method": self.start_method}
+
+    def _on_cluster(self) -> dict[str, Any]:
+        return {"backend": "ray", "ray_options": {"address": self.cluster}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], owner: str) -> TrainSettings:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rookery.training.settings import TrainSettings
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 T = TypeVar("T")
 
@@ -44,5 +44,16 @@ class Share:
         """The settings by which it collects: its envs, and its part of the CPUs."""
         if self.size == 1:
             return settings
-        workers = settings.num_workers or max(usable_cpus() // self.size, 1)
+        workers = settings.num_workers
+        if workers is None:
+            workers = max(_usable_cpus(settings.cluster) // self.size, 1)
         return replace(settings, num_envs=self.count, num_workers=workers)
+
+
+def _usable_cpus(cluster: str | None) -> int:
+    """CPUs for workers, on this machine or on a cluster."""
+    if cluster is None:
+        return usable_cpus()
+    from rookery.worker.ray_cluster import Cluster
+
+    return Cluster({"address": cluster}, None).capacity()

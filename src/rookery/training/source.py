@@ -20,8 +20,8 @@ from rookery.errors import ConfigError, MissingExtra, UnknownEnvError
 from rookery.training.families import Family, Wrapper, family_of
 from rookery.training.named_wrappers import address_of, named, source_of
 from rookery.vector.base import VectorEnv
-from rookery.vector.cpus import usable_cpus
 from rookery.vector.make import make_vec
+from rookery.worker.cpus import usable_cpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from rookery.telemetry.jsonl import drop_after
 from rookery.training.advice import tell
 from rookery.training.run_dir import cannot_write
 from rookery.training.telemetry_advice import Surroundings, judged, reset_share
-from rookery.vector.cpus import usable_cpus
 from rookery.vector.statistics import CallerStatistics, CarrierStatistics, Statistics
+from rookery.worker.cpus import usable_cpus
 from rookery.worker.resources import memory_room
 
 _TIMES = ("policy_s", "env_s", "wait_s", "learn_s")

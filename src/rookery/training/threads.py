@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rookery.training.heap import freed_memory_kept
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from rookery.env.failure import in_words
 from rookery.errors import ConfigError
 from rookery.training.run_dir import whole_file
 from rookery.training.settings import TrainSettings
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 FORMAT = 1
 # What is measured together: where envs run and where the policy acts.

@@ -32,7 +32,7 @@ from rookery.tuning.measuring import Measurer
 from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, model_of
 from rookery.tuning.outcome import Outcome, trial_to_dict
 from rookery.tuning.trials import Slice, Trial
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 # Settings of a run that a search has no use for, or that would end it early.
 OF_RUNS = (

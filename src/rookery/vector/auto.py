@@ -8,7 +8,6 @@ import psutil
 
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import EnvFailed, PicklingError, RookeryError, WorkerDied, WorkerTimeout
-from rookery.vector.cpus import cpu_capacity, usable_cpus
 from rookery.vector.plans import (
     Machine,
     Measurement,
@@ -19,6 +18,7 @@ from rookery.vector.plans import (
     thread_plan,
 )
 from rookery.vector.probe import measure
+from rookery.worker.cpus import cpu_capacity, usable_cpus
 
 _MOST_WORDS = 300  # of an error, in a reason
 

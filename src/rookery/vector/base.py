@@ -141,7 +141,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         )
         self._recorder: CrashRecorder | None = None
         self._vector_steps = self._single_steps = 0
-        self._waits, self._process_watch = Waits(self._carriers), ProcessWatch()
+        self._waits, self._process_watch = Waits(self._carriers), ProcessWatch(os.getpid())
         self._made_at = time.perf_counter()
         self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
@@ -606,8 +606,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """
         if self._final_statistics is not None:
             return self._final_statistics
-        watch, pid = self._process_watch, os.getpid()
-        use = watch.look(pid) if looks else watch.last(pid)
+        use = self._process_watch.look() if looks else self._process_watch.last()
         return Statistics(
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,

@@ -21,6 +21,7 @@ class Carrier(Protocol):
     Attributes:
         env_ids: the indices of its envs.
         pid: the process in which they are.
+        node: the machine on which that is; None is this one.
         busy_s: seconds spent stepping.
         steps_made: steps of all its envs together.
         restarts: how often the worker was replaced.
@@ -44,6 +45,9 @@ class Carrier(Protocol):
 
     @property
     def pid(self) -> int: ...
+
+    @property
+    def node(self) -> str | None: ...
 
     @property
     def busy_s(self) -> float: ...

@@ -29,6 +29,7 @@ class LocalCarrier:
     """
 
     steps_in_caller = True
+    node = None
     restarts = 0  # of no worker
     is_replaceable = needs_poll = False
 

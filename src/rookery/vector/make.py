@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
     from rookery.vector.base import VectorEnv
 
-BACKENDS = ("auto", "serial", "thread", "process", "native")
+BACKENDS = ("auto", "serial", "thread", "process", "native", "ray")
 
 
 def make_vec(
@@ -40,6 +40,7 @@ def make_vec(
     crash_dir: str | Path | None = None,
     observation_mode: ObservationMode = "same",
     envs_per_batch: int | None = None,
+    ray_options: Mapping[str, Any] | None = None,
 ) -> VectorEnv:
     """Make many environments behind one ``gymnasium.vector.VectorEnv``.
 
@@ -50,10 +51,12 @@ def make_vec(
         num_envs: how many; the length of the list, or 1, by default.
         backend: ``"serial"`` steps them in this process, ``"thread"`` in threads of it,
             ``"process"`` in worker processes, ``"native"`` by the batched form that the env itself
-            has; ``"auto"`` measures for at most about 0.2 s and chooses what is fastest here.
+            has, ``"ray"`` on the nodes of a Ray cluster; ``"auto"`` measures for at most about 0.2
+            s and chooses what is fastest here.
         num_workers: workers; None means one process per usable CPU, one thread per env, or what
             ``"auto"`` finds best. For ``"native"`` the worker processes, with one batch each; None
-            or 0 means one batch, in this process.
+            or 0 means one batch, in this process; for ``"ray"`` as many as the cluster has room
+            for.
         env_kwargs: given to every env; values may be :class:`rookery.Deferred`.
         wrappers: callables ``Env -> Env``, the first one innermost, applied where the env lives.
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
@@ -69,6 +72,10 @@ def make_vec(
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         envs_per_batch: for ``"native"``, which it implies: how many envs a batch steps. Each batch
             lives in a worker process; the last is smaller if the envs do not come out even.
+        ray_options: for ``"ray"``: ``address`` of a cluster (``"auto"``: one that runs on this
+            machine; None: that of ``RAY_ADDRESS``, or Ray is started here), and what Ray is told of
+            each worker: ``num_cpus`` (1), ``num_gpus``, ``resources``, ``memory``, ``runtime_env``,
+            ``scheduling_strategy`` (``"SPREAD"``), ``label_selector``, ``accelerator_type``.
 
     Returns:
         A vector env. What ``"auto"`` chose and why is in its ``choice``.
@@ -104,6 +111,7 @@ def make_vec(
             num_workers, envs_per_batch, start_method, threads_per_worker, faults, copy
         )
         return make_native(env, num_envs, env_kwargs, wrappers, mode, where)
+    _check_ray(backend, ray_options, start_method, isolate, caller_steps)
     recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
     if crash_dir is not None:
         crash_dir = checked_folder(crash_dir)
@@ -113,12 +121,13 @@ def make_vec(
         "isolate": isolate,
         "caller_steps": bool(caller_steps),
         "threads_per_worker": threads_per_worker,
+        "ray_options": ray_options,
+        "faults": faults,
     }
     choice = None
     if faults.restarts or faults.has_deadline:
         _require_workers(backend)
-        plan["faults"] = faults
-        backend = backend if backend == "thread" else "process"
+        backend = backend if backend in ("thread", "ray") else "process"
     _require_processes(backend, isolate, caller_steps)
     if backend == "auto" and not isolate:
         from rookery.vector.auto import choose
@@ -192,6 +201,21 @@ def _refuse_for_native(**given: Any) -> None:
             )
 
 
+def _check_ray(
+    backend: str, ray_options: Any, start_method: Any, isolate: bool, caller_steps: Any
+) -> None:
+    if backend != "ray":
+        if ray_options is not None:
+            raise ConfigError(f"ray_options are for backend='ray', not for {backend!r}")
+        return
+    given = {"start_method": start_method, "isolate": isolate, "caller_steps": caller_steps}
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"{name} is for worker processes of this machine, not for backend='ray'"
+            )
+
+
 def _carrier(
     backend: str, recipes: list[EnvRecipe], plan: dict[str, Any], **options: Any
 ) -> VectorEnv:
@@ -202,8 +226,17 @@ def _carrier(
     if backend == "thread":
         from rookery.vector.thread import ThreadVectorEnv
 
-        workers, faults = plan["num_workers"], plan.get("faults")
-        return ThreadVectorEnv(recipes, num_workers=workers, faults=faults, **options)
+        return ThreadVectorEnv(recipes, **_named(plan, "num_workers", "faults"), **options)
+    if backend == "ray":
+        from rookery.vector.ray import RayVectorEnv
+
+        names = ("num_workers", "threads_per_worker", "faults", "ray_options")
+        return RayVectorEnv(recipes, **_named(plan, *names), **options)
     from rookery.vector.process import ProcessVectorEnv
 
+    del plan["ray_options"]
     return ProcessVectorEnv(recipes, **plan, **options)
+
+
+def _named(plan: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: plan[name] for name in names}

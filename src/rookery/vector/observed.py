@@ -37,6 +37,7 @@ def carriers_observed(
     return tuple(
         CarrierStatistics(
             pid=carrier.pid,
+            node=carrier.node,
             env_ids=carrier.env_ids,
             busy_s=carrier.busy_s,
             in_caller=carrier.steps_in_caller,

@@ -19,12 +19,12 @@ import psutil
 
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError
-from rookery.vector.cpus import CpuUsage
 from rookery.vector.legal import LegalActions
 from rookery.vector.plans import Measurement
 from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.serial_probe import MANY, MOST_STEPS, SERIALLY_S, SerialReport, report_serially
 from rookery.vector.timing import Timing, Usage, row_bytes_of, time_copying, time_steps, usage_of
+from rookery.worker.cpus import CpuUsage
 from rookery.worker.faults import FaultPolicy
 
 _IN_WORKER_S = 0.08  # how long the steps may take; one that takes longer is still made, once

@@ -11,24 +11,22 @@ from typing import Any, NamedTuple
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env import registrations
 from rookery.env.batch import EnvBatch
 from rookery.env.batches import Batch
-from rookery.env.culprit import find_culprit
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
-from rookery.env.travel import by_value
-from rookery.errors import ConfigError, PicklingError
+from rookery.errors import ConfigError
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
 from rookery.vector.carrier import Carrier
-from rookery.vector.cpus import usable_cpus
 from rookery.vector.local import LocalCarrier
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
+from rookery.vector.specs import make_specs, pickled_spec
 from rookery.vector.splitting import split
 from rookery.worker.board import Board
 from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.cpus import usable_cpus
 from rookery.worker.doorbell import Arrivals
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
@@ -147,14 +145,17 @@ class ProcessVectorEnv(VectorEnv):
         copy: bool,
     ) -> None:
         """Start workers, build what lives here, and put all of it together."""
-        specs = _make_specs(makers, workers)
+        specs = make_specs(makers, {**os.environ, **thread_variables(workers.threads)})
+        told: Sequence[WorkerSpec | bytes] = specs
+        if workers.method != "fork":
+            told = [pickled_spec(spec) for spec in specs]
         carriers: list[WorkerCarrier] = []
         batch: Batch | None = None
         is_crowded = len(makers) >= usable_cpus()
         self._worker_arrivals = arrivals = Arrivals(workers.faults.restarts)
         self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
         try:
-            for ids, maker, spec in zip(ranges, makers, specs, strict=True):
+            for ids, maker, spec in zip(ranges, makers, told, strict=True):
                 start = partial(
                     WorkerProcess,
                     workers.method,
@@ -272,52 +273,6 @@ class _Workers(NamedTuple):
     preload: tuple[str, ...]
 
 
-def _make_specs(makers: Sequence[BatchMaker], workers: _Workers) -> list[WorkerSpec | bytes]:
-    """What each worker is told; pickled now, so that nothing has started if that fails."""
-    registered = registrations.collect()
-    environment = {**os.environ, **thread_variables(workers.threads)}
-    specs = [WorkerSpec(maker, registered, environment, _working_directory()) for maker in makers]
-    return [spec if workers.method == "fork" else _pickled(spec) for spec in specs]
-
-
-def _pickled(spec: WorkerSpec) -> bytes:
-    try:
-        return by_value(spec)
-    except Exception as error:
-        raise _cannot_travel(spec.make_batch, error) from error
-
-
-def _cannot_travel(maker: BatchMaker, error: Exception) -> PicklingError:
-    env_id, recipe, what = _culprit(maker)
-    return PicklingError(
-        f"Env {env_id} ({recipe.name}) cannot be sent to a worker process, because of {what} "
-        f"({error}). Ways out: build it in the worker with rookery.Deferred(factory, ...), inherit "
-        "it with start_method='fork', or keep the envs in this process with backend='serial' or "
-        "backend='thread'."
-    )
-
-
-def _culprit(maker: BatchMaker) -> tuple[int, EnvRecipe, str]:
-    """Env, recipe and the path to what in it cannot be pickled."""
-    for env_id, recipe in enumerate(maker.recipes, maker.first_id):
-        parts = [("env", recipe.source), ("wrappers", recipe.wrappers)]
-        parts += [(f"env_kwargs[{name!r}]", value) for name, value in recipe.kwargs.items()]
-        for name, value in parts:
-            culprit = find_culprit(value, name)
-            if culprit is not None:
-                path, part = culprit
-                kind = f"{type(part).__module__}.{type(part).__qualname__}"
-                return env_id, recipe, f"{path}: {kind.removeprefix('builtins.')}"
-    return maker.first_id, maker.recipes[0], "its recipe"
-
-
 def _forget_name(owner_pid: int, arrivals: Arrivals) -> None:
     if os.getpid() == owner_pid:  # a forked copy of the owner has no say in this
         arrivals.forget_name()
-
-
-def _working_directory() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:
-        return None

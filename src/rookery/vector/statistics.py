@@ -51,6 +51,7 @@ class CarrierStatistics(ProcessFigures):
         pid: the process in which its envs are; the caller's own for threads and for what the
             caller steps itself.
         env_ids: its envs.
+        node: the machine on which that is; None is this one.
         busy_s: seconds spent stepping them.
         in_caller: whether the calling thread steps them itself.
         restarts: how often the worker was replaced.
@@ -68,6 +69,7 @@ class CarrierStatistics(ProcessFigures):
     env_ids: range
     busy_s: float
     in_caller: bool
+    node: str | None = None
     restarts: int = 0
     restart_causes: tuple[RestartCause, ...] = ()
     straggler_share: float | None = None
@@ -116,6 +118,7 @@ class Statistics:
         workers = [
             {
                 "pid": carrier.pid,
+                "node": carrier.node,
                 "env_ids": [carrier.env_ids[0], carrier.env_ids[-1]],
                 "in_caller": carrier.in_caller,
                 "busy_s": carrier.busy_s,

@@ -25,15 +25,18 @@ def table_of(statistics: Statistics) -> str:
         note = [f"(the {_MOST_ENVS} slowest of {len(statistics.envs)} envs)"]
     workers = [_worker_row(i, carrier) for i, carrier in enumerate(statistics.carriers)]
     caller = statistics.caller
+    where = _NODE if any(carrier.node for carrier in statistics.carriers) else []
+    for row, carrier in zip(workers, statistics.carriers, strict=True):
+        row += [carrier.node or _UNKNOWN] if where else []
     workers.append([
         "caller", _UNKNOWN, _UNKNOWN, _UNKNOWN, _UNKNOWN, size(caller.rss_bytes),
         rate(caller.rss_bytes_per_hour), percent(caller.cpu_percent), count(caller.threads),
-        count(caller.descriptors), _UNKNOWN,
+        count(caller.descriptors), _UNKNOWN, *[_UNKNOWN for _ in where],
     ])  # fmt: skip
     lines = [
         f"{steps} in {duration(statistics.seconds)}; {waited}",
         "",
-        *aligned([_WORKER_NAMES, *workers]),
+        *aligned([_WORKER_NAMES + where, *workers]),
         *_causes(statistics.carriers),
         "",
         *aligned([_ENV_NAMES, *map(_env_row, shown)]),
@@ -46,6 +49,7 @@ _WORKER_NAMES = [
     "worker", "envs", "pid", "busy", "straggler", "rss", "trend", "cpu", "threads", "descriptors",
     "restarts",
 ]  # fmt: skip
+_NODE = ["node"]  # where workers are on several machines
 _ENV_NAMES = [
     "env", "worker", "steps", "episodes", "step mean", "step p50", "step p99", "reset mean",
     "reset p99", "waiting", "straggler",

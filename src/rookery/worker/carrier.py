@@ -33,7 +33,7 @@ from rookery.worker.protocol import (
 )
 from rookery.worker.recovery import Recovery
 from rookery.worker.reports import Reports, raise_failure
-from rookery.worker.resources import NOTHING_KNOWN, ProcessUse
+from rookery.worker.resources import ProcessUse
 from rookery.worker.supervisor import Supervisor
 from rookery.worker.watch import Awaited
 
@@ -113,10 +113,12 @@ class WorkerCarrier:
 
     def process_use(self, looks: bool) -> ProcessUse:
         """What its process uses; nothing is known of a thread's share."""
-        if self.worker.kind != "process":
-            return NOTHING_KNOWN
-        resources = self._supervisor.resources
-        return resources.look(self.pid) if looks else resources.last(self.pid)
+        return self.worker.use.look() if looks else self.worker.use.last()
+
+    @property
+    def node(self) -> str | None:
+        """The machine on which the present worker is; None is this one."""
+        return self.worker.node
 
     def describe(self) -> Description:
         """Wait until the envs are built, and say what they are; a fault here is raised."""

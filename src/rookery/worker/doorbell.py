@@ -187,6 +187,10 @@ class Doorbell:
         self._expected_s = expected_s + _LEARNING_RATE * (waited_s - expected_s)
         return rang
 
+    def wait_asleep(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
+        """What :meth:`wait` does, without trying first: for a process whose other threads work."""
+        return self._block(anyone_left, deadline)
+
     def _try(self, now: float, end: float) -> bool:
         """Try until it rings, until a time, or until trying is of no use; whether it rang."""
         acquire, clock, rang = self._acquire, time.perf_counter, False
@@ -266,6 +270,10 @@ class Arrivals:
         """Be silent."""
         for bell in self._bells:
             bell.forget_rings()
+
+    def wait_asleep(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait for a ring of the first bell; see :meth:`Doorbell.wait_asleep`."""
+        return self._bells[0].wait_asleep(anyone_left, deadline)
 
     def wait(self, anyone_left: Callable[[], bool], deadline: float | None = None) -> bool:
         """Wait for a ring of any bell; see :meth:`Doorbell.wait`."""

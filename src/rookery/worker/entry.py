@@ -71,8 +71,9 @@ def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Batch | None:
 
 def _become_like_the_caller(spec: WorkerSpec) -> None:
     """Make this process like the caller's, as far as envs can tell."""
-    os.environ.clear()
-    os.environ.update(spec.environment)
+    if spec.environment is not None:
+        os.environ.clear()
+        os.environ.update(spec.environment)
     if spec.working_directory is not None:
         os.chdir(spec.working_directory)
     registrations.install(spec.registrations)

@@ -19,6 +19,7 @@ from rookery.worker.channel import PipeChannel
 from rookery.worker.doorbell import Arrivals, Doorbell
 from rookery.worker.failure import exit_in_words, oom_kills
 from rookery.worker.protocol import STACK_SIGNAL, Assignment, Bells, WorkerSpec
+from rookery.worker.resources import ProcessWatch, UseWatch
 
 _TERMINATE_GRACE_S = 1.0
 _END_WAIT_S = 10.0  # for a process that is about to end: a busy machine takes its time
@@ -47,12 +48,15 @@ class WorkerProcess:
 
     Attributes:
         kind, fate: what to call it, and what became of it when it was killed, in messages.
+        node: None: this machine.
         pid: of the process.
+        use: what it uses.
         channel: to it.
         bells: between it and the caller.
     """
 
     kind, fate = "process", "was killed"
+    node = None
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class WorkerProcess:
             if their_stacks is not None:
                 their_stacks.close()
         self.pid: int = self._process.pid or 0
+        self.use: UseWatch = ProcessWatch(self.pid)
         self._is_assigned = self._is_over = False
         self._end = ""  # how it ended, in words
         self._unsent = spec if inherited is None else None

@@ -14,6 +14,7 @@ from rookery.env.batches import Batch
 from rookery.env.registrations import Registrations
 from rookery.memory import SharedBlock
 from rookery.worker.channel import Channel
+from rookery.worker.resources import UseWatch
 
 # Requests that are no methods of the batch.
 PREPARE_RESET = "prepare_reset"  # seeds and options, by env, for the reset that will be ordered
@@ -67,8 +68,19 @@ class Worker(Protocol):
 
     kind: str
     fate: str  # what became of it when it was killed, in words
-    pid: int
     bells: Bells
+
+    @property
+    def pid(self) -> int:
+        """The process in which its envs are; 0 while it is not known."""
+
+    @property
+    def node(self) -> str | None:
+        """The machine on which that is; None is this one."""
+
+    @property
+    def use(self) -> UseWatch:
+        """What its process uses."""
 
     @property
     def channel(self) -> Channel:
@@ -109,13 +121,14 @@ class WorkerSpec:
     Attributes:
         make_batch: builds its envs; ``(make_batch, arguments)``.
         registrations: what the caller registered with Gymnasium.
-        environment: the caller's environment variables, thread caps included.
-        working_directory: the caller's, None if it is gone.
+        environment: the caller's environment variables, thread caps included; None leaves those
+            that the process was started with.
+        working_directory: the caller's; None if it is gone, or means nothing there.
     """
 
     make_batch: BatchMaker
     registrations: Registrations
-    environment: dict[str, str]
+    environment: dict[str, str] | None
     working_directory: str | None
 
 

@@ -144,7 +144,7 @@ class Recovery:
             Whether it was replaced.
         """
         memory = self._supervisor.memory
-        memory.look(self._supervisor.worker.pid)
+        memory.look(self._supervisor.worker)
         if not memory.complaint or not (self._any_ended() if has_ended is None else has_ended):
             return False
         too_large = RestartCause("max_worker_rss_mb", tuple(self._part.env_ids))

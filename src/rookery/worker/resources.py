@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import psutil
@@ -111,57 +112,87 @@ def slope_of(samples: Sequence[tuple[float, float]]) -> tuple[float, float] | No
     return float(middle), float(sure * (times[-1] - times[0]))
 
 
+class UseWatch(Protocol):
+    """Looks at what runs a worker."""
+
+    def sample(self) -> None:
+        """Take a sample of the memory, if it is time for one."""
+
+    def last(self) -> ProcessUse:
+        """What the last look has told."""
+
+    def look(self) -> ProcessUse:
+        """Look now; nothing is known of what has ended."""
+
+    def rss_bytes(self) -> int | None:
+        """The resident memory now; None where it is not known."""
+
+
+class NothingWatched:
+    """In place of a watch: what shares a process has no figures of its own."""
+
+    def sample(self) -> None:
+        """There is nothing to sample."""
+
+    def last(self) -> ProcessUse:
+        """Nothing."""
+        return NOTHING_KNOWN
+
+    def look(self) -> ProcessUse:
+        """Nothing."""
+        return NOTHING_KNOWN
+
+    def rss_bytes(self) -> int | None:
+        """Nothing."""
+        return None
+
+
 class ProcessWatch:
-    """Looks at one process after the other: at a worker, and at those that take its place."""
+    """Looks at one process of this machine.
 
-    def __init__(self) -> None:
-        self._forget()
+    Args:
+        pid: which.
+    """
 
-    def _forget(self) -> None:
-        """Know nothing of a process any more."""
-        self._process: psutil.Process | None = None
+    def __init__(self, pid: int) -> None:
         self._trend = Trend()
         self._looked: float | None = None
         self._cpu_s = 0.0
         self._thread_s: dict[str, float] | None = None
         self._last = NOTHING_KNOWN
+        try:
+            self._process: psutil.Process | None = psutil.Process(pid)
+        except psutil.Error:
+            self._process = None
 
-    def sample(self, pid: int) -> None:
+    def sample(self) -> None:
         """Take a sample of the memory, if it is time for one."""
         now = time.perf_counter()
         if self._trend.is_due(now):
-            process = self._process_of(pid)
-            rss = None if process is None else _rss(process)
+            rss = self.rss_bytes()
             if rss is not None:
                 self._trend.add(now, rss)
 
-    def last(self, pid: int) -> ProcessUse:
-        """What the last look at this process has told."""
-        is_known = self._process is not None and self._process.pid == pid
-        return self._last if is_known else NOTHING_KNOWN
+    def last(self) -> ProcessUse:
+        """What the last look has told."""
+        return self._last
 
-    def look(self, pid: int) -> ProcessUse:
-        """Look at a process; None all over where it has ended."""
+    def rss_bytes(self) -> int | None:
+        """The resident memory now; None where the process has ended."""
+        return None if self._process is None else _rss(self._process)
+
+    def look(self) -> ProcessUse:
+        """Look at the process; None all over where it has ended."""
         now = time.perf_counter()
-        process = self._process_of(pid)
-        if process is None:
+        if self._process is None:
             return NOTHING_KNOWN
         if self._looked is not None and now - self._looked < _REUSE_S:
             return self._last
         try:
-            self._last = self._look(process, now)
+            self._last = self._look(self._process, now)
         except (psutil.Error, OSError):  # it has ended
             return NOTHING_KNOWN
         return self._last
-
-    def _process_of(self, pid: int) -> psutil.Process | None:
-        if self._process is None or self._process.pid != pid:
-            self._forget()
-            try:
-                self._process = psutil.Process(pid)
-            except psutil.Error:
-                return None
-        return self._process
 
     def _look(self, process: psutil.Process, now: float) -> ProcessUse:
         with process.oneshot():

@@ -19,7 +19,6 @@ from rookery.worker.faults import FaultPolicy, RestartCause
 from rookery.worker.orders import OrderPart, Orders
 from rookery.worker.protocol import PREPARE_RESET, Assignment, NotFinishedError, Worker
 from rookery.worker.reports import Reports, raise_failure
-from rookery.worker.resources import ProcessWatch
 from rookery.worker.unsendable import argument_error
 from rookery.worker.watch import Awaited, Deadlines, MemoryWatch, RestartBudget
 
@@ -51,7 +50,6 @@ class Supervisor:
         budget: of restarts.
         memory: notices that the worker is too large.
         causes: why it was replaced, the latest times.
-        resources: what the worker's process uses.
     """
 
     def __init__(self, start: Callable[..., Worker], policy: FaultPolicy, reports: Reports) -> None:
@@ -66,7 +64,6 @@ class Supervisor:
         self.budget = RestartBudget(policy)
         self.memory = MemoryWatch(policy.max_worker_rss_mb)
         self.causes: deque[RestartCause] = deque(maxlen=_MOST_CAUSES)
-        self.resources = ProcessWatch()
         self._start = start
         self._reports = reports
         self._deadlines = Deadlines(policy)
@@ -253,8 +250,7 @@ class Supervisor:
     def look(self) -> None:
         """Do what is to be done ten times a second while the worker is waited for."""
         self.between_waits()
-        if self.worker.kind == "process":
-            self.resources.sample(self.worker.pid)
+        self.worker.use.sample()
         self.check()
 
     def _check(self) -> None:

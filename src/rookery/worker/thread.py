@@ -21,6 +21,7 @@ from rookery.worker.channel import ChannelClosedError, MessageQueue, QueueChanne
 from rookery.worker.loop import GivenUpError, attached, serve
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import Assignment, BatchMaker, Bells
+from rookery.worker.resources import NothingWatched, UseWatch
 from rookery.worker.threadbell import ThreadBell
 
 
@@ -34,13 +35,17 @@ class WorkerThread:
         check: called ten times a second while a message is waited for; what it raises ends that.
 
     Attributes:
+        node: None: this machine.
         pid: of this process.
+        use: nothing, for its share is not known.
         channel: to the thread.
         bells: between it and the caller.
         env_keys: one for each env that was built, the same for the same object.
     """
 
     kind, fate = "thread", "was given up"
+    node = None
+    use: UseWatch = NothingWatched()
 
     def __init__(
         self, make_batch: BatchMaker, name: str, arrivals: ThreadBell, check: Callable[[], None]

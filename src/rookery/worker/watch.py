@@ -6,11 +6,10 @@ import time
 from collections import deque
 from typing import Any, NamedTuple
 
-import psutil
-
 from rookery.env.batch import IDLE
 from rookery.errors import WorkerError
 from rookery.worker.faults import FaultPolicy
+from rookery.worker.protocol import Worker
 
 _MEMORY_CHECK_S = 1.0
 
@@ -125,18 +124,18 @@ class MemoryWatch:
         self._limit_mb = limit_mb
         self._looked = time.perf_counter()
 
-    def look(self, pid: int) -> None:
-        """Look at a process, unless it is early to do so again."""
+    def look(self, worker: Worker) -> None:
+        """Look at a worker's process, unless it is early to do so again."""
         now = time.perf_counter()
         if self._limit_mb is None or self.complaint or now - self._looked <= _MEMORY_CHECK_S:
             return
         self._looked = now
-        try:
-            rss_mb = psutil.Process(pid).memory_info().rss / 2**20
-        except psutil.NoSuchProcess:  # it has ended, which others notice
+        rss_bytes = worker.use.rss_bytes()
+        if rss_bytes is None:  # it has ended, which others notice
             return
+        rss_mb = rss_bytes / 2**20
         if rss_mb > self._limit_mb:
             self.complaint = (
-                f"Worker process {pid} had {rss_mb:.0f} MiB of resident memory, above "
+                f"Worker process {worker.pid} had {rss_mb:.0f} MiB of resident memory, above "
                 f"max_worker_rss_mb={self._limit_mb:g}, and was replaced"
             )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import rookery
 from rookery.tuning.hyperparameters.job import GO, PRUNE
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 _END_S = 15.0  # for a process to end after it was asked to
 _LAST_LINES = 3  # of what a process that died has printed

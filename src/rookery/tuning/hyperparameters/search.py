@@ -15,7 +15,7 @@ from rookery.training.settings import TrainSettings
 from rookery.tuning.hyperparameters.jobs import Answer, Job, Task
 from rookery.tuning.hyperparameters.space import of_run
 from rookery.tuning.hyperparameters.study import Question, Study, reason_of
-from rookery.vector.cpus import usable_cpus
+from rookery.worker.cpus import usable_cpus
 
 _ALIKE = 3  # trials that fail for one reason, and no other, end the search
 _LOOK_S = 1.0  # how often a wait looks for Ctrl-C where the system does not interrupt it

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.vector.cpus import CpuUsage, cgroup_quota, usable_cpus
+from rookery.worker.cpus import CpuUsage, cgroup_quota, usable_cpus
 
 
 def _write(root: Path, name: str, text: str) -> None:

@@ -1,0 +1,147 @@
+"""RayVectorEnv: envs in worker processes on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.batch import EnvBatch
+from rookery.env.recipe import EnvRecipe
+from rookery.env.slab import SlabShape
+from rookery.errors import ConfigError
+from rookery.vector.agreement import ObservationMode
+from rookery.vector.base import VectorEnv
+from rookery.vector.modes import parse_autoreset_mode
+from rookery.vector.serial import as_recipes
+from rookery.vector.specs import make_specs, pickled_spec
+from rookery.vector.splitting import split
+from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.faults import FaultPolicy
+from rookery.worker.protocol import Assignment, BatchMaker
+from rookery.worker.ray_cluster import Cluster
+from rookery.worker.ray_worker import RayBoard, RayWorker
+from rookery.worker.threadbell import ThreadBell
+
+_START_GRACE_S = 1.0
+
+
+class RayVectorEnv(VectorEnv):
+    """A vector env whose envs live on the nodes of a Ray cluster.
+
+    For envs that need more than one machine. Each worker is a process like those of
+    ``backend="process"``, with an actor of Ray beside it that passes on what it is told, so faults
+    are dealt with in the same way: a node that is lost is a worker that has died, or that is
+    replaced on another node. Trajectories are those of every other carrier.
+
+    A step costs a message each way, about a millisecond: envs that take less are stepped faster in
+    one machine's processes, and training collects whole rollouts where the envs are, by
+    `rookery.WorkerCollector` with ``backend="ray"``.
+
+    Ray's environment is that of the nodes: what envs need must be installed there, or come with a
+    ``runtime_env``. A Ray that was started here runs until this process ends.
+
+    Args:
+        env_fns: one callable per env (or ids, EnvSpecs or recipes).
+        copy: False returns views, valid until the step after the next.
+        observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
+        autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
+        num_workers: workers; None means as many as the cluster has room for, and one per env at
+            most.
+        threads_per_worker: cap on the threads of numerical libraries; None leaves them alone.
+        faults: what happens when an env raises, hangs, or a worker or node is lost.
+        ray_options: see `rookery.make_vec`.
+
+    Raises:
+        MissingExtra: when Ray is not installed.
+        ConfigError: when there is no such cluster, or no node that could run a worker.
+        PicklingError: when an env's recipe cannot travel.
+        EnvFailed: when an env cannot be built.
+        WorkerDied: when a worker ends before its envs are built.
+    """
+
+    backend = "ray"
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[..., Any] | EnvRecipe],
+        copy: bool = True,
+        *,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        num_workers: int | None = None,
+        threads_per_worker: int | None = 1,
+        faults: FaultPolicy | None = None,
+        ray_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        faults = faults or FaultPolicy()
+        mode = parse_autoreset_mode(autoreset_mode)
+        recipes = as_recipes(env_fns)
+        if num_workers is not None and num_workers < 1:
+            raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
+        most = None if num_workers is None else min(num_workers, len(recipes))
+        makers_of = partial(_makers, recipes)
+        specs = [pickled_spec(spec) for spec in make_specs(makers_of(most or 1), None)]
+        cluster = Cluster(ray_options, most)
+        cluster.require_place()
+        if most is None:
+            makers = makers_of(min(cluster.capacity(), len(recipes)))
+            specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
+        ranges = split(len(recipes), len(specs))
+        arrivals = ThreadBell()
+        carriers: list[WorkerCarrier] = []
+        try:
+            for ids, spec in zip(ranges, specs, strict=True):
+                start = partial(
+                    RayWorker,
+                    cluster,
+                    [0],
+                    spec,
+                    threads_per_worker,
+                    f"rookery-{ids.start}",
+                    arrivals,
+                    faults.has_deadline,
+                )
+                carriers.append(WorkerCarrier(start, ids, recipes[ids.start].name, faults))
+            self._assemble(carriers, mode, observation_mode, copy, faults, arrivals)
+        except BaseException:
+            deadline = time.perf_counter() + _START_GRACE_S
+            for carrier in carriers:
+                carrier.stop(deadline)
+            raise
+
+    def _assemble(
+        self,
+        carriers: Sequence[WorkerCarrier],
+        mode: AutoresetMode,
+        observation_mode: ObservationMode,
+        copy: bool,
+        faults: FaultPolicy,
+        arrivals: ThreadBell,
+    ) -> None:
+        """Wait for the workers' envs, and give everybody their part of the arrays."""
+        descriptions = [carrier.describe() for carrier in carriers]
+        parts = [carrier.env_ids for carrier in carriers]
+        # A worker that dies may have torn a row; the other buffer still has the last one.
+        num_buffers = 1 if copy and not faults.restarts else 2
+        spaces = self._agree(parts, descriptions, mode, observation_mode, num_buffers)
+        self._board = board = RayBoard(spaces, len(carriers))
+        for index, carrier in enumerate(carriers):
+            assignment = Assignment(spaces, mode, len(carriers), index, carrier.env_ids)
+            carrier.assign(assignment, board, board.arrays, board.orders)
+        self._ready(carriers, board.arrays, board.orders, copy, arrivals)
+        self._arrays.pickle_main_by_value()
+
+    def _grow_slab(self, shape: SlabShape) -> None:
+        self._board.enlarge_slab(shape)
+        for carrier in self._carriers:
+            carrier.adopt_slab(shape)
+
+
+def _makers(recipes: Sequence[EnvRecipe], count: int) -> list[BatchMaker]:
+    """What builds the envs of each of so many workers."""
+    ranges = split(len(recipes), count)
+    return [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in ranges]

@@ -1,0 +1,277 @@
+"""Ray, as far as workers need it: joining a cluster, and placing actors on its nodes.
+
+The only code that knows Ray is here, in ``ray_worker.py`` and in ``collect/ray.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rookery
+from rookery.env.arguments import not_a_choice, unfit
+from rookery.errors import ConfigError, MissingExtra
+from rookery.worker.cpus import usable_cpus
+from rookery.worker.forkserver import search_path
+
+# What `ray_options` may hold: how to find the cluster, and what Ray is told of each actor.
+_CLUSTER_OPTIONS = ("address",)
+_ACTOR_OPTIONS = (
+    "num_cpus",
+    "num_gpus",
+    "resources",
+    "memory",
+    "accelerator_type",
+    "scheduling_strategy",
+    "label_selector",
+    "runtime_env",
+)
+_TELL_AFTER_S = 10.0  # of waiting for a place
+_TELL_AGAIN_S = 60.0
+
+
+def require_ray() -> Any:
+    """The module ``ray``.
+
+    Raises:
+        MissingExtra: when it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra("backend='ray' needs Ray: pip install 'rookery[ray]'") from error
+    return ray
+
+
+def session() -> str:
+    """Which session of Ray this process is in; empty after ``ray.shutdown()``.
+
+    To be looked at before actors of a session are called: Ray would begin another one by itself.
+    """
+    ray = require_ray()
+    return str(ray.get_runtime_context().get_job_id()) if ray.is_initialized() else ""
+
+
+class Cluster:
+    """A cluster that this process has joined, and what actors of ours need there.
+
+    Args:
+        ray_options: ``address`` of a cluster (``"auto"`` finds one that runs on this machine, None
+            joins the one of ``RAY_ADDRESS``, or starts Ray here), and what Ray is told of each
+            actor: ``num_cpus`` (1), ``num_gpus``, ``resources``, ``memory``, ``runtime_env``,
+            ``scheduling_strategy`` (``"SPREAD"``), ``label_selector``, ``accelerator_type``.
+        num_workers: how many workers are wanted; a Ray that is started here has CPUs for them.
+
+    Attributes:
+        options: for actors.
+        num_cpus: that one worker needs.
+
+    Raises:
+        MissingExtra: when Ray is not installed.
+        ConfigError: when there is no such option, or no such cluster.
+    """
+
+    def __init__(self, ray_options: Mapping[str, Any] | None, num_workers: int | None) -> None:
+        given = _checked(ray_options)
+        self._ray = require_ray()
+        address = given.pop("address", None)
+        self.options: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **given}
+        self.num_cpus = float(self.options["num_cpus"])
+        _join(self._ray, address, (num_workers or 0) * self.num_cpus)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes that are alive, as Ray describes them."""
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def capacity(self) -> int:
+        """For how many workers the nodes have room when nobody else uses them, at least 1."""
+        needs = self._needs(self.options)
+        fits = [
+            int(min((node["Resources"].get(name, 0.0) / need for name, need in needs.items())))
+            if needs
+            else usable_cpus()
+            for node in self.nodes()
+        ]
+        return max(sum(fits), 1)
+
+    def workers_per_node(self) -> int:
+        """For how many workers the smallest node has room that has room for any; at least 1."""
+        needs = self._needs(self.options)
+        fits = [
+            int(min(node["Resources"].get(name, 0.0) / need for name, need in needs.items()))
+            for node in self.nodes()
+            if needs
+        ]
+        return min([fit for fit in fits if fit > 0], default=usable_cpus())
+
+    def require_place(self) -> None:
+        """Raise a ConfigError if no node could ever run one of our actors."""
+        needs = self._needs(self.options)
+        nodes = self.nodes()
+        for node in nodes:
+            if all(node["Resources"].get(name, 0.0) >= need for name, need in needs.items()):
+                return
+        have = "; ".join(_in_words(_shown(node["Resources"])) for node in nodes) or "no node"
+        raise ConfigError(
+            f"No node of the Ray cluster has what a worker needs ({_in_words(needs)}): {have}. "
+            "Change ray_options, or add such a node first."
+        )
+
+    def shares_cpus(self, num_cpus: float, taken: float = 0.0) -> bool:
+        """Whether an actor must do with CPUs that others use, since too few are free.
+
+        Nothing but CPUs can be shared: an actor that needs other things waits for them.
+
+        Args:
+            num_cpus: that it would need.
+            taken: CPUs that were just given away, and may look free.
+        """
+        free = self._ray.available_resources().get("CPU", 0.0) - taken
+        return bool(num_cpus > max(free, 0.0))
+
+    def hire(self, kind: type, groups: Mapping[str, int], options: Mapping[str, Any]) -> Any:
+        """An actor that is being started somewhere.
+
+        Args:
+            kind: its class; made of our version and of :func:`folders_of_modules`.
+            groups: threads of it, beside that which does what it is told; by name.
+            options: of the actor.
+        """
+        actor = self._ray.remote(concurrency_groups=dict(groups), max_restarts=0)(kind)
+        return actor.options(**options).remote(rookery.__version__, folders_of_modules())
+
+    def waiting(self, what: str, options: Mapping[str, Any]) -> Waiting:
+        """Tells the user of what waits for a place."""
+        return Waiting(self._ray, self._needs(options), what)
+
+    @staticmethod
+    def _needs(options: Mapping[str, Any]) -> dict[str, float]:
+        needs = {
+            "CPU": options.get("num_cpus") or 0,
+            "GPU": options.get("num_gpus") or 0,
+            "memory": options.get("memory") or 0,
+            **(options.get("resources") or {}),
+        }
+        return {name: float(need) for name, need in needs.items() if need}
+
+
+class Waiting:
+    """Warns now and then while an actor waits for a place in the cluster.
+
+    Args:
+        ray: the module.
+        needs: resources that the actor needs.
+        what: waits.
+    """
+
+    def __init__(self, ray: Any, needs: Mapping[str, float], what: str) -> None:
+        self._ray, self._needs, self._what = ray, needs, what
+        self._began = time.perf_counter()
+        self._tell_at = self._began + _TELL_AFTER_S
+
+    def look(self) -> None:
+        """Warn, if it is time to."""
+        now = time.perf_counter()
+        if now < self._tell_at or not self._ray.is_initialized():
+            return
+        self._tell_at = now + _TELL_AGAIN_S
+        free = _in_words(_shown(self._ray.available_resources())) or "nothing"
+        needs = _in_words(self._needs) or "no CPU of its own, but a node that answers"
+        warnings.warn(
+            f"{self._what} has waited {now - self._began:.0f} s for the Ray cluster to start it. "
+            f"It needs {needs}; free on all nodes together: {free}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def folders_of_modules() -> list[str]:
+    """Folders in which this process finds modules, but for Python's and its installed packages."""
+    installed = {os.path.realpath(path) for path in sysconfig.get_paths().values()}
+    inside = tuple(path + os.sep for path in installed)
+    found = [os.path.realpath(entry) for entry in search_path()]
+    return [path for path in found if path not in installed and not path.startswith(inside)]
+
+
+def be_like_the_caller(version: str, folders: Sequence[str]) -> None:
+    """Prepare this process, an actor's, for what a caller elsewhere is going to send.
+
+    Args:
+        version: of the caller's rookery.
+        folders: where the caller finds modules of its own; those that exist here are looked into
+            after all others.
+
+    Raises:
+        ConfigError: when another version is installed here.
+    """
+    if version != rookery.__version__:
+        raise ConfigError(
+            f"this node has rookery {rookery.__version__}, the caller {version}; install the same "
+            "version on all nodes"
+        )
+    sys.path += [f for f in folders if f not in sys.path and os.path.isdir(f)]
+
+
+def this_node() -> str:
+    """Address and id of the node of the cluster on which this process is."""
+    import ray
+
+    node_id = ray.get_runtime_context().get_node_id()
+    address: Any = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return f"{address}/{node_id[:6]}"
+
+
+def in_words(error: BaseException) -> str:
+    """What happened to an actor, in a line: Ray's first sentence and its last one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return f"was lost ({type(error).__name__})"
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+    return f"was lost: {text}"
+
+
+def _checked(ray_options: Any) -> dict[str, Any]:
+    if ray_options is None:
+        return {}
+    if not isinstance(ray_options, Mapping):
+        raise unfit("ray_options", "a dict", ray_options)
+    for name in ray_options:
+        if name not in (*_CLUSTER_OPTIONS, *_ACTOR_OPTIONS):
+            raise not_a_choice("a ray_options key", name, (*_CLUSTER_OPTIONS, *_ACTOR_OPTIONS))
+    return dict(ray_options)
+
+
+def _join(ray: Any, address: str | None, num_cpus: float) -> None:
+    """Join the cluster, unless this process has done so; start one here if there is none."""
+    if ray.is_initialized():
+        return
+    own = {} if address or os.environ.get("RAY_ADDRESS") else _own_ray(num_cpus)
+    try:
+        ray.init(address=address, logging_level="WARNING", **own)
+    except (ConnectionError, ValueError) as error:
+        where = repr(address or os.environ.get("RAY_ADDRESS") or "this machine")
+        raise ConfigError(f"No Ray cluster could be joined at {where}: {error}") from error
+
+
+def _own_ray(num_cpus: float) -> dict[str, Any]:
+    """What a Ray that is started here is told."""
+    return {"num_cpus": int(max(num_cpus, usable_cpus())), "include_dashboard": False}
+
+
+def _shown(resources: Mapping[str, float]) -> dict[str, float]:
+    """Resources without Ray's own marks of nodes."""
+    hidden = ("node:", "object_store_memory", "accelerator_type:")
+    return {name: value for name, value in resources.items() if not name.startswith(hidden)}
+
+
+def _in_words(resources: Mapping[str, float]) -> str:
+    words = []
+    for name, value in sorted(resources.items()):
+        is_bytes = name == "memory"
+        words.append(f"{value / 2**30:.1f} GiB of memory" if is_bytes else f"{value:g} {name}")
+    return ", ".join(words)

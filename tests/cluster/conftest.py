@@ -1,0 +1,86 @@
+"""A Ray cluster for all tests of this folder, and what nobody may leave behind there."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import Head, agents, left_of
+
+_CONFORMANCE = Path(__file__).parents[1] / "conformance"
+sys.path.insert(0, str(_CONFORMANCE))
+
+_GRACE_S = 30.0
+_POLL_S = 0.05
+
+collect_ignore: list[str] = []
+try:
+    import ray
+except ImportError:
+    ray = None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Join a cluster of one node, in a process that is no child of this one."""
+    if ray is None:
+        pytest.skip("Ray has no wheel for this Python or this platform")
+    with Head(num_cpus=16) as head:
+        ray.init(address=head.address, logging_level="ERROR", log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture
+def open_ours() -> Iterator[Any]:
+    """Opens vector envs on the cluster, which end with the test."""
+    from contract_carriers import scripted
+
+    import rookery
+
+    opened: list[Any] = []
+
+    def open_one(env_fns: Any = None, **options: Any) -> Any:
+        made = scripted() if env_fns is None else env_fns
+        ray_options = {"num_cpus": 0}
+        opened.append(
+            rookery.make_vec(made, backend="ray", num_workers=2, ray_options=ray_options, **options)
+        )
+        return opened[-1]
+
+    yield open_one
+    while opened:
+        opened.pop().close()
+
+
+@pytest.fixture
+def open_any(open_ours: Any) -> Any:
+    return open_ours
+
+
+@pytest.fixture
+def open_async(open_ours: Any) -> Any:
+    return open_ours
+
+
+@pytest.fixture
+def open_workers(open_ours: Any) -> Any:
+    return open_ours
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Fail a test that leaves an actor, or a process of one, behind.
+
+    Ray's own threads, mappings and descriptors in this process are its own matter.
+    """
+    before = agents()
+    yield
+    gc.collect()
+    left = left_of(lambda: [each for each in agents() if each not in before], _GRACE_S)
+    if left:
+        pytest.fail(f"the test left behind: {left}", pytrace=False)

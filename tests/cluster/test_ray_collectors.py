@@ -1,0 +1,174 @@
+"""Collectors whose workers live on a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import fields
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rookery
+from rookery import WorkerCollector
+from rookery.errors import ConfigError, EnvFailed
+from rookery.policy import make_policy
+
+_RAY: Any = {"backend": "ray", "ray_options": {"num_cpus": 0.5}}
+
+
+def _policy(observation_space: Any, action_space: Any) -> Any:
+    return make_policy(observation_space, action_space, seed=3)
+
+
+def _assert_same(actual: Any, expected: Any) -> None:
+    for field in fields(expected):
+        ours, theirs = getattr(actual, field.name), getattr(expected, field.name)
+        if isinstance(theirs, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
+        else:
+            assert ours == theirs
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_a_rollout_is_what_workers_of_one_machine_would_collect(env_id: str) -> None:
+    told: Any = {"num_envs": 8, "num_workers": 4, "num_steps": 32, "seed": 5}
+    with (
+        WorkerCollector(env_id, _policy, **told) as here,
+        WorkerCollector(env_id, _policy, **_RAY, **told) as there,
+    ):
+        for _ in range(3):
+            _assert_same(there.collect(), here.collect())
+            for collector in (here, there):
+                collector.policy.model.parameters[...] *= 1.01
+                collector.policy.version += 1
+        assert len(there.pids) == there.num_workers == 4
+        statistics = there.telemetry()
+        assert [env.steps for env in statistics.envs] == [32] * 8  # told with the first rollout
+        assert all(carrier.node for carrier in statistics.carriers)
+
+
+def _shares(collector: WorkerCollector) -> list[range]:
+    return [share.env_ids for share in collector._pool.workers]
+
+
+def test_a_node_share_is_as_large_as_a_node_has_room() -> None:
+    options = {"num_cpus": 6}  # of 16
+    with WorkerCollector(
+        "CartPole-v1", _policy, 7, 4, 8, backend="ray", ray_options={**options, "num_cpus": 4}
+    ) as collector:
+        assert _shares(collector) == [range(7)]
+        assert collector.num_workers == 4
+
+
+def test_shares_that_find_no_free_cpus_use_those_of_others_and_say_so() -> None:
+    with pytest.warns(RuntimeWarning, match="needs 12 CPUs, and no node has so many free"):
+        collector = WorkerCollector(
+            "CartPole-v1", _policy, 8, 4, 8, backend="ray", ray_options={"num_cpus": 6}
+        )
+    with collector:
+        assert _shares(collector) == [range(4), range(4, 8)]
+        assert collector.collect().valid.all()
+
+
+@pytest.mark.parametrize("num_shares", [1, 2])
+def test_asynchronous_rollouts_are_no_older_than_allowed(num_shares: int) -> None:
+    options = {"num_cpus": 8 // num_shares + 4 * (num_shares == 1)}
+    with WorkerCollector(
+        "CartPole-v1", _policy, 4, num_shares, 16, "async", backend="ray", ray_options=options,
+        max_policy_lag=2,
+    ) as collector:  # fmt: skip
+        seen = set()
+        for version in range(12):
+            collector.policy.version = version
+            rollout = collector.collect()
+            assert (version - rollout.policy_version <= 2).all()
+            seen |= set(rollout.env_ids.tolist())
+        assert seen == {0, 1, 2, 3}
+
+
+class Unruly(gym.Env[Any, Any]):
+    """Raises, or ends its process, in its 20th step."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, what: str) -> None:
+        self._what, self._steps = what, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._steps += 1
+        if self._steps == 20:
+            if self._what == "raise":
+                raise ValueError("boom")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.ones(2, np.float32), 1.0, False, False, {}
+
+
+class Quiet(Unruly):
+    """Does nothing of the kind."""
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        return np.ones(2, np.float32), 1.0, False, False, {}
+
+
+def test_an_env_that_raises_has_its_number_in_the_whole_collector() -> None:
+    # Two shares of two envs, of which the fourth raises.
+    envs = [lambda: Quiet("")] * 3 + [lambda: Unruly("raise")]
+    told: Any = {"backend": "ray", "ray_options": {"num_cpus": 9}}
+    with pytest.warns(RuntimeWarning, match="no node has so many free"):
+        collector = WorkerCollector(envs, _policy, 4, 2, 32, **told)
+    with collector:
+        with pytest.raises(EnvFailed, match=r"Env 3 .*boom") as caught:
+            collector.collect()
+        assert caught.value.env_ids == (3,)
+        assert collector.closed
+
+
+def test_a_worker_that_dies_is_replaced_on_its_node() -> None:
+    envs = [lambda: Unruly("die"), lambda: Quiet("")]
+    faults = rookery.FaultPolicy("restart", max_restarts=5)
+    with WorkerCollector(envs, _policy, 2, 2, 32, faults=faults, **_RAY) as collector:
+        rollout = collector.collect()
+        assert (~rollout.valid).sum(axis=0).tolist() == [1, 0]
+        statistics = collector.statistics()
+        assert (statistics.restarts, statistics.lost_rows) == (1, 1)
+
+
+def test_numbers_of_infos_and_the_ends_of_episodes_travel() -> None:
+    told: Any = {"num_envs": 4, "num_workers": 2, "num_steps": 64, "seed": 1}
+    keys = ("episode_length",)
+
+    def make() -> Any:
+        class Counting(gym.Wrapper[Any, Any, Any, Any]):
+            def reset(self, **kwargs: Any) -> Any:
+                self.length = 0
+                return super().reset(**kwargs)
+
+            def step(self, action: Any) -> Any:
+                self.length += 1
+                *result, info = super().step(action)
+                return *result, {**info, "episode_length": self.length}
+
+        return Counting(gym.make("CartPole-v1"))
+
+    with WorkerCollector(make, _policy, info_keys=keys, **_RAY, **told) as collector:
+        rollout = collector.collect()
+    assert len(rollout.final_index) == rollout.done.sum() > 0
+    first = rollout.final_index[:, 0] + 1
+    lengths = rollout.final_info["episode_length"]
+    assert (lengths <= first).all()
+    assert lengths.min() > 0
+
+
+def test_options_for_a_cluster_need_one() -> None:
+    with pytest.raises(ConfigError, match="ray_options are for backend='ray', not for 'process'"):
+        WorkerCollector("CartPole-v1", _policy, 2, ray_options={"num_cpus": 1})
+    with pytest.raises(ConfigError, match="backend must be one of 'process', 'ray'"):
+        WorkerCollector("CartPole-v1", _policy, 2, backend="rya")

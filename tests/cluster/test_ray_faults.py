@@ -1,0 +1,204 @@
+"""What a user sees when envs, workers and options on a cluster are not what they should be."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import ray
+from nodes import agents, left_of
+from patience import PATIENCE_S
+from programs import output_of, started
+
+import rookery
+from rookery.errors import ConfigError, EnvFailed, MissingExtra, WorkerDied, WorkerTimeout
+
+_OPTIONS: Any = {"backend": "ray", "num_workers": 2, "ray_options": {"num_cpus": 0}}
+RAISE, DIE, HANG = 1, 2, 3
+
+
+class Unruly(gym.Env[Any, Any]):
+    """Does what its action says."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if action == RAISE:
+            raise ValueError("boom")
+        if action == DIE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == HANG:
+            time.sleep(10_000)
+        return np.ones(2, np.float32), 1.0, False, False, {}
+
+
+def _stepped(action: int, **options: Any) -> Any:
+    """Have env 1 of four do something that it should not, then step all once more."""
+    with rookery.make_vec(Unruly, 4, **_OPTIONS, **options) as venv:
+        venv.reset(seed=10)
+        venv.step(np.zeros(4, np.int64))
+        first = venv.step(np.array([0, action, 0, 0]))
+        second = venv.step(np.zeros(4, np.int64))
+        return first, second, venv.statistics()
+
+
+def test_an_env_that_raises_is_named_with_its_seed() -> None:
+    with pytest.raises(EnvFailed, match=r"Env 1 .*ValueError in step .seed 11.*boom") as caught:
+        _stepped(RAISE)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.env_ids == (1,)
+
+
+def test_a_worker_that_dies_is_named_with_its_node() -> None:
+    with pytest.raises(
+        WorkerDied, match=r"envs 0-1 .*SIGKILL.* on node \S+/\w+ during step of env 1"
+    ):
+        _stepped(DIE)
+
+
+def test_an_env_that_hangs_shows_its_stack() -> None:
+    with pytest.raises(WorkerTimeout, match=r"(?s)Env 1 .*did not finish its step.*in step"):
+        _stepped(HANG, faults=rookery.FaultPolicy(step_timeout_s=1.0))
+
+
+@pytest.mark.parametrize("action", [RAISE, DIE, HANG])
+def test_a_worker_is_replaced_and_the_others_go_on(action: int) -> None:
+    faults = rookery.FaultPolicy("restart", step_timeout_s=1.0 if action == HANG else None)
+    first, second, statistics = _stepped(action, faults=faults)
+    assert first[1].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert first[3].tolist() == [True, True, False, False]
+    assert first[4]["_fault"].tolist() == [True, True, False, False]
+    assert second[1].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert [carrier.restarts for carrier in statistics.carriers] == [1, 0]
+    # What was counted before goes with the envs to the next worker.
+    assert [env.steps for env in statistics.envs[2:]] == [3, 3]
+    assert all(carrier.node for carrier in statistics.carriers)
+    assert "node" in str(statistics).splitlines()[2]
+
+
+def test_envs_can_be_sent_actions_one_by_one() -> None:
+    with rookery.make_vec(Unruly, 4, **_OPTIONS) as venv:
+        venv.async_reset(seed=0)
+        seen: list[int] = []
+        while len(seen) < 40:
+            *_, ids = venv.recv(min_envs=1, timeout=PATIENCE_S)
+            seen += ids.tolist()
+            venv.send(np.zeros(len(ids), np.int64), ids)
+        assert set(seen) == {0, 1, 2, 3}
+
+
+def test_infos_that_grow_make_the_slab_grow() -> None:
+    def make() -> Any:
+        class Talkative(Unruly):
+            def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+                self.told = getattr(self, "told", 0) + 1
+                obs, *rest, _ = super().step(action)
+                return obs, *rest, {"text": "x" * 200 * self.told}  # type: ignore[return-value]
+
+        return Talkative()
+
+    with rookery.make_vec(make, 3, **_OPTIONS) as venv:
+        venv.reset(seed=0)
+        for told in range(1, 60):
+            *_, infos = venv.step(np.zeros(3, np.int64))
+            assert [len(text) for text in infos["text"]] == [200 * told] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ray_options": {"num_cpu": 1}}, "did you mean 'num_cpus'"),
+        ({"ray_options": {"resources": {"TPU": 1}}}, "No node .* 1 TPU"),
+        ({"ray_options": 3}, "ray_options must be a dict"),
+        ({"isolate": True}, "isolate is for worker processes of this machine"),
+        ({"start_method": "spawn"}, "start_method is for worker processes of this machine"),
+        ({"num_workers": 0}, "num_workers"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rookery.make_vec(Unruly, 2, backend="ray", **options)
+
+
+def test_options_for_a_cluster_need_one() -> None:
+    with pytest.raises(ConfigError, match="ray_options are for backend='ray', not for 'process'"):
+        rookery.make_vec(Unruly, 2, backend="process", ray_options={"num_cpus": 1})
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'rookery\[ray\]'"):
+        rookery.make_vec(Unruly, 2, backend="ray")
+
+
+def test_an_argument_that_cannot_travel_is_named_and_fork_is_no_way_out() -> None:
+    with pytest.raises(rookery.PicklingError, match="env_kwargs\\['lock'\\]") as caught:
+        rookery.make_vec(Unruly, 2, backend="ray", env_kwargs={"lock": threading.Lock()})
+    assert "fork" not in str(caught.value)
+
+
+def test_a_vector_env_that_is_forgotten_is_closed() -> None:
+    venv = rookery.make_vec(Unruly, 2, **_OPTIONS)
+    assert len(agents()) == 2
+    del venv
+    gc.collect()
+    assert left_of(agents, PATIENCE_S) == []
+
+
+def test_closing_twice_and_after_ray_was_left_is_fine() -> None:
+    script = (
+        "import rookery, ray\n"
+        f"ray.init(address={ray.get_runtime_context().gcs_address!r}, log_to_driver=False)\n"
+        f"venv = rookery.make_vec('CartPole-v1', 2, **{_OPTIONS!r})\n"
+        "venv.reset(seed=0)\n"
+        "ray.shutdown()\n"
+        "venv.close(); venv.close()\n"
+        "assert not ray.is_initialized()\n"
+        "print('fine')\n"
+    )
+
+    assert "fine" in output_of(script)
+
+
+_PROGRAM = """
+import signal, sys
+import numpy as np, ray, rookery
+
+ray.init(address={address!r}, log_to_driver=False, logging_level="ERROR")
+venv = rookery.make_vec("CartPole-v1", 2, **{options!r})
+venv.reset(seed=0)
+print("ready", flush=True)
+while True:
+    venv.step(np.zeros(2, np.int64))
+"""
+
+
+@pytest.mark.parametrize("end", ["interrupt", "kill"])
+def test_a_program_that_is_ended_leaves_nothing(end: str, tmp_path: Path) -> None:
+    address = ray.get_runtime_context().gcs_address
+    with started(_PROGRAM.format(address=address, options=_OPTIONS), tmp_path) as program:
+        assert program.stdout is not None and program.stderr is not None
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGINT if end == "interrupt" else signal.SIGKILL)
+        program.wait(PATIENCE_S)
+        if end == "interrupt":
+            assert "KeyboardInterrupt" in program.stderr.read()
+    find: Callable[[], list[str]] = agents
+    assert left_of(find, PATIENCE_S) == []
