@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -20,6 +22,7 @@ T = TypeVar("T")
 
 # Others wait while one evaluates, or while its envs are slow; one that ends is noticed at once.
 _PATIENCE = datetime.timedelta(days=30)
+_TCP = "tcp://"
 _LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
@@ -29,8 +32,11 @@ class ProcessGroup(Peers):
     Args:
         rank: which learner this is.
         size: how many there are.
-        store: a file by which they find each other, on this machine; None where torchrun says in
-            the environment how they do.
+        store: how they find each other: a file, on this machine; ``"tcp://host:port"``, on several;
+            None where torchrun says so in the environment.
+
+    Attributes:
+        store: as given; for the first of several machines, with the port that was found.
 
     Raises:
         ConfigError: this process is in a group already, or torch was built without groups.
@@ -44,21 +50,36 @@ class ProcessGroup(Peers):
                 "this process is in a group of torch.distributed already; train with one learner, "
                 "or call torch.distributed.destroy_process_group() first"
             )
-        self.rank, self.size, self._store = rank, size, store
+        self.rank, self.size, self.store = rank, size, store
+        self._server: Any = None
+        if rank == 0 and store is not None and store.startswith(_TCP):
+            host, port = _parts(store)
+            self._server = dist.TCPStore(  # type: ignore[attr-defined]
+                host, port, size, True, _PATIENCE, wait_for_workers=False
+            )
+            self.store = f"{_TCP}{host}:{self._server.port}"
 
     def connect(self) -> None:
         """Wait for all others."""
-        store, rank, size = self._store, self.rank, self.size
+        store, rank, size = self.store, self.rank, self.size
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         with self._noticing():
             if store is None:
                 dist.init_process_group(backend, timeout=_PATIENCE)
+                return
+            found: Any = self._server
+            if not store.startswith(_TCP):
+                found, device = dist.FileStore(store, size), _LOOPBACK.get(sys.platform)  # type: ignore[attr-defined]
             else:
-                with _on_this_machine():
-                    found = dist.FileStore(store, size)  # type: ignore[attr-defined]
-                    dist.init_process_group(
-                        backend, store=found, rank=rank, world_size=size, timeout=_PATIENCE
-                    )
+                host, port = _parts(store)
+                found = found or dist.TCPStore(  # type: ignore[attr-defined]
+                    host, port, size, False, _PATIENCE
+                )
+                device = _facing(host)
+            with _through(device):
+                dist.init_process_group(
+                    backend, store=found, rank=rank, world_size=size, timeout=_PATIENCE
+                )
 
     def add(self, tensor: Tensor) -> None:
         with self._noticing():
@@ -90,10 +111,29 @@ class ProcessGroup(Peers):
             raise PeerLost(str(error)) from error
 
 
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.removeprefix(_TCP).rpartition(":")
+    return host, int(port)
+
+
+def _facing(host: str) -> str | None:
+    """The network device by which this machine reaches another; None where that is not known."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))  # sends nothing
+        except OSError:
+            return None
+        own = probe.getsockname()[0]
+    for device, addresses in psutil.net_if_addrs().items():
+        if any(address.address == own for address in addresses):
+            return device
+    return None
+
+
 @contextmanager
-def _on_this_machine() -> Iterator[None]:
-    """Within the block, learners meet by the loopback device: the host's name may lead nowhere."""
-    device, name = _LOOPBACK.get(sys.platform), "GLOO_SOCKET_IFNAME"
+def _through(device: str | None) -> Iterator[None]:
+    """Within the block, learners meet by a device: the host's own name may lead nowhere."""
+    name = "GLOO_SOCKET_IFNAME"
     if device is None or name in os.environ:
         yield
         return

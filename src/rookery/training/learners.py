@@ -179,7 +179,7 @@ class LearnersHere(SeveralLearners):
         super().__init__(num_envs, ProcessGroup(0, size, store))
         try:
             for rank in range(1, size):
-                seed = _seed_of(policy_seed, rank)
+                seed = seed_of(policy_seed, rank)
                 share = Share(rank, size, num_envs)
                 task = Task(plan, collector, share, seed, store, registrations.collect())
                 here, there = Pipe()
@@ -271,6 +271,10 @@ def open_learners(plan: RunPlan, collector: CollectorName, policy_seed: int) -> 
     if size == 1:
         return Learners(plan.settings.num_envs)
     if place is None:
+        if plan.settings.cluster is not None:
+            from rookery.training.cluster_learners import LearnersOnCluster
+
+            return LearnersOnCluster(plan, collector, policy_seed)
         return LearnersHere(plan, collector, policy_seed)
     from rookery.learn.distributed import ProcessGroup
 
@@ -283,7 +287,7 @@ def learn_along(plan: RunPlan) -> Any:
     assert place is not None
     share = Share(place[0], num_learners(plan), plan.settings.num_envs)
     collector = collector_for(plan.algorithm, share.settings(plan.settings))
-    seed = _seed_of(plan.settings.seed, share.rank)
+    seed = seed_of(plan.settings.seed, share.rank)
     return follow(Task(plan, collector, share, seed, None))
 
 
@@ -318,7 +322,7 @@ def num_learners(plan: RunPlan) -> int:
     return size
 
 
-def _seed_of(seed: int, rank: int) -> int:
+def seed_of(seed: int, rank: int) -> int:
     """The seed of the actions that another learner's policy draws."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 

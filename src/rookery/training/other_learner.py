@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pickle import dumps, loads
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -62,7 +61,17 @@ class Order:
     result: Any = None
 
 
-def run(pipe: Connection, told: bytes) -> None:
+class Pipe(Protocol):
+    """To the first learner: a pipe of multiprocessing, or what stands for one on a cluster."""
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send a message."""
+
+    def recv_bytes(self) -> bytes:
+        """Wait for one; raises EOFError when none can come."""
+
+
+def run(pipe: Pipe, told: bytes) -> None:
     """Be another learner, in a process of its own.
 
     Args:
@@ -83,7 +92,7 @@ def run(pipe: Connection, told: bytes) -> None:
         raise SystemExit(1) from None
 
 
-def follow(task: Task, pipe: Connection | None = None) -> Any:
+def follow(task: Task, pipe: Pipe | None = None) -> Any:
     """Learn along until the first learner ends the run; return what it has come to.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,8 @@ def evaluate(
     file = path if path.is_file() else folder.checkpoint
     if num_envs is None:
         num_envs = min(settings.num_envs, episodes)
-    with plan.eval_source.make(num_envs, **settings.vector_options()) as venv:
+    here = replace(settings, cluster=None)  # which may have gone since
+    with plan.eval_source.make(num_envs, **here.vector_options()) as venv:
         spaces = venv.single_observation_space, venv.single_action_space
         agent = agent_of(load_checkpoint(file), plan.algorithm, spaces, file)
         seed = settings.seed if seed is None else seed

@@ -197,6 +197,13 @@ class TrainSettings:
             options["backend"] = "auto"
         return options
 
+    def evaluation_options(self) -> dict[str, Any]:
+        """The same for envs of evaluations; on a cluster they use CPUs of those of training."""
+        options = self.vector_options()
+        if self.cluster is not None:
+            options["ray_options"] = {**options["ray_options"], "num_cpus": 0}
+        return options
+
     def worker_options(self) -> dict[str, Any]:
         """The settings that `WorkerCollector` takes under the same names."""
         options = {

@@ -249,7 +249,7 @@ class Trainer:
             stack.enter_context(folder.held(saved is not None or settings.overwrite))
             self._open_learning(stack, source, collector, saved)
             self._evaluation = EvaluationEnvs(
-                plan.eval_source, settings.vector_options(), self.collection.spaces
+                plan.eval_source, settings.evaluation_options(), self.collection.spaces
             )
             stack.callback(self._evaluation.close)
             if initial is not None:

@@ -1,0 +1,193 @@
+"""The other learners of a run on a Ray cluster: one actor each, wherever there is room."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import weakref
+from pickle import loads
+from typing import Any, NamedTuple, NoReturn
+
+from rookery.env import registrations
+from rookery.env.travel import by_value
+from rookery.errors import LearnerDied
+from rookery.learn.peers import PeerLost
+from rookery.training.learners import SeveralLearners, seed_of
+from rookery.training.other_learner import READY, Task, follow
+from rookery.training.plan import RunPlan
+from rookery.training.settings import CollectorName
+from rookery.training.share import Share
+from rookery.worker.failure import Failure
+from rookery.worker.ray_cluster import (
+    Cluster,
+    be_like_the_caller,
+    in_words,
+    require_ray,
+    session,
+    this_node,
+)
+
+_GROUPS = {"words": 1}
+_LOOK_S = 0.1
+_REASON_S = 60.0  # for an actor to say why it ends
+_ENDING_S = 10.0
+_LEFT_ALONE = "left alone"  # what an actor returns that goes because another has gone
+
+
+class ClusterLearner:
+    """Another learner, as an actor; see `follow`.
+
+    Args:
+        version: see :func:`~rookery.worker.ray_cluster.be_like_the_caller`.
+        folders: likewise.
+    """
+
+    def __init__(self, version: str, folders: list[str]) -> None:
+        be_like_the_caller(version, folders)
+        self._words: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._may_go = threading.Event()
+
+    def where(self) -> tuple[str, int]:
+        """The node and the process."""
+        return this_node(), os.getpid()
+
+    def run(self, told: bytes) -> Any:
+        """Learn along to the end: None, `_LEFT_ALONE`, or a Failure."""
+        try:
+            task: Task = loads(told)
+            registrations.install(task.registrations)
+            follow(task, self)
+        except (PeerLost, EOFError):
+            return _LEFT_ALONE
+        except BaseException as error:  # noqa: BLE001  whatever it is, the first one hears of it
+            return Failure.of(error)
+        return None
+
+    def word(self) -> bytes:
+        """What it says first; called by another thread."""
+        return self._words.get()
+
+    def go(self) -> None:
+        """All are ready; likewise."""
+        self._may_go.set()
+
+    def send_bytes(self, data: bytes) -> None:
+        """Say something to the first learner."""
+        self._words.put(data)
+
+    def recv_bytes(self) -> bytes:
+        """Wait until all are ready."""
+        self._may_go.wait()
+        return READY
+
+
+class _Other(NamedTuple):
+    rank: int
+    actor: Any
+    where: Any  # references to what its methods return
+    word: Any
+    end: Any
+
+
+class LearnersOnCluster(SeveralLearners):
+    """Several learners, of which this process is the first and actors are the others.
+
+    Args:
+        plan: of the run.
+        collector: who collects.
+        policy_seed: of the run's policy.
+    """
+
+    def __init__(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
+        from rookery.learn.distributed import ProcessGroup
+
+        settings = plan.settings
+        size, num_envs = settings.num_learners, settings.num_envs
+        self._cluster = cluster = Cluster({"address": settings.cluster}, None)
+        self._ray, self._session = require_ray(), session()
+        self._others: list[_Other] = []
+        host = self._ray.util.get_node_ip_address()
+        super().__init__(num_envs, ProcessGroup(0, size, f"tcp://{host}:0"))
+        self._finalizer = weakref.finalize(self, _end, self._others, self._session)
+        try:
+            for rank in range(1, size):
+                share, seed = Share(rank, size, num_envs), seed_of(policy_seed, rank)
+                store = self.peers.store
+                task = Task(plan, collector, share, seed, store, registrations.collect())
+                actor = cluster.hire(ClusterLearner, _GROUPS, _options(plan, cluster))
+                words = actor.word.options(concurrency_group="words")
+                where, end = actor.where.remote(), actor.run.remote(by_value(task))
+                self._others.append(_Other(rank, actor, where, words.remote(), end))
+        except BaseException:
+            self.close()
+            raise
+
+    def meet(self) -> None:
+        for other in self._others:
+            waiting = self._cluster.waiting(f"Learner {other.rank}", {})
+            while not self._ray.wait([other.word, other.end], timeout=_LOOK_S)[0]:
+                waiting.look()
+            if self._ray.wait([other.end], timeout=0)[0]:
+                self._died(other)
+        for other in self._others:
+            other.actor.go.options(concurrency_group="words").remote()
+        super().meet()
+
+    def lost(self, error: Exception) -> NoReturn:
+        self._is_over = True
+        waiting = {other.end: other for other in self._others}
+        while waiting:
+            ended, _ = self._ray.wait(list(waiting), timeout=_REASON_S)
+            if not ended:
+                break
+            for reference in ended:
+                other = waiting.pop(reference)
+                if self._outcome(other) != _LEFT_ALONE:
+                    self._died(other)
+        super().lost(error)
+
+    def _outcome(self, other: _Other) -> Any:
+        try:
+            return self._ray.get(other.end)
+        except self._ray.exceptions.RayError as error:
+            return error
+
+    def _died(self, other: _Other) -> NoReturn:
+        outcome = self._outcome(other)
+        try:
+            node, pid = self._ray.get(other.where, timeout=_LOOK_S)
+            who = f"Learner {other.rank} of {self.share.size} (process {pid} on node {node})"
+        except self._ray.exceptions.RayError:
+            who = f"Learner {other.rank} of {self.share.size}"
+        if isinstance(outcome, Failure):
+            cause = outcome.error()
+            raise LearnerDied(f"{who} failed: {cause}") from cause
+        how = in_words(outcome) if isinstance(outcome, Exception) else "ended before the run did"
+        raise LearnerDied(
+            f"{who} {how}. The run can be resumed with any number of learners (num_learners)"
+        )
+
+    def close(self) -> None:
+        super().close()
+        if self._others and session() == self._session:
+            ends = [other.end for other in self._others]
+            self._ray.wait(ends, num_returns=len(ends), timeout=_ENDING_S)
+        self._finalizer()
+
+
+def _options(plan: RunPlan, cluster: Cluster) -> dict[str, Any]:
+    """What the actor of a learner needs; it shares CPUs rather than wait for one."""
+    device = str(getattr(getattr(plan.algorithm, "config", None), "device", "cpu"))
+    options: dict[str, Any] = {"num_cpus": 0 if cluster.shares_cpus(1) else 1}
+    if device.startswith("cuda"):
+        options["num_gpus"] = 1
+    return {**options, "scheduling_strategy": "SPREAD"}
+
+
+def _end(others: list[_Other], of_session: str) -> None:
+    if session() == of_session:
+        ray = require_ray()
+        for other in others:
+            ray.kill(other.actor)
+    others.clear()
