@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from programs import output_of
 
 import rookery
 from rookery import WorkerCollector
@@ -172,3 +173,51 @@ def test_options_for_a_cluster_need_one() -> None:
         WorkerCollector("CartPole-v1", _policy, 2, ray_options={"num_cpus": 1})
     with pytest.raises(ConfigError, match="backend must be one of 'process', 'ray'"):
         WorkerCollector("CartPole-v1", _policy, 2, backend="rya")
+
+
+_SMALL_STORE = """
+import gymnasium as gym
+import numpy as np
+import ray
+import rookery
+
+
+class Large(gym.Env):
+    observation_space = gym.spaces.Box(0, 255, (256, 256, 3), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action):
+        return self.observe(), 0.0, False, False, {}
+
+    def observe(self):
+        return self.np_random.integers(0, 255, (256, 256, 3), dtype=np.uint8)
+
+
+class First(rookery.Policy):
+    def act(self, obs, deterministic=False):
+        zeros = np.zeros(len(obs), np.float32)
+        return rookery.policy.PolicyStep(np.zeros(len(obs), np.int64), zeros, zeros)
+
+
+small = dict(object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=2, **small)
+told = dict(num_envs=4, num_workers=2, num_steps=64, backend="ray", seed=0)
+kept = []
+with rookery.WorkerCollector(Large, First(), **told) as collector:
+    for _ in range(4):  # of 50 MB each
+        kept.append(collector.collect())
+told["backend"] = "process"
+with rookery.WorkerCollector(Large, First(), **told) as here:
+    for rollout in kept:
+        np.testing.assert_array_equal(rollout.obs, here.collect().obs)
+print("the same")
+ray.shutdown()
+"""
+
+
+def test_rollouts_that_are_larger_than_the_object_store_arrive_all_the_same() -> None:
+    assert "the same" in output_of(_SMALL_STORE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -175,6 +176,30 @@ def test_closing_twice_and_after_ray_was_left_is_fine() -> None:
     )
 
     assert "fine" in output_of(script)
+
+
+def test_without_an_address_ray_is_started_here_beside_any_other() -> None:
+    other = ray.get_runtime_context().gcs_address
+    script = (
+        "import ray, rookery\n"
+        "venv = rookery.make_vec('CartPole-v1', 3, backend='ray', num_workers=3)\n"
+        f"assert ray.get_runtime_context().gcs_address != {other!r}\n"
+        "assert ray.cluster_resources()['CPU'] >= 3\n"
+        "print(venv.reset(seed=0)[0].shape)\n"
+        "venv.close()\n"
+    )
+    assert "(3, 4)" in output_of(script)
+
+
+def test_a_cluster_that_does_not_answer_is_named() -> None:
+    script = (
+        "import rookery\n"
+        "rookery.make_vec('CartPole-v1', 3, backend='ray', ray_options={'address': '127.0.0.1:1'})"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ConfigError: No Ray cluster could be joined at '127.0.0.1:1'" in done.stderr
 
 
 _PROGRAM = """

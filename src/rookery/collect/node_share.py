@@ -119,9 +119,18 @@ class NodeShare:
         """Have the policy act in the workers, and reset the envs."""
         return self._guarded(lambda: self._begin(task, faults))
 
-    def collect(self, weights: WeightSet) -> Any:
-        """Fill a rollout under some weights: Collected."""
-        return self._guarded(lambda: self._collect(weights))
+    def collect(self, weights: WeightSet, num_pieces: int) -> Any:
+        """Fill a rollout under some weights.
+
+        Returns:
+            Collected; where several pieces are asked for, that many parts of its pickle.
+        """
+        collected = self._guarded(lambda: self._collect(weights))
+        if num_pieces == 1:
+            return collected
+        data = pickle.dumps(collected, pickle.HIGHEST_PROTOCOL)
+        size = -(-len(data) // num_pieces)
+        return [data[i * size : (i + 1) * size] for i in range(num_pieces)]
 
     def leave(self) -> None:
         """Have workers leave what they are doing; called by a thread of its own."""

@@ -24,13 +24,18 @@ from rookery.env.travel import by_value
 from rookery.errors import RookeryError, SpaceError, WorkerDied, WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.rollout.join import side_by_side
+from rookery.rollout.join import side_by_side, size_of
 from rookery.vector.splitting import split
 from rookery.vector.statistics import Statistics
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.ray_cluster import Cluster, Waiting, in_words, require_ray, session
 from rookery.worker.watch import RestartBudget
+
+# Ray sends what is smaller than 100 kB with its messages; else it goes through the object stores of
+# both nodes, which took 7 ms where a message took 2.
+_MESSAGE_BYTES = 90_000
+_MOST_PIECES = 10  # more are better off in the store
 
 _GROUPS = {"leave": 1}
 _LOOK_S = 0.1
@@ -96,7 +101,7 @@ class NodeShares:
             told = {**options, "num_workers": len(workers)}
             share = Share(cluster, len(self.shares), envs, workers, own, told)
             self.shares.append(share)
-            share.hire(taken)
+            share.hire(must_share=taken + share.num_cpus > cluster.num_cpus_of_all())
             taken += 0.0 if share.is_crowded else share.num_cpus
 
     def _agree(self, between_waits: Callable[[], None]) -> None:
@@ -163,20 +168,20 @@ class Share:
         self.statistics = CollectorStatistics(0, 0)
         self.telemetry: Statistics | None = None
         self.hired_at = 0.0
+        self._num_pieces = 1
         self._ray, self._session = require_ray(), session()
         self._cluster, self._recipes, self._options = cluster, recipes, options
         self._name = f"Node share {place} (envs {env_ids[0]}-{env_ids[-1]})"
         self._actor: Any = None
 
-    def hire(self, taken: float = 0.0, must_share: bool = False) -> None:
+    def hire(self, must_share: bool) -> None:
         """Have an actor start the workers somewhere.
 
         Args:
-            taken: CPUs that others were given a moment ago.
-            must_share: whether it takes the CPUs of others in any case.
+            must_share: whether it takes the CPUs of others.
         """
         options = {**self._cluster.options, "num_cpus": self.num_cpus}
-        self.is_crowded = must_share or self._cluster.shares_cpus(self.num_cpus, taken)
+        self.is_crowded = must_share
         if self.is_crowded:
             warnings.warn(
                 f"{self._name} needs {self.num_cpus:g} CPUs, and no node has so many free; it "
@@ -196,6 +201,9 @@ class Share:
         while not self._ray.wait([self.opened], timeout=_LOOK_S)[0]:
             between_waits()
             self._waiting.look()
+            if self.waits_too_long():
+                self.end(deadline=0.0)
+                self.hire(must_share=True)
         self._take_opened()
         return self._spaces
 
@@ -204,6 +212,11 @@ class Share:
         opened = self.get(self.opened)
         self.node, spaces, self.pids = opened
         self._spaces: tuple[Space[Any], Space[Any]] = pickle.loads(spaces)
+
+    def waits_too_long(self) -> bool:
+        """Whether it had better take the CPUs of others than wait for its own."""
+        waited_s = time.perf_counter() - self.hired_at
+        return not self.node and not self.is_crowded and waited_s > _PLACE_S
 
     def has_come(self) -> bool:
         """Whether it has found its place, and built its envs; tells the user if that takes long."""
@@ -218,19 +231,24 @@ class Share:
         self._actor.begin.remote(task, faults)
 
     def collect(self, weights: Any) -> None:
-        """Begin a rollout; ``weights`` is a reference to a :class:`WeightSet`."""
-        self.under_way = self._actor.collect.remote(weights)
+        """Begin a rollout; ``weights`` is a :class:`WeightSet`, or a reference to one."""
+        count = self._num_pieces
+        references = self._actor.collect.options(num_returns=count).remote(weights, count)
+        self._pieces = [references] if count == 1 else references
+        self.under_way = self._pieces[0]  # which come together
 
     def take(self) -> Collected:
         """Wait for the rollout."""
-        collected = self.get(self.under_way)
+        collected: Collected = self.get(self._pieces if len(self._pieces) > 1 else self.under_way)
         self.under_way = None
         self.statistics = collected.statistics
         self.telemetry = collected.telemetry or self.telemetry
-        return collected  # type: ignore[no-any-return]
+        count = -(-size_of(collected.rollout) // _MESSAGE_BYTES)
+        self._num_pieces = count if count <= _MOST_PIECES else 1
+        return collected
 
-    def get(self, reference: Any) -> Any:
-        """What a call has returned.
+    def get(self, references: Any) -> Any:
+        """What a call has returned, whole or in pieces.
 
         Raises:
             WorkerDied: when the actor, or its node, was lost.
@@ -239,13 +257,15 @@ class Share:
         try:
             if session() != self._session:
                 raise self._ray.exceptions.RayError("Ray was shut down")
-            answer = self._ray.get(reference)
+            answer = self._ray.get(references)
         except self._ray.exceptions.RayError as error:
             raise WorkerDied(
                 f"{self._name} on node {self.node or 'unknown'} {in_words(error)}",
                 env_ids=tuple(self.env_ids),
                 command="collect",
             ) from error
+        if isinstance(answer, list):
+            answer = pickle.loads(b"".join(answer))
         if isinstance(answer, Failure):
             raise self._error(answer)
         return answer
@@ -329,9 +349,11 @@ class RayPool:
         if self._weights is not None and version == self._version:
             return
         model = self._policy.model
-        parameters = None if model is None else model.parameters
+        parameters = None if model is None else model.parameters.copy()
         extras = None if model is None else model.extras()
-        self._weights = self._ray.put(WeightSet(version, parameters, extras))
+        weights = WeightSet(version, parameters, extras)
+        is_small = sum(array.nbytes for array in weights[1:] if array is not None) < _MESSAGE_BYTES
+        self._weights = weights if is_small else self._ray.put(weights)
         self._version = version
 
     def reset(self, seeds: Sequence[int | None]) -> None:
@@ -468,8 +490,7 @@ class RayPool:
             except WorkerError as error:
                 self._lose(index, error)
                 return True
-            waits_s = time.perf_counter() - share.hired_at
-            if not share.is_crowded and waits_s > _PLACE_S:
+            if share.waits_too_long():
                 share.end(deadline=0.0)
                 self._hire_anew(index, must_share=True)
                 return True
@@ -484,7 +505,7 @@ class RayPool:
         rows = self.shape.num_steps * len(share.env_ids) if share.under_way is not None else 0
         self._count_in(share, restarts=1, lost_rows=rows)
         share.end(deadline=0.0)
-        self._hire_anew(index)
+        self._hire_anew(index, must_share=self._places.cluster.shares_cpus(share.num_cpus))
 
     def _count_in(self, share: Share, restarts: int = 0, lost_rows: int = 0) -> None:
         """Keep in mind what faults have cost in an actor that is about to go."""
@@ -494,7 +515,7 @@ class RayPool:
         )
         share.statistics = CollectorStatistics(0, 0)
 
-    def _hire_anew(self, index: int, must_share: bool = False) -> None:
+    def _hire_anew(self, index: int, must_share: bool) -> None:
         self._doing.pop(index, None)
         self.absent.add(index)
         self._anew.add(index)
@@ -513,7 +534,7 @@ class RayPool:
             return
         self._count_in(share)
         share.end(time.perf_counter() + _CLOSE_S)
-        self._hire_anew(index)
+        self._hire_anew(index, must_share=False)
 
 
 _STREAMS_APART = 1000  # more than a worker is replaced

@@ -68,6 +68,17 @@ def side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
     return Rollout(final_index=index, final_obs=obs, final_info=info, **joined)
 
 
+def size_of(rollout: Rollout) -> int:
+    """Bytes of all its arrays, but for the ends of episodes."""
+    sizes: list[int] = []
+    for field in fields(Rollout):
+        tree = getattr(rollout, field.name)
+        is_end = field.name in ("final_obs", "final_index", "final_info")
+        if tree is not None and not is_end:
+            tree_map(lambda array: sizes.append(array.nbytes), tree)
+    return sum(sizes)
+
+
 def merge_finals(parts: Sequence[tuple[int, Finals]]) -> Finals:
     """Join the ends of episodes, in order of time, then of columns.
 

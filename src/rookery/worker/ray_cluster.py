@@ -6,6 +6,7 @@ The only code that knows Ray is here, in ``ray_worker.py`` and in ``collect/ray.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import sysconfig
 import time
@@ -33,6 +34,7 @@ _ACTOR_OPTIONS = (
 )
 _TELL_AFTER_S = 10.0  # of waiting for a place
 _TELL_AGAIN_S = 60.0
+_ANSWER_S = 10.0
 
 
 def require_ray() -> Any:
@@ -61,10 +63,11 @@ class Cluster:
     """A cluster that this process has joined, and what actors of ours need there.
 
     Args:
-        ray_options: ``address`` of a cluster (``"auto"`` finds one that runs on this machine, None
-            joins the one of ``RAY_ADDRESS``, or starts Ray here), and what Ray is told of each
-            actor: ``num_cpus`` (1), ``num_gpus``, ``resources``, ``memory``, ``runtime_env``,
-            ``scheduling_strategy`` (``"SPREAD"``), ``label_selector``, ``accelerator_type``.
+        ray_options: ``address`` of a cluster (``"auto"`` finds one that runs on this machine,
+            ``"local"`` starts Ray here; None is that of ``RAY_ADDRESS``, or local), and what Ray is
+            told of each actor: ``num_cpus`` (1), ``num_gpus``, ``resources``, ``memory``,
+            ``runtime_env``, ``scheduling_strategy`` (``"SPREAD"``), ``label_selector``,
+            ``accelerator_type``.
         num_workers: how many workers are wanted; a Ray that is started here has CPUs for them.
 
     Attributes:
@@ -122,17 +125,16 @@ class Cluster:
             "Change ray_options, or add such a node first."
         )
 
-    def shares_cpus(self, num_cpus: float, taken: float = 0.0) -> bool:
-        """Whether an actor must do with CPUs that others use, since too few are free.
+    def shares_cpus(self, num_cpus: float) -> bool:
+        """Whether an actor must do with CPUs that others use, since too few are free now.
 
         Nothing but CPUs can be shared: an actor that needs other things waits for them.
-
-        Args:
-            num_cpus: that it would need.
-            taken: CPUs that were just given away, and may look free.
         """
-        free = self._ray.available_resources().get("CPU", 0.0) - taken
-        return bool(num_cpus > max(free, 0.0))
+        return bool(num_cpus > self._ray.available_resources().get("CPU", 0.0))
+
+    def num_cpus_of_all(self) -> float:
+        """CPUs of all nodes, whoever uses them. Unlike what is free, it is known at once."""
+        return float(sum(node["Resources"].get("CPU", 0.0) for node in self.nodes()))
 
     def hire(self, kind: type, groups: Mapping[str, int], options: Mapping[str, Any]) -> Any:
         """An actor that is being started somewhere.
@@ -250,12 +252,20 @@ def _join(ray: Any, address: str | None, num_cpus: float) -> None:
     """Join the cluster, unless this process has done so; start one here if there is none."""
     if ray.is_initialized():
         return
-    own = {} if address or os.environ.get("RAY_ADDRESS") else _own_ray(num_cpus)
+    address = address or os.environ.get("RAY_ADDRESS") or "local"  # Ray itself would look further
+    own = _own_ray(num_cpus) if address == "local" else {}
     try:
+        _require_answer(address)
         ray.init(address=address, logging_level="WARNING", **own)
-    except (ConnectionError, ValueError) as error:
-        where = repr(address or os.environ.get("RAY_ADDRESS") or "this machine")
-        raise ConfigError(f"No Ray cluster could be joined at {where}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"No Ray cluster could be joined at {address!r}: {error}") from error
+
+
+def _require_answer(address: str) -> None:
+    """Raise an OSError if nobody listens at ``host:port``: Ray would try for two minutes."""
+    host, _, port = address.rpartition(":")
+    if host and "/" not in host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
 
 
 def _own_ray(num_cpus: float) -> dict[str, Any]:

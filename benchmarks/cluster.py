@@ -1,0 +1,286 @@
+"""Collecting on a Ray cluster: beside one machine's workers, beside RLlib, and with more nodes.
+
+    python -m benchmarks.cluster [--rllib PYTHON] [--only here nodes]
+
+``here``: rollouts of 16 CartPoles x 512 steps by the worker processes of this machine, by two nodes
+of a cluster on it, and by RLlib's env runners on such a cluster (PYTHON is an interpreter that has
+``ray[rllib]``), by turns. ``nodes``: envs that wait, on 1 to 4 nodes, which take no core from each
+other, beside what `cluster_model` says. Written to results/cluster.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import rookery
+from benchmarks.cluster_model import RESULT, Costs, Setup, estimate
+from benchmarks.conditions import read_conditions
+from rookery import WorkerCollector
+from rookery.policy import make_policy
+from rookery.rollout.join import side_by_side, size_of
+
+_NUM_ENVS, _NUM_STEPS, _TURNS, _TURN_S = 16, 512, 7, 4.0
+_MOST_NODES, _WORKERS, _ENVS, _SHORT = 4, 2, 8, 64  # of each node
+_WAIT_S = 2e-3
+
+
+class Waiting(gym.Env[Any, Any]):
+    """Waits in every step, and shows so many bytes.
+
+    Args:
+        shape: of its observations, uint8.
+    """
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+        self._obs = np.zeros(shape, np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._obs, {}
+
+    def step(self, action: Any) -> Any:
+        time.sleep(_WAIT_S)
+        return self._obs, 0.0, False, False, {}
+
+
+class Drawing(rookery.Policy):
+    """Draws without looking."""
+
+    def act(self, obs: Any, deterministic: bool = False) -> Any:
+        count = len(obs)
+        zeros = np.zeros(count, np.float32)
+        return rookery.policy.PolicyStep(np.zeros(count, np.int64), zeros, zeros)
+
+
+SHAPES = {"small observations": (4,), "images": (84, 84, 4)}
+
+
+@contextmanager
+def a_cluster(nodes: int, num_cpus: int) -> Iterator[None]:
+    """Join a cluster of nodes on this machine, beside a head without CPUs."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    for _ in range(nodes):
+        cluster.add_node(num_cpus=num_cpus)
+    cluster.wait_for_nodes()
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def rate(collector: WorkerCollector, seconds: float) -> float:
+    """Env steps per second."""
+    began, rows = time.perf_counter(), 0
+    while (took := time.perf_counter() - began) < seconds:
+        rows += collector.collect().num_transitions
+    return rows / took
+
+
+# ---------------------------------------------------------------- beside others
+
+
+def _policy(observation_space: Any, action_space: Any) -> Any:
+    return make_policy(observation_space, action_space, seed=0)
+
+
+def beside_others(rllib: str | None) -> dict[str, Any]:
+    """Steps per second of the same work, by turns."""
+    told: Any = {"num_envs": _NUM_ENVS, "num_workers": 2, "num_steps": _NUM_STEPS}
+    rates: dict[str, list[float]] = {"processes": [], "two nodes": [], "two nodes, async": []}
+    make = partial(WorkerCollector, "CartPole-v1", _policy, **told)
+    with (
+        a_cluster(2, 1),
+        make() as here,
+        make(backend="ray") as there,
+    ):
+        pairs = {"processes": here, "two nodes": there}
+        for collector in pairs.values():
+            collector.collect()
+        for _ in range(_TURNS):
+            for name, collector in pairs.items():
+                rates[name].append(rate(collector, _TURN_S))
+        there.close()
+        with make(backend="ray", mode="async") as ahead:
+            ahead.collect()
+            rates["two nodes, async"] = [rate(ahead, _TURN_S) for _ in range(_TURNS)]
+    if rllib is not None:
+        rates["RLlib's env runners"] = _of_rllib(rllib)
+    for name, own in rates.items():
+        print(f"{name}: {median(own):,.0f} ({min(own):,.0f} to {max(own):,.0f})", flush=True)
+    return {name: [round(each) for each in own] for name, own in rates.items()}
+
+
+def _of_rllib(python: str) -> list[float]:
+    script = Path(__file__).with_name("cluster_rllib.py")
+    numbers = [_NUM_ENVS, _NUM_STEPS, _TURNS, _TURN_S]
+    done = subprocess.run(
+        [python, str(script), *map(str, numbers)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return list(json.loads(done.stdout.splitlines()[-1]))
+
+
+# ---------------------------------------------------------------- with more nodes
+
+
+def measured_costs(shape: tuple[int, ...]) -> Costs:
+    """What the model needs, measured without what it is to predict."""
+    make = partial(WorkerCollector, partial(Waiting, shape), Drawing())
+    with make(_ENVS, _WORKERS, _SHORT) as here:
+        here.collect()
+        rollout = here.collect()
+        step_s = _WORKERS / rate(here, 2.0)
+    row_bytes = size_of(rollout) / rollout.num_transitions
+    parts = [side_by_side([rollout]) for _ in range(2)]
+    joined_s = _least(lambda: side_by_side(parts)) / 2
+    one, four = (_seconds_of_tiny(make, nodes) for nodes in (1, _MOST_NODES))
+    call_s = max(four - one, 0.0) / (_MOST_NODES - 1)
+    tiny_s = step_s * _ENVS / _WORKERS
+    return Costs(
+        step_s=step_s,
+        row_bytes=row_bytes,
+        weight_bytes=0.0,
+        share_s=max(one - call_s - tiny_s, 0.0),
+        call_s=call_s,
+        put_s_per_byte=_put_s_per_byte(),
+        join_s_per_byte=joined_s / (rollout.num_transitions * row_bytes),
+    )
+
+
+def _seconds_of_tiny(make: Callable[..., WorkerCollector], nodes: int) -> float:
+    """Seconds of rollouts of a single step."""
+    with make(nodes * _ENVS, nodes * _WORKERS, 1, backend="ray") as collector:
+        collector.collect()
+        return _least(collector.collect, 40)
+
+
+def _put_s_per_byte() -> float:
+    """Of an actor that returns arrays."""
+    import ray
+
+    @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]
+    class Giver:
+        def give(self, size: int) -> Any:
+            return np.zeros(size, np.uint8)
+
+    giver = Giver.remote()
+    size = 2**26
+    small, large = (
+        _least(lambda count=count: ray.get(giver.give.remote(count)), 8) for count in (8, size)
+    )
+    ray.kill(giver)
+    return max(large - small, 0.0) / size
+
+
+def _least(function: Callable[[], Any], times: int = 20) -> float:
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        function()
+        took.append(time.perf_counter() - began)
+    return float(median(took))
+
+
+def with_more_nodes() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What was measured on 1 to 4 nodes beside the model, and the costs."""
+    points: dict[str, Any] = {}
+    examples: dict[str, Any] = {}
+    with a_cluster(_MOST_NODES, _WORKERS):
+        for name, shape in SHAPES.items():
+            costs = measured_costs(shape)
+            examples[name] = asdict(costs)
+            for is_async in (False, True):
+                for nodes in range(1, _MOST_NODES + 1):
+                    setup = Setup(nodes, _WORKERS, _ENVS, _SHORT, is_async=is_async)
+                    said = estimate(costs, setup).rows_per_s
+                    mode = "async" if is_async else "sync"
+                    with WorkerCollector(
+                        partial(Waiting, shape), Drawing(), nodes * _ENVS, nodes * _WORKERS,
+                        _SHORT, mode, backend="ray",
+                    ) as collector:  # fmt: skip
+                        collector.collect()
+                        seen = median(rate(collector, 2.0) for _ in range(3))
+                    row = {"measured": round(seen), "model": round(said)}
+                    points[f"{name}, {mode}, {nodes}"] = row
+                    print(f"{name}, {mode}, {nodes}: {row} {seen / said:.2f}", flush=True)
+    return points, examples
+
+
+# ---------------------------------------------------------------- what runs cost
+
+_RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "PPO, HalfCheetah, 2 x 64": ("HalfCheetah-v5", "ppo", {"num_envs": 16, "total_steps": 12288}),
+    "IMPALA, Pong, Nature's network": (
+        "ALE/Pong-v5",
+        "impala",
+        {"num_envs": 8, "total_steps": 2560},
+    ),
+}
+
+
+def of_runs(costs: dict[str, Any]) -> dict[str, Any]:
+    """Costs of real runs, on one CPU: steps and learning as metrics tell, the rest as measured."""
+    found = {}
+    for name, (env, algo, settings) in _RUNS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            told: Any = {**settings, "collector": "workers", "num_workers": 1, "eval_episodes": 0}
+            with rookery.Trainer(env, algo, **told, run_dir=Path(folder) / "run") as trainer:
+                updates = [update.metrics for update in trainer]
+                model = trainer.policy.model
+                weight_bytes = model.parameters.nbytes + model.extras().nbytes
+                rollout = trainer.collector.collect()
+            rows = rollout.num_transitions
+            later = updates[1:]
+        kind = "images" if "Pong" in env else "small observations"
+        found[name] = {
+            **costs[kind],
+            "step_s": median(m["policy_s"] + m["env_s"] for m in later) / rows,
+            "row_bytes": size_of(rollout) / rows,
+            "weight_bytes": float(weight_bytes),
+            "update_s_per_row": median(m["learn_s"] for m in later) / rows,
+        }
+        print(name, found[name], flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
+    parser.add_argument("--rllib", help="an interpreter that has ray[rllib]")
+    parser.add_argument("--only", choices=["here", "nodes", "runs"], help="what to measure")
+    told = parser.parse_args()
+    written: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    written["conditions"] = read_conditions()
+    if told.only in (None, "here"):
+        written["steps_per_second"] = beside_others(told.rllib)
+    if told.only in (None, "nodes"):
+        written["nodes"], written["costs"] = with_more_nodes()
+    if told.only in (None, "runs"):
+        written["runs"] = of_runs(written["costs"])
+    RESULT.write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
