@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import fields
 from typing import Any
 
@@ -166,6 +167,27 @@ def test_numbers_of_infos_and_the_ends_of_episodes_travel() -> None:
     lengths = rollout.final_info["episode_length"]
     assert (lengths <= first).all()
     assert lengths.min() > 0
+
+
+class Registered(Quiet):
+    """Is known by an id that this process has registered."""
+
+
+@pytest.fixture
+def registered() -> Any:
+    gym.register("RookeryRegistered-v0", entry_point=lambda: Registered(""))
+    yield "RookeryRegistered-v0"
+    del gym.registry["RookeryRegistered-v0"]
+
+
+def test_an_env_that_is_registered_here_is_known_there(registered: str) -> None:
+    with WorkerCollector(registered, _policy, 2, 2, 8, **_RAY) as collector:
+        assert collector.collect().reward.sum() == 16
+
+
+def test_an_argument_that_cannot_travel_is_named() -> None:
+    with pytest.raises(rookery.PicklingError, match=r"env_kwargs\['lock'\]"):
+        WorkerCollector(Quiet, _policy, 2, 2, 8, env_kwargs={"lock": threading.Lock()}, **_RAY)
 
 
 def test_options_for_a_cluster_need_one() -> None:

@@ -16,13 +16,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import ray
 from nodes import agents, left_of
 from patience import PATIENCE_S
 from programs import output_of, started
 
 import rookery
 from rookery.errors import ConfigError, EnvFailed, MissingExtra, WorkerDied, WorkerTimeout
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python or platform")
 
 _OPTIONS: Any = {"backend": "ray", "num_workers": 2, "ray_options": {"num_cpus": 0}}
 RAISE, DIE, HANG = 1, 2, 3

@@ -10,12 +10,13 @@ from typing import Any
 
 import psutil
 import pytest
-import ray
 from nodes import Head
 from patience import PATIENCE_S
 
 import rookery
 from rookery.errors import ConfigError, LearnerDied
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python or platform")
 
 _SHORT: Any = {
     "total_steps": 4096,

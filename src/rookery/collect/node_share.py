@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rookery.collect.actor_pool import ActorPool
 from rookery.collect.base import CollectorStatistics
 from rookery.collect.rollout_buffers import RolloutShape
+from rookery.env import registrations
 from rookery.env.travel import by_value
 from rookery.errors import RookeryError
 from rookery.policy.base import Policy
@@ -26,6 +27,7 @@ from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics import Statistics
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
+from rookery.worker.protocol import WorkerSpec
 from rookery.worker.ray_cluster import be_like_the_caller, this_node
 
 _TELL_S = 1.0  # between two accounts of what envs and processes did
@@ -103,17 +105,17 @@ class NodeShare:
         self._failure: Failure | None = None
         self._told = 0.0
 
-    def open(self, recipes: bytes, options: dict[str, Any]) -> Any:
+    def open(self, spec: bytes, options: dict[str, Any]) -> Any:
         """Start the workers.
 
         Args:
-            recipes: of the envs, pickled.
+            spec: a :class:`WorkerSpec` that says what the envs are, pickled.
             options: of :class:`ProcessVectorEnv`.
 
         Returns:
             The node, the spaces of one env (pickled), and the processes.
         """
-        return self._guarded(lambda: self._open(recipes, options))
+        return self._guarded(lambda: self._open(spec, options))
 
     def begin(self, task: ShareTask, faults: FaultPolicy) -> Any:
         """Have the policy act in the workers, and reset the envs."""
@@ -156,8 +158,10 @@ class NodeShare:
                 self._failure = Failure.of(error)
         return self._failure
 
-    def _open(self, recipes: bytes, options: dict[str, Any]) -> tuple[str, bytes, tuple[int, ...]]:
-        self._venv = venv = ProcessVectorEnv(pickle.loads(recipes), **options)
+    def _open(self, told: bytes, options: dict[str, Any]) -> tuple[str, bytes, tuple[int, ...]]:
+        spec: WorkerSpec = pickle.loads(told)
+        registrations.install(spec.registrations)
+        self._venv = venv = ProcessVectorEnv(spec.make_batch.recipes, **options)
         spaces = venv.single_observation_space, venv.single_action_space
         return this_node(), by_value(spaces), venv.pids
 

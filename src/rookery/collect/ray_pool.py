@@ -18,6 +18,7 @@ from rookery.collect.actor import Report
 from rookery.collect.base import CollectorStatistics
 from rookery.collect.node_share import Collected, NodeShare, ShareTask, WeightSet
 from rookery.collect.rollout_buffers import RolloutShape
+from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.env.seeding import derived_seed
 from rookery.env.travel import by_value
@@ -25,10 +26,12 @@ from rookery.errors import RookeryError, SpaceError, WorkerDied, WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side, size_of
+from rookery.vector.specs import make_specs, pickled_spec
 from rookery.vector.splitting import split
 from rookery.vector.statistics import Statistics
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
+from rookery.worker.protocol import BatchMaker
 from rookery.worker.ray_cluster import Cluster, Waiting, in_words, require_ray, session
 from rookery.worker.watch import RestartBudget
 
@@ -95,11 +98,13 @@ class NodeShares:
     ) -> None:
         """Start all shares."""
         cluster, taken = self.cluster, 0.0
-        for workers in _groups(self.num_workers, cluster.workers_per_node()):
-            envs = range(ranges[workers.start].start, ranges[workers.stop - 1].stop)
-            own = by_value(recipes[envs.start : envs.stop])
+        groups = _groups(self.num_workers, cluster.workers_per_node())
+        env_ids = [range(ranges[g.start].start, ranges[g.stop - 1].stop) for g in groups]
+        makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in env_ids]
+        specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
+        for workers, envs, spec in zip(groups, env_ids, specs, strict=True):
             told = {**options, "num_workers": len(workers)}
-            share = Share(cluster, len(self.shares), envs, workers, own, told)
+            share = Share(cluster, len(self.shares), envs, workers, spec, told)
             self.shares.append(share)
             share.hire(must_share=taken + share.num_cpus > cluster.num_cpus_of_all())
             taken += 0.0 if share.is_crowded else share.num_cpus
@@ -134,7 +139,7 @@ class Share:
         place: among all shares.
         env_ids: its envs.
         workers: its workers, among all.
-        recipes: of its envs, pickled.
+        spec: what its envs are, pickled.
         options: of its `ProcessVectorEnv`.
 
     Attributes:
@@ -155,7 +160,7 @@ class Share:
         place: int,
         env_ids: range,
         workers: range,
-        recipes: bytes,
+        spec: bytes,
         options: dict[str, Any],
     ) -> None:
         self.env_ids, self.workers = env_ids, workers
@@ -170,7 +175,7 @@ class Share:
         self.hired_at = 0.0
         self._num_pieces = 1
         self._ray, self._session = require_ray(), session()
-        self._cluster, self._recipes, self._options = cluster, recipes, options
+        self._cluster, self._spec, self._options = cluster, spec, options
         self._name = f"Node share {place} (envs {env_ids[0]}-{env_ids[-1]})"
         self._actor: Any = None
 
@@ -194,7 +199,7 @@ class Share:
         self.node, self.hired_at, self.under_way = "", time.perf_counter(), None
         self._actor = self._cluster.hire(NodeShare, _GROUPS, options)
         self._waiting: Waiting = self._cluster.waiting(self._name, options)
-        self.opened = self._actor.open.remote(self._recipes, self._options)
+        self.opened = self._actor.open.remote(self._spec, self._options)
 
     def wait_for_spaces(self, between_waits: Callable[[], None]) -> tuple[Space[Any], Space[Any]]:
         """Wait until the envs are built, and return the spaces of one."""
