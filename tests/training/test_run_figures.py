@@ -103,6 +103,13 @@ def test_load_is_that_of_the_last_minute_and_survives_a_restart() -> None:
     assert [each.busy_share for each in figures.processes] == pytest.approx([0.5, 0.5])
 
 
+def test_workers_of_other_machines_are_named_with_their_node() -> None:
+    figures = telemetry_figures([{"workers": [{"node": "10.0.0.2/a1b2c3"}, {"node": None}]}])
+    assert figures is not None
+    names = [process.name for process in figures.processes]
+    assert names == ["worker 0 on 10.0.0.2/a1b2c3", "worker 1"]
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -158,7 +158,9 @@ def _worker(place: int, now: Row, before: Sequence[Row], span_s: float) -> Proce
     was = _number(before[place], "busy_s") if place < len(before) else 0.0
     spent = busy - was if busy >= was else busy  # the counter begins anew with the process
     share = min(spent / span_s, 1.0) if span_s > 0 else float("nan")
-    return _process(f"worker {place}", _env_ids(now.get("env_ids")), share, now)
+    node = now.get("node")  # on a cluster
+    name = f"worker {place} on {node}" if isinstance(node, str) else f"worker {place}"
+    return _process(name, _env_ids(now.get("env_ids")), share, now)
 
 
 def _env_ids(value: Any) -> str:
