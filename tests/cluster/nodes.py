@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -42,6 +43,8 @@ class Head:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            # Actors start processes of their own; others would only take memory.
+            env={**os.environ, "RAY_prestart_worker_first_driver": "0"},
         )
         assert self._process.stdout is not None
         Head.latest_pid = self._process.pid
