@@ -24,7 +24,7 @@ except ImportError:
     ray = None
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # other tests count what is left in this process
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Join a cluster of one node, in a process that is no child of this one."""
     if ray is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from dataclasses import fields
 from typing import Any
 
@@ -141,6 +142,52 @@ def test_a_worker_that_dies_is_replaced_on_its_node() -> None:
         assert (~rollout.valid).sum(axis=0).tolist() == [1, 0]
         statistics = collector.statistics()
         assert (statistics.restarts, statistics.lost_rows) == (1, 1)
+
+
+class Dying(Quiet):
+    """Ends its process at its 20th step, whichever process that is."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._steps += 1
+        if self._steps == 20:
+            os._exit(3)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("backend", ["process", "ray"])
+def test_a_worker_is_replaced_as_often_as_allowed_and_no_more(backend: str) -> None:
+    faults = rookery.FaultPolicy("restart", max_restarts=2)
+    where: Any = _RAY if backend == "ray" else {}
+    with WorkerCollector(Dying, _policy, 1, 1, 64, faults=faults, **where) as collector:
+        with pytest.raises(rookery.WorkerDied, match="exit code 3"):
+            collector.collect()
+        assert collector.statistics().restarts == 2
+
+
+def test_what_a_signal_handler_raises_leaves_collect_as_it_is() -> None:
+    class Waiting(Quiet):
+        def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+            time.sleep(1000)
+            return super().step(action)
+
+    class Alarm(Exception):
+        pass
+
+    def strike(signum: int, frame: Any) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        with WorkerCollector(lambda: Waiting(""), _policy, 1, 1, 4, **_RAY) as collector:
+            signal.setitimer(signal.ITIMER_REAL, 1.0)
+            with pytest.raises(Alarm):
+                collector.collect()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_numbers_of_infos_and_the_ends_of_episodes_travel() -> None:

@@ -127,6 +127,22 @@ def test_infos_that_grow_make_the_slab_grow() -> None:
         ({"ray_options": {"num_cpu": 1}}, "did you mean 'num_cpus'"),
         ({"ray_options": {"resources": {"TPU": 1}}}, "No node .* 1 TPU"),
         ({"ray_options": 3}, "ray_options must be a dict"),
+        (
+            {"ray_options": {"num_cpus": -1}},
+            r"\['num_cpus'\] must be a number that is not negative",
+        ),
+        ({"ray_options": {"num_cpus": "2"}}, r"\['num_cpus'\] must be a number"),
+        ({"ray_options": {"num_cpus": float("nan")}}, r"\['num_cpus'\] must be a number"),
+        ({"ray_options": {"memory": "x"}}, r"\['memory'\] must be a number"),
+        ({"ray_options": {"resources": []}}, r"\['resources'\] must be a dict"),
+        ({"ray_options": {"resources": {"x": "y"}}}, r"\['resources'\]\['x'\] must be a number"),
+        ({"ray_options": {"runtime_env": "x"}}, r"\['runtime_env'\] must be a dict"),
+        ({"ray_options": {"address": 3}}, r"\['address'\] must be a string"),
+        ({"ray_options": {"address": "10.255.255.1:6379"}}, "but this process is in that at"),
+        ({"ray_options": {"accelerator_type": "A100"}}, "No node .* accelerator_type:A100"),
+        ({"ray_options": {"label_selector": {"zone": "mars"}}}, "No node .*'zone': 'mars'"),
+        ({"ray_options": {"scheduling_strategy": "bogus"}}, "Ray does not take these ray_options"),
+        ({"ray_options": {"runtime_env": {"pip": 3}}}, "Ray does not take these ray_options"),
         ({"isolate": True}, "isolate is for worker processes of this machine"),
         ({"start_method": "spawn"}, "start_method is for worker processes of this machine"),
         ({"num_workers": 0}, "num_workers"),
@@ -177,6 +193,79 @@ def test_closing_twice_and_after_ray_was_left_is_fine() -> None:
     )
 
     assert "fine" in output_of(script)
+
+
+_IN_ITS_OWN_RAY = """
+import os, sys
+import numpy as np, ray, rookery
+
+def made(n=2, **options):
+    return rookery.make_vec("CartPole-v1", n, backend="ray", num_workers=2, **options)
+
+def said(function):
+    try:
+        function()
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[0][:150], flush=True)
+    else:
+        print("nothing", flush=True)
+
+actions = np.zeros(2, np.int64)
+"""
+
+
+def test_two_vector_envs_of_one_program_share_the_cpus_of_a_ray_that_was_started_for_one() -> None:
+    script = _IN_ITS_OWN_RAY + (
+        "first, second = made(), made()\n"
+        "for venv in (first, second):\n"
+        "    venv.reset(seed=0)\n"
+        "    venv.step(actions)\n"
+        "    venv.close()\n"
+        "print('both')\n"
+    )
+    assert "both" in output_of(script)
+
+
+@pytest.mark.parametrize("policy", ["None", "rookery.FaultPolicy('restart')"])
+@pytest.mark.parametrize("again", ["", "ray.init('local', log_to_driver=False)"])
+def test_when_ray_was_shut_down_the_envs_are_lost_and_closing_is_silent(
+    policy: str, again: str
+) -> None:
+    script = _IN_ITS_OWN_RAY + (
+        f"venv = made(faults={policy})\n"
+        "venv.reset(seed=0)\n"
+        "ray.shutdown()\n"
+        f"{again}\n"
+        "said(lambda: venv.step(actions))\n"
+        "said(venv.close)\n"
+    )
+    lines = output_of(script).splitlines()
+    assert lines[0].startswith(("WorkerDied", "WorkerError"))
+    assert lines[1] == "nothing"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
+def test_a_fork_of_a_process_that_uses_ray_is_told_that_it_cannot() -> None:
+    script = _IN_ITS_OWN_RAY + (
+        "venv = made()\n"
+        "venv.reset(seed=0)\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    said(lambda: venv.step(actions))\n"
+        "    said(made)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+        "said(lambda: venv.step(actions))\n"
+        "said(venv.close)\n"
+    )
+    lines = output_of(script).splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "UsageError",
+        "ConfigError",
+        "nothing",
+        "nothing",
+    ]
+    assert "is a fork" in lines[1]
 
 
 def test_without_an_address_ray_is_started_here_beside_any_other() -> None:

@@ -296,13 +296,15 @@ def test_a_new_worker_acts_with_the_newest_weights_and_way_to_explore(
         )
         policy.version += 1
         seen = 0
-        for _ in range(12):
+        for _ in range(500):  # the worker that is to die may be the slower one
             rollout = c.collect()
             new = rollout.policy_version == policy.version
             obs = rollout.obs.reshape(-1, 3)
             greedy = policy.act(obs, deterministic=True).action.reshape(rollout.action.shape)
             np.testing.assert_array_equal(rollout.action[:, new], greedy[:, new])
             seen += int(new.sum())
+            if c.statistics().restarts == 1 and seen > 8:
+                break
         assert c.statistics().restarts == 1 and seen > 8
 
 

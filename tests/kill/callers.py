@@ -71,8 +71,8 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     (f"{CARRIER}.lend", "after", "collect"),
     ("collect.actor_pool:ActorPool._install", "after", "collect"),
     ("policy.weights:_checksum", "before", "collect"),
-    ("collect.actor_pool:ActorPool.fill", "before", "collect"),
-    ("collect.actor_pool:ActorPool.fill", "after", "collect"),
+    ("collect.actor_pool:ActorPool.collect", "before", "collect"),
+    ("collect.actor_pool:ActorPool.collect", "after", "collect"),
     ("collect.actor_pool:_end", "before", "collect"),
 ]
 

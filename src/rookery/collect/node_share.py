@@ -25,6 +25,7 @@ from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics import Statistics
+from rookery.worker.doorbell import forget_all_names
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import WorkerSpec
@@ -87,10 +88,22 @@ class Collected(NamedTuple):
     telemetry: Statistics | None
 
 
+class Failed(NamedTuple):
+    """What a share tells when it can do no more.
+
+    Attributes:
+        failure: what happened.
+        statistics: what faults have cost until then.
+    """
+
+    failure: Failure
+    statistics: CollectorStatistics
+
+
 class NodeShare:
     """Worker processes of one node, in which copies of a policy act.
 
-    Every method returns a :class:`Failure` in place of raising what rookery raises, for such errors
+    Every method returns a :class:`Failed` in place of raising what rookery raises, for such errors
     travel as those of any worker do.
 
     Args:
@@ -102,7 +115,7 @@ class NodeShare:
         be_like_the_caller(version, folders)
         self._venv: ProcessVectorEnv | None = None
         self._pool: ActorPool | None = None
-        self._failure: Failure | None = None
+        self._failed: Failed | None = None
         self._told = 0.0
 
     def open(self, spec: bytes, options: dict[str, Any]) -> Any:
@@ -136,6 +149,7 @@ class NodeShare:
 
     def leave(self) -> None:
         """Have workers leave what they are doing; called by a thread of its own."""
+        forget_all_names()
         pool = self._pool
         if pool is not None:
             pool.leave()
@@ -151,12 +165,14 @@ class NodeShare:
             return
 
     def _guarded(self, function: Callable[[], Any]) -> Any:
-        if self._failure is None:
+        if self._failed is None:
             try:
                 return function()
             except Exception as error:  # noqa: BLE001  envs and policies raise what they like
-                self._failure = Failure.of(error)
-        return self._failure
+                pool = self._pool
+                cost = CollectorStatistics(0, 0) if pool is None else pool.statistics()
+                self._failed = Failed(Failure.of(error), cost)
+        return self._failed
 
     def _open(self, told: bytes, options: dict[str, Any]) -> tuple[str, bytes, tuple[int, ...]]:
         spec: WorkerSpec = pickle.loads(told)

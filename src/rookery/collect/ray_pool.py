@@ -16,7 +16,7 @@ from gymnasium import Space
 
 from rookery.collect.actor import Report
 from rookery.collect.base import CollectorStatistics
-from rookery.collect.node_share import Collected, NodeShare, ShareTask, WeightSet
+from rookery.collect.node_share import Collected, Failed, NodeShare, ShareTask, WeightSet
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
@@ -32,7 +32,16 @@ from rookery.vector.statistics import Statistics
 from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import BatchMaker
-from rookery.worker.ray_cluster import Cluster, Waiting, in_words, require_ray, session
+from rookery.worker.ray_cluster import (
+    PLACE_S,
+    Cluster,
+    Waiting,
+    end_actor,
+    in_words,
+    require_ray,
+    session,
+    wait_for_any,
+)
 from rookery.worker.watch import RestartBudget
 
 # Ray sends what is smaller than 100 kB with its messages; else it goes through the object stores of
@@ -43,7 +52,6 @@ _MOST_PIECES = 10  # more are better off in the store
 _GROUPS = {"leave": 1}
 _LOOK_S = 0.1
 _CLOSE_S = 5.0
-_PLACE_S = 10.0  # after which a share that waits for CPUs takes those of others
 _REPLACE_LOOK_S = 2.0  # between two looks whether nodes have joined
 
 
@@ -149,6 +157,7 @@ class Share:
         pids: of its workers.
         is_crowded: whether it uses CPUs of others.
         attempt: how often it was hired anew.
+        is_lost: whether the actor has gone.
         opened: comes once the envs are built.
         under_way: the rollout that was asked for and has not come.
         statistics, telemetry: what it told last.
@@ -169,6 +178,7 @@ class Share:
         self.pids: tuple[int, ...] = ()
         self.is_crowded = False
         self.attempt = -1
+        self.is_lost = False
         self.under_way: Any = None
         self.statistics = CollectorStatistics(0, 0)
         self.telemetry: Statistics | None = None
@@ -195,7 +205,7 @@ class Share:
                 stacklevel=2,
             )
             options["num_cpus"] = 0
-        self.attempt += 1
+        self.attempt, self.is_lost = self.attempt + 1, False
         self.node, self.hired_at, self.under_way = "", time.perf_counter(), None
         self._actor = self._cluster.hire(NodeShare, _GROUPS, options)
         self._waiting: Waiting = self._cluster.waiting(self._name, options)
@@ -203,7 +213,7 @@ class Share:
 
     def wait_for_spaces(self, between_waits: Callable[[], None]) -> tuple[Space[Any], Space[Any]]:
         """Wait until the envs are built, and return the spaces of one."""
-        while not self._ray.wait([self.opened], timeout=_LOOK_S)[0]:
+        while not wait_for_any([self.opened], _LOOK_S):
             between_waits()
             self._waiting.look()
             if self.waits_too_long():
@@ -220,8 +230,10 @@ class Share:
 
     def waits_too_long(self) -> bool:
         """Whether it had better take the CPUs of others than wait for its own."""
-        waited_s = time.perf_counter() - self.hired_at
-        return not self.node and not self.is_crowded and waited_s > _PLACE_S
+        if self.node or self.is_crowded or time.perf_counter() - self.hired_at < PLACE_S:
+            return False
+        self.hired_at = time.perf_counter()  # it may be only slow
+        return self._cluster.shares_cpus(self.num_cpus)
 
     def has_come(self) -> bool:
         """Whether it has found its place, and built its envs; tells the user if that takes long."""
@@ -233,10 +245,12 @@ class Share:
 
     def begin(self, task: ShareTask, faults: FaultPolicy) -> None:
         """Have the policy act there."""
+        self._cluster.require_session()
         self._actor.begin.remote(task, faults)
 
     def collect(self, weights: Any) -> None:
         """Begin a rollout; ``weights`` is a :class:`WeightSet`, or a reference to one."""
+        self._cluster.require_session()
         count = self._num_pieces
         references = self._actor.collect.options(num_returns=count).remote(weights, count)
         self._pieces = [references] if count == 1 else references
@@ -264,6 +278,7 @@ class Share:
                 raise self._ray.exceptions.RayError("Ray was shut down")
             answer = self._ray.get(references)
         except self._ray.exceptions.RayError as error:
+            self.is_lost = True
             raise WorkerDied(
                 f"{self._name} on node {self.node or 'unknown'} {in_words(error)}",
                 env_ids=tuple(self.env_ids),
@@ -271,8 +286,9 @@ class Share:
             ) from error
         if isinstance(answer, list):
             answer = pickle.loads(b"".join(answer))
-        if isinstance(answer, Failure):
-            raise self._error(answer)
+        if isinstance(answer, Failed):
+            self.statistics = answer.statistics
+            raise self._error(answer.failure)
         return answer
 
     def _error(self, failure: Failure) -> RookeryError:
@@ -296,7 +312,10 @@ class Share:
             self._actor.leave.options(concurrency_group="leave").remote()
             closed = self._actor.close.remote()
             self._ray.wait([closed], timeout=max(deadline - time.perf_counter(), 0.0))
-        self._ray.kill(self._actor)
+        if self.node:
+            end_actor(self._actor, "leave")
+        else:  # it has not come anywhere
+            self._ray.kill(self._actor)
         self._actor = None
 
 
@@ -385,7 +404,7 @@ class RayPool:
         began = time.perf_counter()
         ready: list[Any] = []
         while not ready:
-            ready, _ = self._ray.wait(list(awaited), num_returns=1, timeout=_LOOK_S)
+            ready = wait_for_any(list(awaited), _LOOK_S)
             self._between_waits()
             if self._look_after_absent():
                 break
@@ -504,13 +523,13 @@ class RayPool:
     def _lose(self, index: int, error: WorkerError) -> None:
         """Hire a share anew, if that is allowed; else raise the error."""
         share = self.workers[index]
-        if not isinstance(error, WorkerDied):
-            raise error  # the share has replaced workers as often as it may
+        if not share.is_lost:
+            raise error  # it was told by the share, which has replaced workers as often as it may
         self._budgets[index].spend(error)
         rows = self.shape.num_steps * len(share.env_ids) if share.under_way is not None else 0
         self._count_in(share, restarts=1, lost_rows=rows)
         share.end(deadline=0.0)
-        self._hire_anew(index, must_share=self._places.cluster.shares_cpus(share.num_cpus))
+        self._hire_anew(index)
 
     def _count_in(self, share: Share, restarts: int = 0, lost_rows: int = 0) -> None:
         """Keep in mind what faults have cost in an actor that is about to go."""
@@ -520,7 +539,7 @@ class RayPool:
         )
         share.statistics = CollectorStatistics(0, 0)
 
-    def _hire_anew(self, index: int, must_share: bool) -> None:
+    def _hire_anew(self, index: int, must_share: bool = False) -> None:
         self._doing.pop(index, None)
         self.absent.add(index)
         self._anew.add(index)
@@ -539,7 +558,7 @@ class RayPool:
             return
         self._count_in(share)
         share.end(time.perf_counter() + _CLOSE_S)
-        self._hire_anew(index, must_share=False)
+        self._hire_anew(index)
 
 
 _STREAMS_APART = 1000  # more than a worker is replaced

@@ -98,7 +98,6 @@ class RayVectorEnv(VectorEnv):
                 start = partial(
                     RayWorker,
                     cluster,
-                    [0],
                     spec,
                     threads_per_worker,
                     f"rookery-{ids.start}",

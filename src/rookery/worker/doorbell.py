@@ -79,6 +79,25 @@ class _Company:
 _company = _Company()
 
 
+_with_names: weakref.WeakSet[Doorbell] = weakref.WeakSet()  # made here; some have forgotten theirs
+_keeps_names = True
+
+
+def keep_no_names() -> None:
+    """Keep names no longer than until those have the bell that are started with it.
+
+    For a process that may be ended together with the resource tracker, which would remove them.
+    """
+    global _keeps_names
+    _keeps_names = False
+
+
+def forget_all_names() -> None:
+    """Remove the names of all bells that were made here: this process is about to be ended."""
+    for bell in list(_with_names):
+        bell.forget_name()
+
+
 class Doorbell:
     """A counting bell between two processes; no ring is lost, up to more than anybody counts.
 
@@ -107,6 +126,7 @@ class Doorbell:
             _unlink(os.getpid(), name)
             raise
         self._adopt(semaphore)
+        _with_names.add(self)
         self._most_lonely = _LONELY_TRIES if is_crowded else sys.maxsize
         self._unlink: Callable[[], Any] = weakref.finalize(self, _unlink, os.getpid(), name)
 
@@ -242,7 +262,7 @@ class Arrivals:
 
     def __init__(self, keeps_name: bool) -> None:
         self._bells = [Doorbell()]
-        self._keeps_name = keeps_name
+        self._keeps_name = keeps_name and _keeps_names
         self._is_nameless = False
 
     def bell_for_next(self) -> tuple[Doorbell, bool]:

@@ -20,7 +20,7 @@ from rookery.env.slab import SlabShape
 from rookery.errors import WorkerDied
 from rookery.memory import Column, Layout, SharedBlock
 from rookery.worker.channel import ChannelClosedError, PipeChannel, TornError
-from rookery.worker.doorbell import Arrivals
+from rookery.worker.doorbell import Arrivals, forget_all_names
 from rookery.worker.launch import resolve_start_method
 from rookery.worker.mirror import AnswerRows, Array, Bytes, Mirror, OrderRows, WordRows
 from rookery.worker.orders import SINGLY, Orders
@@ -71,7 +71,7 @@ class NodeAgent:
         self._early: dict[int, tuple[str, tuple[Any, ...]]] = {}  # that came before their turn
         self._turn = 0
         self._error: Exception | None = None
-        self._arrivals = Arrivals(keeps_name=True)
+        self._arrivals = Arrivals(keeps_name=False)
         self._process: WorkerProcess | None = None
         self._messages: deque[tuple[int, bytes]] = deque()
         self._mirror: Mirror | None = None
@@ -110,6 +110,10 @@ class NodeAgent:
     def node(self) -> str:
         """Address and id of this node of the cluster."""
         return this_node()
+
+    def leave(self) -> None:
+        """Leave no name in the system: what has no name yet is ended with this process."""
+        forget_all_names()
 
     def stack(self) -> str:
         """Where the process is."""

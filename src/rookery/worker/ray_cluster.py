@@ -5,6 +5,8 @@ The only code that knows Ray is here, in ``ray_worker.py`` and in ``collect/ray.
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 import socket
 import sys
@@ -16,8 +18,9 @@ from typing import Any
 
 import rookery
 from rookery.env.arguments import not_a_choice, unfit
-from rookery.errors import ConfigError, MissingExtra
+from rookery.errors import ConfigError, MissingExtra, WorkerError
 from rookery.worker.cpus import usable_cpus
+from rookery.worker.doorbell import keep_no_names
 from rookery.worker.forkserver import search_path
 
 # What `ray_options` may hold: how to find the cluster, and what Ray is told of each actor.
@@ -32,9 +35,15 @@ _ACTOR_OPTIONS = (
     "label_selector",
     "runtime_env",
 )
+_AMOUNTS = ("num_cpus", "num_gpus", "memory")
+_TEXTS = ("address", "accelerator_type")
+_DICTS = ("resources", "runtime_env", "label_selector")
+_MOST_WORDS = 400  # characters of what Ray says
+PLACE_S = 10.0  # after which an actor that waits for CPUs takes those of others
 _TELL_AFTER_S = 10.0  # of waiting for a place
 _TELL_AGAIN_S = 60.0
 _ANSWER_S = 10.0
+_LEAVE_S = 1.0
 
 
 def require_ray() -> Any:
@@ -50,13 +59,30 @@ def require_ray() -> Any:
     return ray
 
 
+_own_sessions: set[str] = set()
+_is_forked_copy = False
+
+
+def _note_fork() -> None:
+    global _is_forked_copy
+    ray = sys.modules.get("ray")
+    _is_forked_copy = _is_forked_copy or (ray is not None and ray.is_initialized())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
 def session() -> str:
     """Which session of Ray this process is in; empty after ``ray.shutdown()``.
 
     To be looked at before actors of a session are called: Ray would begin another one by itself.
     """
     ray = require_ray()
-    return str(ray.get_runtime_context().get_job_id()) if ray.is_initialized() else ""
+    if not ray.is_initialized():
+        return ""
+    context = ray.get_runtime_context()  # in every Ray that is started anew, the first job is 1
+    return f"{context.get_node_id()}/{context.get_job_id()}"
 
 
 class Cluster:
@@ -73,6 +99,7 @@ class Cluster:
     Attributes:
         options: for actors.
         num_cpus: that one worker needs.
+        is_own: whether Ray was started here, by us, so that nobody else takes its CPUs.
 
     Raises:
         MissingExtra: when Ray is not installed.
@@ -86,6 +113,16 @@ class Cluster:
         self.options: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **given}
         self.num_cpus = float(self.options["num_cpus"])
         _join(self._ray, address, (num_workers or 0) * self.num_cpus)
+        self._session = session()
+        self.is_own = self._session in _own_sessions
+
+    def require_session(self) -> None:
+        """Raise a WorkerError if this process has left the cluster since."""
+        if session() != self._session:
+            raise WorkerError(
+                "Ray was shut down, and with it all workers; make another vector env or collector",
+                command="make",
+            )
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes that are alive, as Ray describes them."""
@@ -114,14 +151,18 @@ class Cluster:
 
     def require_place(self) -> None:
         """Raise a ConfigError if no node could ever run one of our actors."""
-        needs = self._needs(self.options)
+        needs, labels = self._needs(self.options), _plain_labels(self.options)
         nodes = self.nodes()
         for node in nodes:
-            if all(node["Resources"].get(name, 0.0) >= need for name, need in needs.items()):
+            has_labels = labels.items() <= node.get("Labels", {}).items()
+            if has_labels and all(
+                node["Resources"].get(n, 0.0) >= need for n, need in needs.items()
+            ):
                 return
         have = "; ".join(_in_words(_shown(node["Resources"])) for node in nodes) or "no node"
         raise ConfigError(
-            f"No node of the Ray cluster has what a worker needs ({_in_words(needs)}): {have}. "
+            f"No node of the Ray cluster has what a worker needs ({_in_words(needs)}"
+            f"{f', labels {labels}' if labels else ''}): {have}. "
             "Change ray_options, or add such a node first."
         )
 
@@ -144,8 +185,12 @@ class Cluster:
             groups: threads of it, beside that which does what it is told; by name.
             options: of the actor.
         """
+        self.require_session()
         actor = self._ray.remote(concurrency_groups=dict(groups), max_restarts=0)(kind)
-        return actor.options(**options).remote(rookery.__version__, folders_of_modules())
+        try:
+            return actor.options(**options).remote(rookery.__version__, folders_of_modules())
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"Ray does not take these ray_options: {error}") from error
 
     def waiting(self, what: str, options: Mapping[str, Any]) -> Waiting:
         """Tells the user of what waits for a place."""
@@ -159,6 +204,8 @@ class Cluster:
             "memory": options.get("memory") or 0,
             **(options.get("resources") or {}),
         }
+        if options.get("accelerator_type"):
+            needs[f"accelerator_type:{options['accelerator_type']}"] = 0.001  # as Ray has it
         return {name: float(need) for name, need in needs.items() if need}
 
 
@@ -216,6 +263,7 @@ def be_like_the_caller(version: str, folders: Sequence[str]) -> None:
             f"this node has rookery {rookery.__version__}, the caller {version}; install the same "
             "version on all nodes"
         )
+    keep_no_names()  # Ray ends all processes of an actor's, the resource tracker among them
     sys.path += [f for f in folders if f not in sys.path and os.path.isdir(f)]
 
 
@@ -234,7 +282,34 @@ def in_words(error: BaseException) -> str:
     if not lines:
         return f"was lost ({type(error).__name__})"
     text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
-    return f"was lost: {text}"
+    return f"was lost: {text if len(text) < _MOST_WORDS else text[:_MOST_WORDS] + ' ...'}"
+
+
+def end_actor(actor: Any, group: str) -> None:
+    """End an actor at once; if it answers, it leaves no name in the system.
+
+    Args:
+        actor: has a method ``leave`` that calls ``forget_all_names``.
+        group: whose thread is free to call that.
+    """
+    ray = require_ray()
+    left = actor.leave.options(concurrency_group=group).remote()
+    ray.wait([left], timeout=_LEAVE_S)
+    ray.kill(actor)
+
+
+def wait_for_any(references: Sequence[Any], seconds: float) -> list[Any]:
+    """Those of some references of which one has come first; none when the time is over.
+
+    What a signal handler raises meanwhile is raised as it is.
+    """
+    try:
+        ready: list[Any] = require_ray().wait(list(references), num_returns=1, timeout=seconds)[0]
+    except SystemError as error:  # as Ray passes on whatever is raised amid its waiting
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
+    return ready
 
 
 def _checked(ray_options: Any) -> dict[str, Any]:
@@ -245,12 +320,47 @@ def _checked(ray_options: Any) -> dict[str, Any]:
     for name in ray_options:
         if name not in (*_CLUSTER_OPTIONS, *_ACTOR_OPTIONS):
             raise not_a_choice("a ray_options key", name, (*_CLUSTER_OPTIONS, *_ACTOR_OPTIONS))
-    return dict(ray_options)
+    given = {name: value for name, value in ray_options.items() if value is not None}
+    for name, value in given.items():
+        full = f"ray_options[{name!r}]"
+        if name in _AMOUNTS:
+            _check_amount(full, value)
+        elif name in _TEXTS and not isinstance(value, str):
+            raise unfit(full, "a string", value)
+        elif name in _DICTS and not isinstance(value, Mapping):
+            raise unfit(full, "a dict", value)
+    for name, value in given.get("resources", {}).items():
+        _check_amount(f"ray_options['resources'][{name!r}]", value)
+    return given
+
+
+def _check_amount(name: str, value: Any) -> None:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < math.inf:
+        raise unfit(name, "a number that is not negative", value)
+
+
+def _plain_labels(options: Mapping[str, Any]) -> dict[str, str]:
+    """What labels a node must have, as far as that is said without Ray's operators."""
+    labels = options.get("label_selector") or {}
+    return {name: text for name, text in labels.items() if not str(text).startswith(("!", "in("))}
 
 
 def _join(ray: Any, address: str | None, num_cpus: float) -> None:
     """Join the cluster, unless this process has done so; start one here if there is none."""
+    if _is_forked_copy:
+        raise ConfigError(
+            "Ray was in use in the process of which this one is a fork, and cannot be used in "
+            "both. Fork before anything uses Ray, or start this process with 'spawn' or "
+            "'forkserver'."
+        )
     if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", "local", here) and "://" not in str(address):
+            raise ConfigError(
+                f"ray_options ask for the cluster at {address!r}, but this process is in that at "
+                f"{here!r}; call ray.shutdown() first, or leave the address out"
+            )
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"  # Ray itself would look further
     own = _own_ray(num_cpus) if address == "local" else {}
@@ -259,6 +369,8 @@ def _join(ray: Any, address: str | None, num_cpus: float) -> None:
         ray.init(address=address, logging_level="WARNING", **own)
     except (OSError, ValueError) as error:
         raise ConfigError(f"No Ray cluster could be joined at {address!r}: {error}") from error
+    if own:
+        _own_sessions.add(session())
 
 
 def _require_answer(address: str) -> None:

@@ -29,7 +29,7 @@ from rookery.worker.mirror import Mirror
 from rookery.worker.node_agent import Columns, NodeAgent, Told
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import Assignment, Bells
-from rookery.worker.ray_cluster import Cluster, in_words, require_ray, session
+from rookery.worker.ray_cluster import PLACE_S, Cluster, end_actor, in_words, require_ray, session
 from rookery.worker.resources import NOTHING_KNOWN, ProcessUse
 from rookery.worker.threadbell import ThreadBell
 
@@ -81,7 +81,6 @@ class RayWorker:
 
     Args:
         cluster: where.
-        hires: how many workers were hired for these envs before; counted here.
         spec: what to build, pickled.
         threads: cap on the threads of numerical libraries.
         name: of the process.
@@ -100,7 +99,6 @@ class RayWorker:
     def __init__(
         self,
         cluster: Cluster,
-        hires: list[int],
         spec: bytes,
         threads: int | None,
         name: str,
@@ -109,23 +107,19 @@ class RayWorker:
         check: Callable[[], None],
     ) -> None:
         incoming = MessageQueue()
+        cluster.require_session()
         options = cluster.options
-        if hires[0] and cluster.shares_cpus(cluster.num_cpus):
-            # Better than to wait for a node that may never come.
-            options = {**options, "num_cpus": 0}
-            warnings.warn(
-                f"Worker {name} is replaced where no CPU is free; it shares those of others",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        hires[0] += 1
+        if cluster.is_own and cluster.shares_cpus(cluster.num_cpus):
+            options = {**options, "num_cpus": 0}  # nobody but this process is going to free some
+        self._cluster, self._name = cluster, f"Worker {name}"
+        self._is_crowded, self._hired_at = not options["num_cpus"], time.perf_counter()
+        self._task = spec, threads, name, shows_stack
         self._line = line = _Line(cluster.hire(NodeAgent, _GROUPS, options), incoming, arrivals)
-        self._waiting = cluster.waiting(f"Worker {name}", options)
+        self._waiting = cluster.waiting(self._name, options)
         self.use = line.use
         self.bells = Bells(_OrderBell(line), line.done, arrivals)  # type: ignore[arg-type]
         self.channel = RayChannel(line, incoming, partial(self._look, check))
-        line.say("start", spec, threads, name, shows_stack)
-        line.begin()
+        line.begin(self._task)
 
     @property
     def pid(self) -> int:
@@ -182,7 +176,26 @@ class RayWorker:
     def _look(self, check: Callable[[], None]) -> None:
         if not self.pid:
             self._waiting.look()
+            waited_s = time.perf_counter() - self._hired_at
+            if not self._is_crowded and waited_s > PLACE_S:
+                self._share_cpus()
         check()
+
+    def _share_cpus(self) -> None:
+        """Take CPUs that others use: better than to wait for a node that may never come."""
+        cluster = self._cluster
+        self._hired_at = time.perf_counter()
+        if not cluster.shares_cpus(cluster.num_cpus):
+            return  # it is only slow
+        self._is_crowded = True
+        warnings.warn(
+            f"{self._name} finds no free CPU in the Ray cluster; it shares those of others",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        options = {**cluster.options, "num_cpus": 0}
+        self._waiting = cluster.waiting(self._name, options)
+        self._line.begin_anew(cluster.hire(NodeAgent, _GROUPS, options), self._task)
 
 
 class RayChannel(QueueChannel):
@@ -295,9 +308,17 @@ class _Line:
 
     # ---------------------------------------------------------------- the caller's side
 
-    def begin(self) -> None:
-        """Listen."""
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop)
+    def begin(self, task: tuple[Any, ...]) -> None:
+        """Have the agent start its process, and listen to it."""
+        self.say("start", *task)
+        asyncio.run_coroutine_threadsafe(self._listen(self._agent), self._loop)
+
+    def begin_anew(self, agent: Any, task: tuple[Any, ...]) -> None:
+        """Speak with another agent from now on; the first one has started nothing yet."""
+        before = self._agent
+        self._loop.call_soon_threadsafe(self._change, agent)
+        self._ray.kill(before)
+        self.say("start", *task)
 
     def say(self, method: str, *args: Any) -> None:
         """Have the agent do something."""
@@ -344,7 +365,11 @@ class _Line:
         """Hear nothing more, and end the agent and with it the process."""
         with self._lock:
             self._is_cut = self.is_over = True
-        if session() == self._session:
+        if session() != self._session:
+            return
+        if self.node:
+            end_actor(self._agent, "stack")
+        else:  # it has not come anywhere
             self._ray.kill(self._agent)
 
     def wait_for_end(self, seconds: float) -> None:
@@ -364,14 +389,19 @@ class _Line:
         except Exception as error:  # nobody waits for it: whoever waits for the worker hears of it
             self._has_ended(f"cannot be reached any more ({in_words(error)})")
 
-    async def _listen(self) -> None:
+    def _change(self, agent: Any) -> None:
+        self._agent, self._turn = agent, 0
+        self._listening = self._loop.create_task(self._listen(agent))
+
+    async def _listen(self, agent: Any) -> None:
         try:
-            self.node = await self._agent.node.remote()
-            call = self._agent.answers.options(concurrency_group="answers")
-            while self._take(await call.remote()):
+            self.node = await agent.node.remote()
+            call = agent.answers.options(concurrency_group="answers")
+            while agent is self._agent and self._take(await call.remote()):
                 self._require_session()
         except Exception as error:  # likewise
-            self._has_ended(in_words(error))
+            if agent is self._agent:
+                self._has_ended(in_words(error))
 
     def _require_session(self) -> None:
         if session() != self._session:
