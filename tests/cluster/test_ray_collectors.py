@@ -290,3 +290,36 @@ ray.shutdown()
 
 def test_rollouts_that_are_larger_than_the_object_store_arrive_all_the_same() -> None:
     assert "the same" in output_of(_SMALL_STORE)
+
+
+_A_NODE_JOINS = """
+import ray
+from ray.cluster_utils import Cluster
+from rookery import WorkerCollector
+from rookery.policy import make_policy
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+with WorkerCollector("CartPole-v1", make_policy, 4, 2, 16, backend="ray", seed=0) as collector:
+    collector.collect()
+    statistics = collector.statistics()
+    shares = collector._pool.workers
+    print(len({share.node for share in shares}), [share.is_crowded for share in shares])
+    cluster.add_node(num_cpus=1)
+    rollout = collector.collect()
+    while not rollout.after_reset.any():
+        rollout = collector.collect()
+    print(len({share.node for share in shares}), [share.is_crowded for share in shares])
+    print(rollout.after_reset.tolist(), rollout.valid.all(), collector.statistics() == statistics)
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+def test_a_share_without_cpus_of_its_own_moves_to_a_node_that_joins() -> None:
+    lines = output_of(_A_NODE_JOINS).splitlines()
+    assert lines[-3:] == [
+        "1 [False, True]",
+        "2 [False, False]",
+        "[False, False, True, True] True True",
+    ]
