@@ -115,7 +115,7 @@ class LearnersOnCluster(SeveralLearners):
                 share, seed = Share(rank, size, num_envs), seed_of(policy_seed, rank)
                 store = self.peers.store
                 task = Task(plan, collector, share, seed, store, registrations.collect())
-                actor = cluster.hire(ClusterLearner, _GROUPS, _options(plan, cluster))
+                actor = cluster.hire(ClusterLearner, _GROUPS, _options(plan))
                 words = actor.word.options(concurrency_group="words")
                 where, end = actor.where.remote(), actor.run.remote(by_value(task))
                 self._others.append(_Other(rank, actor, where, words.remote(), end))
@@ -176,10 +176,10 @@ class LearnersOnCluster(SeveralLearners):
         self._finalizer()
 
 
-def _options(plan: RunPlan, cluster: Cluster) -> dict[str, Any]:
-    """What the actor of a learner needs; it shares CPUs rather than wait for one."""
+def _options(plan: RunPlan) -> dict[str, Any]:
+    """What the actor of a learner needs: no CPU, for in step it works while its workers wait."""
     device = str(getattr(getattr(plan.algorithm, "config", None), "device", "cpu"))
-    options: dict[str, Any] = {"num_cpus": 0 if cluster.shares_cpus(1) else 1}
+    options: dict[str, Any] = {"num_cpus": 0}
     if device.startswith("cuda"):
         options["num_gpus"] = 1
     return {**options, "scheduling_strategy": "SPREAD"}
