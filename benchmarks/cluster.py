@@ -154,7 +154,7 @@ def measured_costs(shape: tuple[int, ...]) -> Costs:
         step_s = _WORKERS / rate(here, 2.0)
     row_bytes = size_of(rollout) / rollout.num_transitions
     parts = [side_by_side([rollout]) for _ in range(2)]
-    joined_s = _least(lambda: side_by_side(parts)) / 2
+    joined_s = _median_s(lambda: side_by_side(parts)) / 2
     one, four = (_seconds_of_tiny(make, nodes) for nodes in (1, _MOST_NODES))
     call_s = max(four - one, 0.0) / (_MOST_NODES - 1)
     tiny_s = step_s * _ENVS / _WORKERS
@@ -173,7 +173,7 @@ def _seconds_of_tiny(make: Callable[..., WorkerCollector], nodes: int) -> float:
     """Seconds of rollouts of a single step."""
     with make(nodes * _ENVS, nodes * _WORKERS, 1, backend="ray") as collector:
         collector.collect()
-        return _least(collector.collect, 40)
+        return _median_s(collector.collect, 40)
 
 
 def _put_s_per_byte() -> float:
@@ -188,13 +188,13 @@ def _put_s_per_byte() -> float:
     giver = Giver.remote()
     size = 2**26
     small, large = (
-        _least(lambda count=count: ray.get(giver.give.remote(count)), 8) for count in (8, size)
+        _median_s(lambda count=count: ray.get(giver.give.remote(count)), 8) for count in (8, size)
     )
     ray.kill(giver)
     return max(large - small, 0.0) / size
 
 
-def _least(function: Callable[[], Any], times: int = 20) -> float:
+def _median_s(function: Callable[[], Any], times: int = 20) -> float:
     took = []
     for _ in range(times):
         began = time.perf_counter()

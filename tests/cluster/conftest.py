@@ -15,9 +15,7 @@ _CONFORMANCE = Path(__file__).parents[1] / "conformance"
 sys.path.insert(0, str(_CONFORMANCE))
 
 _GRACE_S = 30.0
-_POLL_S = 0.05
 
-collect_ignore: list[str] = []
 try:
     import ray
 except ImportError:

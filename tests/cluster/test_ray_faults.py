@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -315,5 +314,4 @@ def test_a_program_that_is_ended_leaves_nothing(end: str, tmp_path: Path) -> Non
         program.wait(PATIENCE_S)
         if end == "interrupt":
             assert "KeyboardInterrupt" in program.stderr.read()
-    find: Callable[[], list[str]] = agents
-    assert left_of(find, PATIENCE_S) == []
+    assert left_of(agents, PATIENCE_S) == []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,7 +217,7 @@ class NodeShare:
         if now - self._told > _TELL_S:
             self._told, telemetry = now, pool.telemetry()
         return Collected(
-            rollout=replace(rollout),
+            rollout=rollout,
             policy_s=pool.policy_s - policy_s,
             env_s=pool.env_s - env_s,
             statistics=pool.statistics(),

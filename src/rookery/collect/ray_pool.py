@@ -8,6 +8,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -33,13 +34,11 @@ from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import BatchMaker
 from rookery.worker.ray_cluster import (
-    PLACE_S,
     Cluster,
     Waiting,
     end_actor,
     in_words,
     require_ray,
-    session,
     wait_for_any,
 )
 from rookery.worker.watch import RestartBudget
@@ -105,7 +104,7 @@ class NodeShares:
         self, recipes: Sequence[EnvRecipe], ranges: Sequence[range], options: dict[str, Any]
     ) -> None:
         """Start all shares."""
-        cluster, taken = self.cluster, 0.0
+        cluster, taken, num_cpus = self.cluster, 0.0, self.cluster.num_cpus_of_all()
         groups = _groups(self.num_workers, cluster.workers_per_node())
         env_ids = [range(ranges[g.start].start, ranges[g.stop - 1].stop) for g in groups]
         makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in env_ids]
@@ -114,7 +113,7 @@ class NodeShares:
             told = {**options, "num_workers": len(workers)}
             share = Share(cluster, len(self.shares), envs, workers, spec, told)
             self.shares.append(share)
-            share.hire(must_share=taken + share.num_cpus > cluster.num_cpus_of_all())
+            share.hire(must_share=taken + share.num_cpus > num_cpus)
             taken += 0.0 if share.is_crowded else share.num_cpus
 
     def _agree(self, between_waits: Callable[[], None]) -> None:
@@ -159,6 +158,7 @@ class Share:
         attempt: how often it was hired anew.
         is_lost: whether the actor has gone.
         opened: comes once the envs are built.
+        waiting: looks after it until then.
         under_way: the rollout that was asked for and has not come.
         statistics, telemetry: what it told last.
     """
@@ -182,9 +182,8 @@ class Share:
         self.under_way: Any = None
         self.statistics = CollectorStatistics(0, 0)
         self.telemetry: Statistics | None = None
-        self.hired_at = 0.0
         self._num_pieces = 1
-        self._ray, self._session = require_ray(), session()
+        self._ray = require_ray()
         self._cluster, self._spec, self._options = cluster, spec, options
         self._name = f"Node share {place} (envs {env_ids[0]}-{env_ids[-1]})"
         self._actor: Any = None
@@ -206,17 +205,17 @@ class Share:
             )
             options["num_cpus"] = 0
         self.attempt, self.is_lost = self.attempt + 1, False
-        self.node, self.hired_at, self.under_way = "", time.perf_counter(), None
+        self.node, self.under_way = "", None
         self._actor = self._cluster.hire(NodeShare, _GROUPS, options)
-        self._waiting: Waiting = self._cluster.waiting(self._name, options)
+        self.waiting: Waiting = self._cluster.waiting(self._name, options)
         self.opened = self._actor.open.remote(self._spec, self._options)
 
     def wait_for_spaces(self, between_waits: Callable[[], None]) -> tuple[Space[Any], Space[Any]]:
         """Wait until the envs are built, and return the spaces of one."""
         while not wait_for_any([self.opened], _LOOK_S):
             between_waits()
-            self._waiting.look()
-            if self.waits_too_long():
+            self.waiting.look()
+            if self.waiting.had_better_share():
                 self.end(deadline=0.0)
                 self.hire(must_share=True)
         self._take_opened()
@@ -228,19 +227,12 @@ class Share:
         self.node, spaces, self.pids = opened
         self._spaces: tuple[Space[Any], Space[Any]] = pickle.loads(spaces)
 
-    def waits_too_long(self) -> bool:
-        """Whether it had better take the CPUs of others than wait for its own."""
-        if self.node or self.is_crowded or time.perf_counter() - self.hired_at < PLACE_S:
-            return False
-        self.hired_at = time.perf_counter()  # it may be only slow
-        return self._cluster.shares_cpus(self.num_cpus)
-
     def has_come(self) -> bool:
         """Whether it has found its place, and built its envs; tells the user if that takes long."""
-        if not self.node and self._ray.wait([self.opened], timeout=0)[0]:
+        if not self.node and wait_for_any([self.opened], 0.0):
             self._take_opened()
         if not self.node:
-            self._waiting.look()
+            self.waiting.look()
         return bool(self.node)
 
     def begin(self, task: ShareTask, faults: FaultPolicy) -> None:
@@ -274,7 +266,7 @@ class Share:
             RookeryError: what happened there.
         """
         try:
-            if session() != self._session:
+            if not self._cluster.is_joined:
                 raise self._ray.exceptions.RayError("Ray was shut down")
             answer = self._ray.get(references)
         except self._ray.exceptions.RayError as error:
@@ -306,16 +298,13 @@ class Share:
 
     def end(self, deadline: float) -> None:
         """End the actor, gently until ``deadline``."""
-        if self._actor is None or session() != self._session:
+        if self._actor is None or not self._cluster.is_joined:
             return
         if deadline:
             self._actor.leave.options(concurrency_group="leave").remote()
             closed = self._actor.close.remote()
-            self._ray.wait([closed], timeout=max(deadline - time.perf_counter(), 0.0))
-        if self.node:
-            end_actor(self._actor, "leave")
-        else:  # it has not come anywhere
-            self._ray.kill(self._actor)
+            wait_for_any([closed], max(deadline - time.perf_counter(), 0.0))
+        end_actor(self._actor, "leave", has_come=bool(self.node))
         self._actor = None
 
 
@@ -373,11 +362,12 @@ class RayPool:
         if self._weights is not None and version == self._version:
             return
         model = self._policy.model
-        parameters = None if model is None else model.parameters.copy()
+        parameters = None if model is None else model.parameters
         extras = None if model is None else model.extras()
         weights = WeightSet(version, parameters, extras)
         is_small = sum(array.nbytes for array in weights[1:] if array is not None) < _MESSAGE_BYTES
-        self._weights = weights if is_small else self._ray.put(weights)
+        # Either way as they are now: the learner changes them in place.
+        self._weights = deepcopy(weights) if is_small else self._ray.put(weights)
         self._version = version
 
     def reset(self, seeds: Sequence[int | None]) -> None:
@@ -514,7 +504,7 @@ class RayPool:
             except WorkerError as error:
                 self._lose(index, error)
                 return True
-            if share.waits_too_long():
+            if share.waiting.had_better_share():
                 share.end(deadline=0.0)
                 self._hire_anew(index, must_share=True)
                 return True

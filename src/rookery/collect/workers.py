@@ -214,8 +214,7 @@ class WorkerCollector(Collector):
         """Process ids of the present workers; after `close`, of the last ones."""
         if self.closed:
             return self._pids
-        pids: tuple[int, ...] = self._pool.pids
-        return pids
+        return self._pool.pids
 
     def statistics(self) -> CollectorStatistics:
         return self._statistics if self.closed else self._pool.statistics()

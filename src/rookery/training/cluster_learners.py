@@ -13,26 +13,24 @@ from rookery.env import registrations
 from rookery.env.travel import by_value
 from rookery.errors import LearnerDied
 from rookery.learn.peers import PeerLost
-from rookery.training.learners import SeveralLearners, seed_of
-from rookery.training.other_learner import READY, Task, follow
+from rookery.training.learners import SeveralLearners, tasks_of_others
+from rookery.training.other_learner import LEFT_ALONE, READY, Task, follow
 from rookery.training.plan import RunPlan
 from rookery.training.settings import CollectorName
-from rookery.training.share import Share
 from rookery.worker.failure import Failure
 from rookery.worker.ray_cluster import (
     Cluster,
     be_like_the_caller,
     in_words,
     require_ray,
-    session,
     this_node,
+    wait_for_any,
 )
 
 _GROUPS = {"words": 1}
 _LOOK_S = 0.1
 _REASON_S = 60.0  # for an actor to say why it ends
 _ENDING_S = 10.0
-_LEFT_ALONE = "left alone"  # what an actor returns that goes because another has gone
 
 
 class ClusterLearner:
@@ -53,13 +51,13 @@ class ClusterLearner:
         return this_node(), os.getpid()
 
     def run(self, told: bytes) -> Any:
-        """Learn along to the end: None, `_LEFT_ALONE`, or a Failure."""
+        """Learn along to the end: None, `LEFT_ALONE`, or a Failure."""
         try:
             task: Task = loads(told)
             registrations.install(task.registrations)
             follow(task, self)
         except (PeerLost, EOFError):
-            return _LEFT_ALONE
+            return LEFT_ALONE
         except BaseException as error:  # noqa: BLE001  whatever it is, the first one hears of it
             return Failure.of(error)
         return None
@@ -105,20 +103,17 @@ class LearnersOnCluster(SeveralLearners):
         settings = plan.settings
         size, num_envs = settings.num_learners, settings.num_envs
         self._cluster = cluster = Cluster({"address": settings.cluster}, None)
-        self._ray, self._session = require_ray(), session()
+        self._ray = require_ray()
         self._others: list[_Other] = []
         host = self._ray.util.get_node_ip_address()
         super().__init__(num_envs, ProcessGroup(0, size, f"tcp://{host}:0"))
-        self._finalizer = weakref.finalize(self, _end, self._others, self._session)
+        self._finalizer = weakref.finalize(self, _end, self._others, cluster)
         try:
-            for rank in range(1, size):
-                share, seed = Share(rank, size, num_envs), seed_of(policy_seed, rank)
-                store = self.peers.store
-                task = Task(plan, collector, share, seed, store, registrations.collect())
+            for task in tasks_of_others(plan, collector, policy_seed, self.peers.store):
                 actor = cluster.hire(ClusterLearner, _GROUPS, _options(plan))
                 words = actor.word.options(concurrency_group="words")
                 where, end = actor.where.remote(), actor.run.remote(by_value(task))
-                self._others.append(_Other(rank, actor, where, words.remote(), end))
+                self._others.append(_Other(task.share.rank, actor, where, words.remote(), end))
         except BaseException:
             self.close()
             raise
@@ -126,9 +121,9 @@ class LearnersOnCluster(SeveralLearners):
     def meet(self) -> None:
         for other in self._others:
             waiting = self._cluster.waiting(f"Learner {other.rank}", {})
-            while not self._ray.wait([other.word, other.end], timeout=_LOOK_S)[0]:
+            while not wait_for_any([other.word, other.end], _LOOK_S):
                 waiting.look()
-            if self._ray.wait([other.end], timeout=0)[0]:
+            if wait_for_any([other.end], 0.0):
                 self._died(other)
         for other in self._others:
             other.actor.go.options(concurrency_group="words").remote()
@@ -137,13 +132,10 @@ class LearnersOnCluster(SeveralLearners):
     def lost(self, error: Exception) -> NoReturn:
         self._is_over = True
         waiting = {other.end: other for other in self._others}
-        while waiting:
-            ended, _ = self._ray.wait(list(waiting), timeout=_REASON_S)
-            if not ended:
-                break
+        while waiting and (ended := wait_for_any(list(waiting), _REASON_S)):
             for reference in ended:
                 other = waiting.pop(reference)
-                if self._outcome(other) != _LEFT_ALONE:
+                if self._outcome(other) != LEFT_ALONE:
                     self._died(other)
         super().lost(error)
 
@@ -170,7 +162,7 @@ class LearnersOnCluster(SeveralLearners):
 
     def close(self) -> None:
         super().close()
-        if self._others and session() == self._session:
+        if self._others and self._cluster.is_joined:
             ends = [other.end for other in self._others]
             self._ray.wait(ends, num_returns=len(ends), timeout=_ENDING_S)
         self._finalizer()
@@ -185,8 +177,8 @@ def _options(plan: RunPlan) -> dict[str, Any]:
     return {**options, "scheduling_strategy": "SPREAD"}
 
 
-def _end(others: list[_Other], of_session: str) -> None:
-    if session() == of_session:
+def _end(others: list[_Other], cluster: Cluster) -> None:
+    if cluster.is_joined:
         ray = require_ray()
         for other in others:
             ray.kill(other.actor)

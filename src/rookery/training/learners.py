@@ -178,10 +178,8 @@ class LearnersHere(SeveralLearners):
         store = str(self._folder / "store")
         super().__init__(num_envs, ProcessGroup(0, size, store))
         try:
-            for rank in range(1, size):
-                seed = seed_of(policy_seed, rank)
-                share = Share(rank, size, num_envs)
-                task = Task(plan, collector, share, seed, store, registrations.collect())
+            for task in tasks_of_others(plan, collector, policy_seed, store):
+                rank = task.share.rank
                 here, there = Pipe()
                 with there:
                     process = start_process(
@@ -287,7 +285,7 @@ def learn_along(plan: RunPlan) -> Any:
     assert place is not None
     share = Share(place[0], num_learners(plan), plan.settings.num_envs)
     collector = collector_for(plan.algorithm, share.settings(plan.settings))
-    seed = seed_of(plan.settings.seed, share.rank)
+    seed = _seed_of(plan.settings.seed, share.rank)
     return follow(Task(plan, collector, share, seed, None))
 
 
@@ -322,7 +320,24 @@ def num_learners(plan: RunPlan) -> int:
     return size
 
 
-def seed_of(seed: int, rank: int) -> int:
+def tasks_of_others(
+    plan: RunPlan, collector: CollectorName, policy_seed: int, store: str
+) -> Iterator[Task]:
+    """What each learner but the first has to do.
+
+    Args:
+        plan: of the run.
+        collector: who collects.
+        policy_seed: of the run's policy.
+        store: by which they find each other, see `ProcessGroup`.
+    """
+    size = plan.settings.num_learners
+    for rank in range(1, size):
+        share, seed = Share(rank, size, plan.settings.num_envs), _seed_of(policy_seed, rank)
+        yield Task(plan, collector, share, seed, store, registrations.collect())
+
+
+def _seed_of(seed: int, rank: int) -> int:
     """The seed of the actions that another learner's policy draws."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from rookery.env.description import Description
 from rookery.errors import ConfigError, SpaceError
+from rookery.worker.faults import FaultPolicy
 
 ObservationMode: TypeAlias = Any  # "same", "different" or (batched space, single space)
 
@@ -24,6 +25,16 @@ class Spaces:
     single_action_space: Space[Any]
     observation_space: Space[Any]
     action_space: Space[Any]
+
+
+def num_buffers(copy: bool, faults: FaultPolicy) -> int:
+    """How many buffers there have to be for results, which are written in turn.
+
+    Args:
+        copy: whether results are copied out; else the caller reads one while another is written.
+        faults: whether a step may be closed that tore a row; the other buffer has the last one.
+    """
+    return 1 if copy and not faults.restarts else 2
 
 
 def agree(

@@ -16,7 +16,7 @@ from rookery.env.batches import Batch
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
-from rookery.vector.agreement import ObservationMode
+from rookery.vector.agreement import ObservationMode, num_buffers
 from rookery.vector.base import VectorEnv
 from rookery.vector.carrier import Carrier
 from rookery.vector.local import LocalCarrier
@@ -25,13 +25,13 @@ from rookery.vector.serial import as_recipes
 from rookery.vector.specs import make_specs, pickled_spec
 from rookery.vector.splitting import split
 from rookery.worker.board import Board
-from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.carrier import WorkerCarrier, assign_all
 from rookery.worker.cpus import usable_cpus
 from rookery.worker.doorbell import Arrivals
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.process import WorkerProcess
-from rookery.worker.protocol import Assignment, BatchMaker, WorkerSpec
+from rookery.worker.protocol import BatchMaker, WorkerSpec
 
 _START_GRACE_S = 1.0
 
@@ -210,9 +210,8 @@ class ProcessVectorEnv(VectorEnv):
         if batch is not None:
             descriptions.insert(0, batch.describe())
             parts.insert(0, batch.ids)
-        # A worker that dies may have torn a row; the other buffer still has the last one.
-        num_buffers = 1 if copy and not faults.restarts else 2
-        spaces = self._agree(parts, descriptions, mode, observation_mode, num_buffers)
+        buffers = num_buffers(copy, faults)
+        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
         self._faults = faults
         self._board = board = Board(spaces, len(workers))
         board.allocate()
@@ -222,9 +221,7 @@ class ProcessVectorEnv(VectorEnv):
             local.attach(board.arrays, mode)
             carriers.insert(0, local)
         try:
-            for index, worker in enumerate(workers):
-                assignment = Assignment(spaces, mode, len(workers), index, worker.env_ids)
-                worker.assign(assignment, board, board.arrays, board.orders)
+            assign_all(workers, spaces, mode, board, board.arrays, board.orders)
         except BaseException:
             board.release()
             raise

@@ -13,15 +13,15 @@ from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
-from rookery.vector.agreement import ObservationMode
+from rookery.vector.agreement import ObservationMode, num_buffers
 from rookery.vector.base import VectorEnv
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.specs import make_specs, pickled_spec
 from rookery.vector.splitting import split
-from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.carrier import WorkerCarrier, assign_all
 from rookery.worker.faults import FaultPolicy
-from rookery.worker.protocol import Assignment, BatchMaker
+from rookery.worker.protocol import BatchMaker
 from rookery.worker.ray_cluster import Cluster
 from rookery.worker.ray_worker import RayBoard, RayWorker
 from rookery.worker.threadbell import ThreadBell
@@ -124,13 +124,10 @@ class RayVectorEnv(VectorEnv):
         """Wait for the workers' envs, and give everybody their part of the arrays."""
         descriptions = [carrier.describe() for carrier in carriers]
         parts = [carrier.env_ids for carrier in carriers]
-        # A worker that dies may have torn a row; the other buffer still has the last one.
-        num_buffers = 1 if copy and not faults.restarts else 2
-        spaces = self._agree(parts, descriptions, mode, observation_mode, num_buffers)
+        buffers = num_buffers(copy, faults)
+        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
         self._board = board = RayBoard(spaces, len(carriers))
-        for index, carrier in enumerate(carriers):
-            assignment = Assignment(spaces, mode, len(carriers), index, carrier.env_ids)
-            carrier.assign(assignment, board, board.arrays, board.orders)
+        assign_all(carriers, spaces, mode, board, board.arrays, board.orders)
         self._ready(carriers, board.arrays, board.orders, copy, arrivals)
         self._arrays.pickle_main_by_value()
 

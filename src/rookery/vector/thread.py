@@ -15,15 +15,15 @@ from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
 from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
-from rookery.vector.agreement import ObservationMode
+from rookery.vector.agreement import ObservationMode, num_buffers
 from rookery.vector.base import VectorEnv
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.splitting import split
-from rookery.worker.carrier import WorkerCarrier
+from rookery.worker.carrier import WorkerCarrier, assign_all
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.orders import Orders
-from rookery.worker.protocol import Assignment, BatchMaker
+from rookery.worker.protocol import BatchMaker
 from rookery.worker.thread import WorkerThread
 from rookery.worker.threadbell import ThreadBell
 
@@ -103,14 +103,11 @@ class ThreadVectorEnv(VectorEnv):
         descriptions = [carrier.describe() for carrier in carriers]
         _refuse_twins([key for carrier in carriers for key in carrier.worker.env_keys])  # type: ignore[attr-defined]
         parts = [carrier.env_ids for carrier in carriers]
-        # An env that raises may have torn a row; the other buffer still has the last one.
-        num_buffers = 1 if copy and not faults.restarts else 2
-        spaces = self._agree(parts, descriptions, mode, observation_mode, num_buffers)
+        buffers = num_buffers(copy, faults)
+        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
         arrays = BatchArrays.in_memory(spaces)
         orders = Orders.in_memory(self.num_envs, len(carriers))
-        for index, carrier in enumerate(carriers):
-            assignment = Assignment(spaces, mode, len(carriers), index, carrier.env_ids)
-            carrier.assign(assignment, (arrays, orders), arrays, orders)
+        assign_all(carriers, spaces, mode, (arrays, orders), arrays, orders)
         self._ready(carriers, arrays, orders, copy, arrivals)
 
     def _grow_slab(self, shape: SlabShape) -> None:

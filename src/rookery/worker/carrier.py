@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rookery.env.arrays import BatchArrays
+from gymnasium.vector import AutoresetMode
+
+from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.description import Description
 from rookery.env.seeding import remember_seeds
 from rookery.env.slab import News, SlabShape
@@ -487,6 +489,29 @@ class WorkerCarrier:
     def stop(self, deadline: float) -> None:
         """End the worker by ``deadline`` and give back all it held."""
         self.worker.stop(deadline)
+
+
+def assign_all(
+    carriers: Sequence[WorkerCarrier],
+    spaces: BatchSpaces,
+    autoreset_mode: AutoresetMode,
+    board: Any,
+    arrays: BatchArrays,
+    orders: Orders,
+) -> None:
+    """Give the workers of a vector env their parts.
+
+    Args:
+        carriers: all that have workers.
+        spaces: of the envs.
+        autoreset_mode: what happens when an episode ends.
+        board: what the workers are given.
+        arrays: of the envs.
+        orders: to the envs.
+    """
+    for index, carrier in enumerate(carriers):
+        assignment = Assignment(spaces, autoreset_mode, len(carriers), index, carrier.env_ids)
+        carrier.assign(assignment, board, arrays, orders)
 
 
 def _closed_by(error: WorkerError) -> Sequence[int]:

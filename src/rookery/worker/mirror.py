@@ -100,6 +100,14 @@ class Mirror:
         for name, view in views.items():
             if not name.startswith("worker"):
                 self._columns[name] = view[self._envs]
+        # Sorted out once: every step needs them.
+        columns = self._columns
+        actions = [view for name, view in columns.items() if written_by_caller(name)]
+        self._order_columns = [*(columns[name] for name in _ORDER), *actions]
+        self._result_columns = [
+            [view for name, view in columns.items() if written_by_envs(name, buffer)]
+            for buffer in range(sum(name.startswith("form") for name in columns))
+        ]
 
     # ---------------------------------------------------------------- all of it
 
@@ -126,7 +134,7 @@ class Mirror:
         if not len(places):
             return None
         numbers = part.asked[places]
-        return OrderRows(places, numbers, _packed(self._order_columns(), places))
+        return OrderRows(places, numbers, _packed(self._order_columns, places))
 
     def sent(self, orders: OrderRows) -> None:
         """Take in that orders are on their way; sending them twice does no harm."""
@@ -134,16 +142,11 @@ class Mirror:
 
     def take_orders(self, orders: OrderRows) -> None:
         """Write down what envs were asked on the other side."""
-        _unpack(orders.rows, self._order_columns(), orders.places)
+        _unpack(orders.rows, self._order_columns, orders.places)
         self.part.kind[orders.places] |= self._added
         if self.part.fence is not None:
             self.part.fence()
         self.part.asked[orders.places] = orders.numbers
-
-    def _order_columns(self) -> list[Array]:
-        columns = self._columns
-        actions = [view for name, view in columns.items() if written_by_caller(name)]
-        return [columns[name] for name in _ORDER] + actions
 
     # ---------------------------------------------------------------- answers
 
@@ -181,7 +184,7 @@ class Mirror:
 
     def _answer_columns(self, buffer: int, tail_bytes: int | None) -> list[Array]:
         columns = self._columns
-        written = [view for name, view in columns.items() if written_by_envs(name, buffer)]
+        written = [*self._result_columns[buffer]]
         # Where any env has told something, rows of all are read: those without say that they are.
         names = ["order.status", f"form{buffer}", f"tail_used{buffer}", f"loose{buffer}"]
         written += [columns[name] for name in names]

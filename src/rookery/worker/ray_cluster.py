@@ -1,6 +1,7 @@
 """Ray, as far as workers need it: joining a cluster, and placing actors on its nodes.
 
-The only code that knows Ray is here, in ``ray_worker.py`` and in ``collect/ray.py``.
+The only code that knows Ray is here, in ``ray_worker.py``, ``collect/ray_pool.py`` and
+``training/cluster_learners.py``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _AMOUNTS = ("num_cpus", "num_gpus", "memory")
 _TEXTS = ("address", "accelerator_type")
 _DICTS = ("resources", "runtime_env", "label_selector")
 _MOST_WORDS = 400  # characters of what Ray says
-PLACE_S = 10.0  # after which an actor that waits for CPUs takes those of others
+_PLACE_S = 10.0  # after which an actor that waits for CPUs takes those of others
 _TELL_AFTER_S = 10.0  # of waiting for a place
 _TELL_AGAIN_S = 60.0
 _ANSWER_S = 10.0
@@ -116,9 +117,14 @@ class Cluster:
         self._session = session()
         self.is_own = self._session in _own_sessions
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether this process is still in the session of Ray in which this was made."""
+        return session() == self._session
+
     def require_session(self) -> None:
         """Raise a WorkerError if this process has left the cluster since."""
-        if session() != self._session:
+        if not self.is_joined:
             raise WorkerError(
                 "Ray was shut down, and with it all workers; make another vector env or collector",
                 command="make",
@@ -130,34 +136,25 @@ class Cluster:
 
     def capacity(self) -> int:
         """For how many workers the nodes have room when nobody else uses them, at least 1."""
-        needs = self._needs(self.options)
-        fits = [
-            int(min((node["Resources"].get(name, 0.0) / need for name, need in needs.items())))
-            if needs
-            else usable_cpus()
-            for node in self.nodes()
-        ]
-        return max(sum(fits), 1)
+        return max(sum(map(self._room, self.nodes())), 1)
 
     def workers_per_node(self) -> int:
         """For how many workers the smallest node has room that has room for any; at least 1."""
-        needs = self._needs(self.options)
-        fits = [
-            int(min(node["Resources"].get(name, 0.0) / need for name, need in needs.items()))
-            for node in self.nodes()
-            if needs
-        ]
-        return min([fit for fit in fits if fit > 0], default=usable_cpus())
+        rooms = map(self._room, self.nodes())
+        return min([room for room in rooms if room > 0], default=usable_cpus())
+
+    def _room(self, node: Mapping[str, Any]) -> int:
+        """For how many workers a node has room when nobody else uses it."""
+        has, needs = node["Resources"], self._needs(self.options)
+        fits = (int(has.get(name, 0.0) / need) for name, need in needs.items())
+        return min(fits, default=usable_cpus())
 
     def require_place(self) -> None:
         """Raise a ConfigError if no node could ever run one of our actors."""
         needs, labels = self._needs(self.options), _plain_labels(self.options)
         nodes = self.nodes()
         for node in nodes:
-            has_labels = labels.items() <= node.get("Labels", {}).items()
-            if has_labels and all(
-                node["Resources"].get(n, 0.0) >= need for n, need in needs.items()
-            ):
+            if self._room(node) and labels.items() <= node.get("Labels", {}).items():
                 return
         have = "; ".join(_in_words(_shown(node["Resources"])) for node in nodes) or "no node"
         raise ConfigError(
@@ -171,7 +168,7 @@ class Cluster:
 
         Nothing but CPUs can be shared: an actor that needs other things waits for them.
         """
-        return bool(num_cpus > self._ray.available_resources().get("CPU", 0.0))
+        return num_cpus > self.free().get("CPU", 0.0)
 
     def num_cpus_of_all(self) -> float:
         """CPUs of all nodes, whoever uses them. Unlike what is free, it is known at once."""
@@ -194,7 +191,11 @@ class Cluster:
 
     def waiting(self, what: str, options: Mapping[str, Any]) -> Waiting:
         """Tells the user of what waits for a place."""
-        return Waiting(self._ray, self._needs(options), what)
+        return Waiting(self, self._needs(options), what)
+
+    def free(self) -> dict[str, float]:
+        """What is free on all nodes together."""
+        return dict(self._ray.available_resources())
 
     @staticmethod
     def _needs(options: Mapping[str, Any]) -> dict[str, float]:
@@ -210,26 +211,38 @@ class Cluster:
 
 
 class Waiting:
-    """Warns now and then while an actor waits for a place in the cluster.
+    """Looks after an actor while it waits for a place in the cluster.
 
     Args:
-        ray: the module.
+        cluster: where.
         needs: resources that the actor needs.
         what: waits.
     """
 
-    def __init__(self, ray: Any, needs: Mapping[str, float], what: str) -> None:
-        self._ray, self._needs, self._what = ray, needs, what
+    def __init__(self, cluster: Cluster, needs: Mapping[str, float], what: str) -> None:
+        self._cluster, self._needs, self._what = cluster, needs, what
         self._began = time.perf_counter()
         self._tell_at = self._began + _TELL_AFTER_S
+        self._look_at = self._began + _PLACE_S
+
+    def had_better_share(self) -> bool:
+        """Whether the actor had better take CPUs of others than wait for its own.
+
+        A node that has some may never come.
+        """
+        now, num_cpus = time.perf_counter(), self._needs.get("CPU", 0.0)
+        if not num_cpus or now < self._look_at:
+            return False
+        self._look_at = now + _PLACE_S  # it may be only slow
+        return self._cluster.shares_cpus(num_cpus)
 
     def look(self) -> None:
         """Warn, if it is time to."""
         now = time.perf_counter()
-        if now < self._tell_at or not self._ray.is_initialized():
+        if now < self._tell_at or not self._cluster.is_joined:
             return
         self._tell_at = now + _TELL_AGAIN_S
-        free = _in_words(_shown(self._ray.available_resources())) or "nothing"
+        free = _in_words(_shown(self._cluster.free())) or "nothing"
         needs = _in_words(self._needs) or "no CPU of its own, but a node that answers"
         warnings.warn(
             f"{self._what} has waited {now - self._began:.0f} s for the Ray cluster to start it. "
@@ -285,17 +298,17 @@ def in_words(error: BaseException) -> str:
     return f"was lost: {text if len(text) < _MOST_WORDS else text[:_MOST_WORDS] + ' ...'}"
 
 
-def end_actor(actor: Any, group: str) -> None:
+def end_actor(actor: Any, group: str, has_come: bool) -> None:
     """End an actor at once; if it answers, it leaves no name in the system.
 
     Args:
         actor: has a method ``leave`` that calls ``forget_all_names``.
         group: whose thread is free to call that.
+        has_come: whether it is on a node; else there is nobody to answer.
     """
-    ray = require_ray()
-    left = actor.leave.options(concurrency_group=group).remote()
-    ray.wait([left], timeout=_LEAVE_S)
-    ray.kill(actor)
+    if has_come:
+        wait_for_any([actor.leave.options(concurrency_group=group).remote()], _LEAVE_S)
+    require_ray().kill(actor)
 
 
 def wait_for_any(references: Sequence[Any], seconds: float) -> list[Any]:

@@ -29,7 +29,7 @@ from rookery.worker.mirror import Mirror
 from rookery.worker.node_agent import Columns, NodeAgent, Told
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import Assignment, Bells
-from rookery.worker.ray_cluster import PLACE_S, Cluster, end_actor, in_words, require_ray, session
+from rookery.worker.ray_cluster import Cluster, end_actor, in_words, require_ray
 from rookery.worker.resources import NOTHING_KNOWN, ProcessUse
 from rookery.worker.threadbell import ThreadBell
 
@@ -112,9 +112,9 @@ class RayWorker:
         if cluster.is_own and cluster.shares_cpus(cluster.num_cpus):
             options = {**options, "num_cpus": 0}  # nobody but this process is going to free some
         self._cluster, self._name = cluster, f"Worker {name}"
-        self._is_crowded, self._hired_at = not options["num_cpus"], time.perf_counter()
         self._task = spec, threads, name, shows_stack
-        self._line = line = _Line(cluster.hire(NodeAgent, _GROUPS, options), incoming, arrivals)
+        agent = cluster.hire(NodeAgent, _GROUPS, options)
+        self._line = line = _Line(cluster, agent, incoming, arrivals)
         self._waiting = cluster.waiting(self._name, options)
         self.use = line.use
         self.bells = Bells(_OrderBell(line), line.done, arrivals)  # type: ignore[arg-type]
@@ -176,18 +176,13 @@ class RayWorker:
     def _look(self, check: Callable[[], None]) -> None:
         if not self.pid:
             self._waiting.look()
-            waited_s = time.perf_counter() - self._hired_at
-            if not self._is_crowded and waited_s > PLACE_S:
+            if self._waiting.had_better_share():
                 self._share_cpus()
         check()
 
     def _share_cpus(self) -> None:
-        """Take CPUs that others use: better than to wait for a node that may never come."""
+        """Have another agent take CPUs that others use."""
         cluster = self._cluster
-        self._hired_at = time.perf_counter()
-        if not cluster.shares_cpus(cluster.num_cpus):
-            return  # it is only slow
-        self._is_crowded = True
         warnings.warn(
             f"{self._name} finds no free CPU in the Ray cluster; it shares those of others",
             RuntimeWarning,
@@ -280,6 +275,7 @@ class _Line:
     Everything that Ray is asked for is asked by one thread, which no signal interrupts.
 
     Args:
+        cluster: where the agent is.
         agent: an actor.
         incoming: takes messages of the worker.
         arrivals: rung when envs have answered, or never will.
@@ -292,8 +288,10 @@ class _Line:
         end: how, in words.
     """
 
-    def __init__(self, agent: Any, incoming: MessageQueue, arrivals: ThreadBell) -> None:
-        self._ray, self._session = require_ray(), session()
+    def __init__(
+        self, cluster: Cluster, agent: Any, incoming: MessageQueue, arrivals: ThreadBell
+    ) -> None:
+        self._ray, self._cluster = require_ray(), cluster
         self._agent, self._incoming, self._arrivals = agent, incoming, arrivals
         self.done = ThreadBell()
         self.pid, self.node, self.end = 0, "", ""
@@ -350,7 +348,7 @@ class _Line:
 
     def stack(self) -> str:
         """The stacks of the process."""
-        if not self.pid or session() != self._session:
+        if not self.pid or not self._cluster.is_joined:
             return "(the cluster does not run it)"
         call = self._agent.stack.options(concurrency_group="stack")
         try:
@@ -365,12 +363,8 @@ class _Line:
         """Hear nothing more, and end the agent and with it the process."""
         with self._lock:
             self._is_cut = self.is_over = True
-        if session() != self._session:
-            return
-        if self.node:
-            end_actor(self._agent, "stack")
-        else:  # it has not come anywhere
-            self._ray.kill(self._agent)
+        if self._cluster.is_joined:
+            end_actor(self._agent, "stack", has_come=bool(self.node))
 
     def wait_for_end(self, seconds: float) -> None:
         """Wait until the agent has said that its process has ended."""
@@ -404,7 +398,7 @@ class _Line:
                 self._has_ended(in_words(error))
 
     def _require_session(self) -> None:
-        if session() != self._session:
+        if not self._cluster.is_joined:
             raise ChannelClosedError("Ray was shut down")
 
     def _take(self, told: Told) -> bool:
