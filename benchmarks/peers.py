@@ -36,14 +36,14 @@ _OWN_ENVIRONMENT = {
         "tianshou==2.0.1", "torch", "ale-py", "gymnasium[box2d,mujoco]", "opencv-python-headless",
     ),
     "PufferLib": ("pufferlib==1.0.1", "filelock", "rich"),
-    "RLlib": ("ray[rllib]==2.60.0", "torch", "gymnasium[mujoco]"),
+    "RLlib": ("ray[rllib]==2.60.0", "torch"),
     "Sample Factory": ("sample-factory==2.1.1", "torch"),
     "CleanRL": (
         "ale-py", "gymnasium[box2d,mujoco]", "opencv-python-headless", "stable-baselines3",
         "tensorboard", "torch", "tyro",
     ),
 }  # fmt: skip
-_OLD_GYMNASIUM = ("PufferLib", "Sample Factory")
+_OTHER_GYMNASIUM = ("PufferLib", "RLlib", "Sample Factory")
 ABSENT = {
     "PufferLib 3 and 2": "fetch parts of themselves from the network while pip builds them, which "
     "fails here. Version 1, the last that does not, is measured where its Gymnasium, 0.29, has "
@@ -92,7 +92,7 @@ def interpreter_for(contender: str) -> str:
 def _as_here(library: str) -> list[str]:
     """Versions of what runs the envs and the networks, which shall be everybody's."""
     names = ["torch"]
-    if library not in _OLD_GYMNASIUM:
+    if library not in _OTHER_GYMNASIUM:
         names += ["gymnasium", "mujoco", "ale-py", "box2d", "opencv-python-headless"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return [line for line in lines if line.partition("==")[0] in names]

@@ -96,16 +96,14 @@ def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Work]:
 
 
 @contextmanager
-def _torchrl(
-    case: Case, kind: str, collector: str = "SyncDataCollector", **more: Any
-) -> Iterator[Work]:
+def _torchrl(case: Case, kind: str, collector: str = "Collector", **more: Any) -> Iterator[Work]:
     import torch
     from torchrl import collectors, envs
 
     make = torchrl_maker(case)
     total = NUM_STEPS * case.num_envs
     options: dict[str, Any] = {"frames_per_batch": total, "total_frames": -1, **more}
-    if collector == "SyncDataCollector":
+    if collector == "Collector":
         started = {"mp_start_method": "fork"} if kind == "ParallelEnv" else {}
         source: Any = getattr(envs, kind)(case.num_envs, make, **started)
     else:
@@ -222,13 +220,13 @@ CONTENDERS: dict[str, Opener] = {
     ),
     "SB3: DummyVecEnv": functools.partial(_sb3, kind="DummyVecEnv"),
     "SB3: SubprocVecEnv": functools.partial(_sb3, kind="SubprocVecEnv", start_method="fork"),
-    "TorchRL: SyncDataCollector, SerialEnv": functools.partial(_torchrl, kind="SerialEnv"),
-    "TorchRL: SyncDataCollector, ParallelEnv": functools.partial(_torchrl, kind="ParallelEnv"),
-    "TorchRL: MultiSyncDataCollector": functools.partial(
-        _torchrl, kind="SerialEnv", collector="MultiSyncDataCollector"
+    "TorchRL: Collector, SerialEnv": functools.partial(_torchrl, kind="SerialEnv"),
+    "TorchRL: Collector, ParallelEnv": functools.partial(_torchrl, kind="ParallelEnv"),
+    "TorchRL: MultiSyncCollector": functools.partial(
+        _torchrl, kind="SerialEnv", collector="MultiSyncCollector"
     ),
-    "TorchRL: MultiSyncDataCollector, compiled policy": functools.partial(
-        _torchrl, kind="SerialEnv", collector="MultiSyncDataCollector", compile_policy=True
+    "TorchRL: MultiSyncCollector, compiled policy": functools.partial(
+        _torchrl, kind="SerialEnv", collector="MultiSyncCollector", compile_policy=True
     ),
     "Tianshou: DummyVectorEnv": functools.partial(_tianshou, kind="DummyVectorEnv"),
     "Tianshou: ShmemVectorEnv": functools.partial(_tianshou, kind="ShmemVectorEnv"),

@@ -280,15 +280,15 @@ def _sample_factory(case: Case, total_steps: int, seed: int, folder: str) -> Tim
             times.append(time.perf_counter())
 
     times: Times = []
-    told, maker = case.settings, MAKERS[case.env]
-    register_env(case.env, lambda *_, **__: maker())
+    told = case.settings
+    register_env(case.env, _make_by_name)
     size = case.num_envs * told["num_steps"]
     options = {
         "algo": "APPO", "env": case.env, "experiment": "run", "train_dir": folder, "device": "cpu",
         "seed": seed, "num_workers": CORES, "num_envs_per_worker": case.num_envs // CORES,
         "worker_num_splits": 2, "rollout": told["num_steps"], "batch_size": told["minibatch_size"],
         "num_batches_per_epoch": size // told["minibatch_size"], "num_epochs": told["num_epochs"],
-        "train_for_env_steps": total_steps, "use_rnn": False, "recurrence": 1,
+        "train_for_env_steps": total_steps - 1, "use_rnn": False, "recurrence": 1,
         "actor_critic_share_weights": False, "nonlinearity": "tanh",
         "learning_rate": _LEARNING_RATE,
     }  # fmt: skip
@@ -300,6 +300,11 @@ def _sample_factory(case: Case, total_steps: int, seed: int, folder: str) -> Tim
     runner.init()
     runner.run()
     return times
+
+
+def _make_by_name(name: str, *_: Any, **__: Any) -> Any:
+    """Make an env where Sample Factory wants one."""
+    return MAKERS[name]()
 
 
 def _cleanrl(
