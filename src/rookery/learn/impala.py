@@ -76,7 +76,7 @@ class Impala(Learner):
         self._optimizer = Adam(self._place.flat.tensor)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
-        """Learn from a rollout, of whatever version; see `Learner.update`."""
+        """Learn from a rollout, of whatever version."""
         config = self.config
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
         self._entropy_coef = scheduled(config.entropy_coef, None, progress)

@@ -107,7 +107,7 @@ class Rollout:
 
     @property
     def num_transitions(self) -> int:
-        """T * B: the env steps that the rollout cost, valid or not."""
+        """``T * B``: the env steps that the rollout cost, valid or not."""
         return self.num_steps * self.num_envs
 
     @property

@@ -537,7 +537,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """A copy (in this process: the very one) of every env's generator."""
+        """A copy of every env's generator, or the very one where the env is in this process."""
         return self.get_attr("np_random")
 
     def _request(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:
@@ -571,7 +571,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are: processes or threads, without the calling one."""
+        """How many workers there are, processes or threads, without the calling one."""
         if self._final_statistics is not None:
             return sum(not carrier.in_caller for carrier in self._final_statistics.carriers)
         return sum(not carrier.steps_in_caller for carrier in self._carriers)
