@@ -1,7 +1,9 @@
-"""Dead links of a folder of HTML pages: python tests/site.py FOLDER
+"""Dead links of a folder of HTML pages.
 
-Each page is opened in a headless browser, where there is one, which also tells what a page complains
-of and whether it loads anything from elsewhere; else its HTML is read.
+    python tests/site_pages.py FOLDER
+
+Each page is opened in a headless browser, where there is one, which also tells what a page
+complains of and whether it loads anything from elsewhere; else its HTML is read.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def _complaints(page: Page) -> Iterator[str]:
 
 
 def faults_of(pages: dict[Path, Seen], folder: Path) -> list[str]:
-    """What is wrong with pages: complaints, files that are not there, anchors that are not there."""
+    """Complaints of pages, and links to files and anchors that are not there."""
     folder, found = folder.resolve(), []
     for path, seen in pages.items():
         name = path.relative_to(folder)

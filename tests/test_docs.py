@@ -1,0 +1,235 @@
+"""The site builds, has no dead links, and leaves out no public name, error or option."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from browser import browser
+from site_pages import Seen, faults_of, read_pages, visit_pages
+
+from rookery import errors
+from rookery.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+NEEDED = ("sphinx", "myst_parser", "furo", "sphinx_copybutton")
+
+# Packages whose ``__all__`` is public, beside single names of modules that are loaded on demand.
+PACKAGES = [
+    "rookery",
+    "rookery.callbacks",
+    "rookery.collect",
+    "rookery.learn",
+    "rookery.policy",
+    "rookery.rollout",
+    "rookery.telemetry",
+    "rookery.testing",
+    "rookery.training",
+]
+ON_DEMAND = {
+    "rookery.env.minigrid": ["GridWithMission"],
+    "rookery.env.seeding": ["env_seeds", "consecutive_seeds"],
+    "rookery.integrations.sb3": ["RookeryVecEnv"],
+    "rookery.learn.impala": ["Impala"],
+    "rookery.policy.model": ["Model"],
+    "rookery.policy.policy_module": ["PolicyModule"],
+    "rookery.policy.weights": ["Weights"],
+    "rookery.telemetry.jsonl": ["JSONLSink"],
+    "rookery.telemetry.tensorboard": ["TensorBoardSink"],
+    "rookery.telemetry.wandb": ["WandbSink"],
+    "rookery.vector.statistics": [
+        "CallerStatistics",
+        "CarrierStatistics",
+        "EnvStatistics",
+        "Statistics",
+    ],
+}
+ERRORS = [
+    name
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, errors.RookeryError)
+]
+
+
+def _resolve(name: str) -> object:
+    """What a dotted name stands for."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            value: object = importlib.import_module(".".join(parts[:end]))
+        except ImportError:
+            continue
+        for part in parts[end:]:
+            value = getattr(value, part)
+        return value
+    raise AssertionError(f"nothing is called {name}")
+
+
+def _documented() -> dict[str, object]:
+    names = [
+        name
+        for page in sorted((DOCS / "api").glob("*.rst"))
+        for name in re.findall(r"^\.\. auto\w+:: (\S+)", page.read_text(), re.MULTILINE)
+    ]
+    assert len(set(names)) == len(names), "a name has two places in the reference"
+    return {name: _resolve(name) for name in names}
+
+
+def _public() -> list[tuple[str, object]]:
+    of_packages = [
+        (f"{package}.{name}", getattr(importlib.import_module(package), name))
+        for package in PACKAGES
+        for name in importlib.import_module(package).__all__
+    ]
+    single = [
+        (f"{m}.{name}", _resolve(f"{m}.{name}")) for m, names in ON_DEMAND.items() for name in names
+    ]
+    return [each for each in of_packages + single if not isinstance(each[1], ModuleType)]
+
+
+def test_every_public_name_has_a_place_in_the_reference() -> None:
+    documented = _documented()
+    objects = [value for value in documented.values() if not isinstance(value, str)]
+    missing = [
+        name
+        for name, value in _public()
+        if name not in documented and not any(value is each for each in objects)
+    ]
+    assert not missing
+
+
+def test_the_pages_of_the_reference_are_all_in_its_index() -> None:
+    pages = {page.stem for page in (DOCS / "api").glob("*.rst")} - {"index"}
+    listed = re.findall(r"^   (\w+)$", (DOCS / "api" / "index.rst").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(pages)
+
+
+def test_every_error_has_a_page_which_the_index_names() -> None:
+    assert sorted(page.stem for page in (DOCS / "errors").glob("*.md")) == sorted(
+        [*ERRORS, "index"]
+    )
+    index = (DOCS / "errors" / "index.md").read_text()
+    drawn = re.findall(r"^( *)- \[(\w+)\]\((\w+)\.md\)", index, re.MULTILINE)
+    above: list[str] = []
+    for indent, name, page in drawn:
+        above = [*above[: len(indent) // 2], name]
+        kinds = [
+            kind for kind in getattr(errors, name).__mro__ if kind.__module__ == errors.__name__
+        ]
+        assert page == name
+        assert [kind.__name__ for kind in reversed(kinds)] == above
+    assert sorted(name for _, name, _ in drawn) == sorted(ERRORS)
+
+
+def test_names_of_rookery_in_the_pages_are_names_that_there_are() -> None:
+    name = re.compile(r"(?<![\w/.-])(rookery(?:\.[A-Za-z]\w*)+)(?![\w/-])")
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for found in set(name.findall(prose)):
+            assert _resolve(found) is not None, f"{page.name}: {found}"
+
+
+def _command_line() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("command_line", DOCS / "command_line.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["command_line"] = module  # where its dataclass looks for itself
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_the_command_line_has_what_help_prints() -> None:
+    page = (DOCS / "cli.md").read_text()
+    assert _command_line().written(page) == page, "python docs/command_line.py brings it up to date"
+
+
+def test_the_page_of_the_command_line_has_every_command_and_algorithm() -> None:
+    from rookery.training.algorithms import BUILT_IN
+
+    page = (DOCS / "cli.md").read_text()
+    for command in COMMANDS:
+        assert f"\n## rookery {command}\n" in page
+    for algorithm in BUILT_IN:
+        assert f"<!-- options: rookery train {algorithm}; learner options -->" in page
+
+
+def test_flags_in_the_pages_are_flags_that_there_are() -> None:
+    page = (DOCS / "cli.md").read_text()
+    known = set(re.findall(r"--[a-z][\w-]+", page)) | {"--resume", "--hyperparameters"}
+    elsewhere = {"--head", "--address", "--standalone", "--nproc-per-node", "--logdir", "--upgrade"}
+    for each in DOCS.glob("*.md"):
+        for command in re.findall(r"^ {4}(rookery .*(?:\\\n.*)*)", each.read_text(), re.MULTILINE):
+            used = {flag.replace("_", "-") for flag in re.findall(r"(?<!\S)--[a-z][\w-]+", command)}
+            assert not used - known - elsewhere, f"{each.name}: {command}"
+
+
+# ---------------------------------------------------------------- the site
+
+
+def test_the_site_builds_without_warnings_and_has_no_dead_links(tmp_path: Path) -> None:
+    for module in NEEDED:
+        pytest.importorskip(
+            module, reason="the site needs the extra `docs`, and Python 3.11 or newer"
+        )
+    result = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-n", "-q",
+         "-d", str(tmp_path / "doctrees"), str(DOCS), str(tmp_path / "site")],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    pages = read_pages(tmp_path / "site")
+    assert faults_of(pages, tmp_path / "site") == []
+    built = {str(path.relative_to(tmp_path / "site")) for path in pages}
+    assert {"index.html", "errors/EnvFailed.html", "api/training.html", "results.html"} <= built
+
+
+BROKEN = """<html><body><a href="other.html#there">good</a><a href="other.html#nowhere">bad</a>
+<a href="gone.html">bad</a><a href="#here">good</a><p id="here"></p><img src="gone.png">
+<a href="https://example.org/whatever">not looked at</a></body></html>"""
+
+
+def _broken_site(folder: Path) -> Path:
+    (folder / "index.html").write_text(BROKEN)
+    (folder / "other.html").write_text('<html><body><p id="there"></p></body></html>')
+    return folder
+
+
+def _expected(pages: dict[Path, Seen], folder: Path) -> bool:
+    return set(faults_of(pages, folder)) >= {
+        "index.html: other.html has no anchor #nowhere",
+        "index.html: there is no gone.html",
+        "index.html: there is no gone.png",
+    }
+
+
+def test_dead_links_are_found_by_reading(tmp_path: Path) -> None:
+    pages = read_pages(_broken_site(tmp_path))
+    assert _expected(pages, tmp_path)
+    assert len(faults_of(pages, tmp_path)) == 3
+
+
+def test_dead_links_and_complaints_are_found_in_a_browser(tmp_path: Path) -> None:
+    program = browser()
+    if program is None:
+        pytest.skip("there is no browser")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    _broken_site(folder)
+    (folder / "other.html").write_text(
+        '<html><body><p id="there"></p><script>console.error("alas")</script>'
+        "<script>nothing.at.all</script></body></html>"
+    )
+    pages = visit_pages(folder, program)
+    assert _expected(pages, folder)
+    told = faults_of(pages, folder)
+    assert "other.html: ['alas']" in told
+    assert any("nothing is not defined" in each for each in told)
