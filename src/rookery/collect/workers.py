@@ -53,8 +53,8 @@ class WorkerCollector(Collector):
 
     With ``faults=FaultPolicy("restart")`` a worker that dies, hangs or whose env raises is
     replaced, as those of a vector env are. A fault closes a transition of each of its envs, which
-    ``Rollout.valid`` leaves out; ``Rollout.after_reset`` tells where it came between two rollouts, or
-    where the new worker, which acts with the newest weights, had to begin a rollout anew.
+    ``Rollout.valid`` leaves out; ``Rollout.after_reset`` tells where it came between two rollouts,
+    or where the new worker, which acts with the newest weights, had to begin a rollout anew.
 
     After an error the collector is closed.
 

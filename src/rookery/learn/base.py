@@ -143,7 +143,7 @@ def actor_critic_policy(
     encoder: Any = None,
     network: Any = None,
 ) -> Policy:
-    """Build the policy of an algorithm that learns actor and critic; see `Algorithm.make_policy`."""
+    """Build the policy of an algorithm with actor and critic; see `Algorithm.make_policy`."""
     return make_policy(
         observation_space,
         action_space,
