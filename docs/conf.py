@@ -10,6 +10,8 @@ from typing import Any
 # Autodoc imports all of the library; on a busy machine threads of BLAS would only be in the way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from sphinx.domains.python import PyObject
+
 import rookery
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,7 +86,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
-pygments_dark_style = "monokai"
+pygments_dark_style = "github-dark"
 
 _PAGE = re.compile(r"docs/(\w+)\.md")
 _FOLDER_LINK = re.compile(r"\[([^][]+)\]\((\.\.?/[^()#\s]+)\)")
@@ -109,5 +111,8 @@ def _with_links_to_pages(
 
 def setup(app: Any) -> None:
     """Let Sphinx call what is above."""
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"  # as they are called in the docstrings
     app.connect("autodoc-process-docstring", _with_links_to_pages)
     app.connect("source-read", _without_links_to_folders)
