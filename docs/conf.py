@@ -46,6 +46,7 @@ autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # the text says dtype and shape
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 
@@ -63,6 +64,7 @@ nitpick_ignore = [
         "rookery.policy.actions.ActionLayout",
         "rookery.policy.network_policy.NetworkPolicy",
         "rookery.policy.numpy_policy.NetworkSpec",
+        "rookery.rollout.normalize.BatchMoments",
         "rookery.testing.difference.Difference",
         # Seen by type checkers only, so autodoc has no more of them than the name.
         "AutoresetMode",
@@ -88,8 +90,31 @@ html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
+# What cannot be read as Python in a signature, which would leave all of it as it is.
+_UNREADABLE = [
+    (re.compile(r"<function \S*<lambda>>|<factory>"), "..."),
+    (re.compile(r"<function (?:\w+\.)*(\w+)>"), r"\1"),
+    (re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.+?)\]\]"),
+     r"~numpy.typing.NDArray[\1]"),
+]  # fmt: skip
 _PAGE = re.compile(r"docs/(\w+)\.md")
 _FOLDER_LINK = re.compile(r"\[([^][]+)\]\((\.\.?/[^()#\s]+)\)")
+
+
+def _readable(
+    app: Any,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None]:
+    """Shorten what types and defaults of a signature are written as."""
+    texts = [signature, returns]
+    for pattern, short in _UNREADABLE:
+        texts = [text and pattern.sub(short, text) for text in texts]
+    return texts[0], texts[1]
 
 
 def _without_links_to_folders(app: Any, docname: str, source: list[str]) -> None:
@@ -115,4 +140,5 @@ def setup(app: Any) -> None:
         if field.name == "variable":
             field.label = "Attributes"  # as they are called in the docstrings
     app.connect("autodoc-process-docstring", _with_links_to_pages)
+    app.connect("autodoc-process-signature", _readable)
     app.connect("source-read", _without_links_to_folders)

@@ -77,7 +77,7 @@ def _documented() -> dict[str, object]:
     names = [
         name
         for page in sorted((DOCS / "api").glob("*.rst"))
-        for name in re.findall(r"^\.\. auto\w+:: (\S+)", page.read_text(), re.MULTILINE)
+        for name in re.findall(r"^\.\. (?:auto\w+|py:data):: (\S+)", page.read_text(), re.MULTILINE)
     ]
     assert len(set(names)) == len(names), "a name has two places in the reference"
     return {name: _resolve(name) for name in names}

@@ -94,7 +94,7 @@ class WorkerCollector(Collector):
                 policy, what it needs (torch, for images) is in memory once for all workers.
             num_envs: envs, over all workers.
             num_workers: worker processes; None means one per usable CPU.
-            num_steps: T.
+            num_steps: steps of every env in a rollout, ``T``.
             mode: "sync" or "async".
             seed: of the first reset, as `VectorEnv.reset` takes it.
             max_policy_lag: in async mode, the most versions that a rollout may be behind the
