@@ -8,6 +8,8 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +17,7 @@ import pytest
 from browser import browser
 from site_pages import Seen, faults_of, read_pages, visit_pages
 
+import rookery
 from rookery import errors
 from rookery.cli import COMMANDS
 
@@ -163,13 +166,59 @@ def test_the_page_of_the_command_line_has_every_command_and_algorithm() -> None:
 
 
 def test_flags_in_the_pages_are_flags_that_there_are() -> None:
-    page = (DOCS / "cli.md").read_text()
-    known = set(re.findall(r"--[a-z][\w-]+", page)) | {"--resume", "--hyperparameters"}
-    elsewhere = {"--head", "--address", "--standalone", "--nproc-per-node", "--logdir", "--upgrade"}
-    for each in DOCS.glob("*.md"):
-        for command in re.findall(r"^ {4}(rookery .*(?:\\\n.*)*)", each.read_text(), re.MULTILINE):
+    known = set(re.findall(r"--[a-z][\w-]+", (DOCS / "cli.md").read_text()))
+    mistyped = "--totl-steps"  # which a page shows
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        for command in _commands(page):
             used = {flag.replace("_", "-") for flag in re.findall(r"(?<!\S)--[a-z][\w-]+", command)}
-            assert not used - known - elsewhere, f"{each.name}: {command}"
+            assert not used - known - {mistyped}, f"{page.name}: {command}"
+
+
+def _commands(page: Path) -> Iterator[str]:
+    """What a page shows of rookery's own commands and flags, in lines and within text."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    yield from re.findall(r"^ {4}(rookery .*(?:\\\n.*)*)", text, re.MULTILINE)
+    for line in text.splitlines():
+        if page.parent.name == "coming_from" and (cells := _cells(line)):
+            line = cells[1]  # the first has the names of another library
+        yield from re.findall(r"`((?:rookery |--)[^`]+)`", line)
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a table's row that has two."""
+    return line.split("|")[1:3] if line.startswith("| ") and line.count("|") == 3 else []
+
+
+def _names_of_settings() -> set[str]:
+    settings = [getattr(rookery, name) for name in rookery.__all__ if name.endswith("Config")]
+    calls = [
+        rookery.make_vec,
+        rookery.train,
+        rookery.resume,
+        rookery.ProcessVectorEnv,
+        rookery.WorkerCollector,
+        rookery.FaultPolicy,
+        rookery.Agent.act,
+    ]
+    names = {field.name for kind in settings for field in fields(kind)}
+    names |= {name for call in calls for name in inspect.signature(call).parameters}
+    return names | {
+        name
+        for kind in (rookery.VectorEnv, rookery.Rollout, rookery.Trainer, rookery.Agent)
+        for name in dir(kind)
+    }
+
+
+def test_what_replaces_another_librarys_names_is_there() -> None:
+    from rookery.training.algorithms import BUILT_IN
+
+    metrics = set(re.findall(r"^\| `(\w+)`", (DOCS / "metrics.md").read_text(), re.MULTILINE))
+    other = {"action_mask", "f", "make", "make_vec", "n", "predict", "with"}
+    known = _names_of_settings() | set(BUILT_IN) | metrics | other
+    for page in (DOCS / "coming_from").glob("*.md"):
+        for row in filter(None, map(_cells, page.read_text().splitlines())):
+            for name in re.findall(r"`([a-z]\w*)(?=[`=(])", row[1]):
+                assert name in known, f"{page.name}: {row}"
 
 
 # ---------------------------------------------------------------- the site
