@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import runpy
 import sys
@@ -22,7 +23,10 @@ from typing import Any
 
 def fault_of(path: str, raises: str | None, says: str) -> str:
     """Run one example and say what is wrong with it; empty if nothing is."""
-    printed = io.StringIO()
+    printed, before = io.StringIO(), Path.cwd()
+    folder = Path(path).with_suffix("")  # no example sees what another one has left
+    folder.mkdir()
+    os.chdir(folder)
     try:
         with contextlib.redirect_stdout(printed):
             runpy.run_path(path, run_name="__main__")
@@ -33,6 +37,7 @@ def fault_of(path: str, raises: str | None, says: str) -> str:
             return f"raised {error!r} instead of {raises}"
         return "" if fits(says, str(error)) else f"said {error}\ninstead of {says}"
     finally:
+        os.chdir(before)
         _lift_limits()
     if raises is not None:
         return f"did not raise {raises}"

@@ -45,13 +45,11 @@ def _name(page: Path) -> str:
 
 EXAMPLES = {f"{_name(page)}-{i}": each for page in PAGES for i, each in enumerate(_examples(page))}
 ALONE = [name for name in EXAMPLES if "/" not in name]
-# Those of a folder share a process: most of them are done sooner than a process has started.
+# Those of a folder share a process: most of them are done sooner than torch is imported.
 TOGETHER: dict[str, list[str]] = {}
 for _each in EXAMPLES:
     if "/" in _each:
-        folder, _, _rest = _each.partition("/")
-        group = folder if folder == "errors" else _each.rpartition("-")[0]
-        TOGETHER.setdefault(group, []).append(_each)
+        TOGETHER.setdefault(_each.partition("/")[0], []).append(_each)
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -62,10 +60,10 @@ def test_an_example_runs_as_a_script_without_a_main_guard(name: str, tmp_path: P
     assert result.stdout
 
 
-@pytest.mark.parametrize("group", list(TOGETHER))
-def test_the_examples_of_a_page_run_and_fail_as_it_says(group: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", list(TOGETHER))
+def test_the_examples_of_a_folder_run_and_fail_as_pages_say(folder: str, tmp_path: Path) -> None:
     told = []
-    for name in TOGETHER[group]:
+    for name in TOGETHER[folder]:
         example = EXAMPLES[name]
         if not _is_missing(example.needs):
             path = _script(name, tmp_path)
