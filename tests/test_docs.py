@@ -132,6 +132,26 @@ def test_every_error_has_a_page_which_the_index_names() -> None:
     assert sorted(name for _, name, _ in drawn) == sorted(ERRORS)
 
 
+def test_links_between_files_hold_where_the_repository_is_hosted() -> None:
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^()\s]+)\)", prose):
+            path, _, anchor = link.partition("#")
+            if ":" in path:
+                continue
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.name}: {link}"
+            if anchor and target.suffix == ".md":
+                assert anchor in _anchors(target), f"{page.name}: {link}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """What a code host calls the headings of a page."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ +(.+?) *$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_names_of_rookery_in_the_pages_are_names_that_there_are() -> None:
     name = re.compile(r"(?<![\w/.-])(rookery(?:\.[A-Za-z]\w*)+)(?![\w/-])")
     for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:
