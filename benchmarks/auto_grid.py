@@ -11,24 +11,31 @@ those that it is compared to.
 
 from __future__ import annotations
 
+import argparse
 import copy
 import functools
 import itertools
+import json
 import random
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from benchmarks import results
-from benchmarks.cases import CORES, Case, Effort
+from benchmarks.cases import CORES
+from benchmarks.clocks import busy_processes
 from benchmarks.environments import Maker
-from benchmarks.stepping import busy_processes
+from rookery.bench.conditions import conditions
+
+RESULT = Path(__file__).parent / "results" / "auto.json"
 
 _COMPUTING_S = {"3 us": 3e-6, "30 us": 3e-5, "300 us": 3e-4, "3 ms": 3e-3}
 _SLEEPING_S = {"1 ms asleep": 1e-3}
@@ -54,23 +61,55 @@ _ROUNDS = 7
 _SLICE_S = {0: 0.06, CORES: 0.15}  # of one contender in one round; scheduling takes longer beside
 TARGET = 0.95
 
-_DIMENSIONS = list(itertools.product({**_COMPUTING_S, **_SLEEPING_S}, _OBSERVATIONS))
 
-CASES = tuple(
-    Case(
-        name=f"{step} / {observation} / {num_envs} / {load}",
-        title=f"a step of {step}, observations of {observation}, {num_envs} envs, {load}",
-        env=f"{step} / {observation}",
-        num_envs=num_envs,
-        contenders=("all",),
-        metric="ratio",
-        busy_processes=busy,
-        repetitions=1,
-    )
-    for load, busy in _LOADS.items()
-    for step, observation in _DIMENSIONS
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the grid.
+
+    Attributes:
+        step: what a step costs.
+        observation: how large one is.
+        num_envs: environments.
+        load: whether every core is busy with something else.
+    """
+
+    step: str
+    observation: str
+    num_envs: int
+    load: str
+
+    def __str__(self) -> str:
+        return f"{self.step} / {self.observation} / {self.num_envs} / {self.load}"
+
+
+CELLS = {
+    str(cell): cell
+    for load in _LOADS
+    for step in (*_COMPUTING_S, *_SLEEPING_S)
+    for observation in _OBSERVATIONS
     for num_envs in _NUM_ENVS
-)
+    for cell in [Cell(step, observation, num_envs, load)]
+}
+
+
+def main() -> None:
+    """Measure all cells, each in a process of its own, and write results and table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.auto_grid")
+    parser.add_argument("--cell", nargs="+", choices=CELLS, default=list(CELLS), metavar="CELL")
+    parser.add_argument("--one", choices=CELLS, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.one:
+        print(json.dumps(measure(CELLS[told.one])))
+        return
+    found = json.loads(RESULT.read_text())["cells"] if RESULT.exists() else {}
+    for name in told.cell:
+        command = [sys.executable, "-m", "benchmarks.auto_grid", "--one", name]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found[name] = json.loads(done.stdout.splitlines()[-1])
+        print(f"{name}: {found[name]['ratio']:.2f}", flush=True)
+        written = {"conditions": conditions(), "cells": found}
+        RESULT.write_text(json.dumps(written, indent=1) + "\n")
+    RESULT.with_suffix(".md").write_text("\n".join(_report(found)) + "\n")
 
 
 @functools.cache
@@ -116,20 +155,27 @@ class WorkingEnv(gymnasium.Env[Any, int]):
         return next(self._stored), 0.0, False, self._steps >= self.episode_steps, {}
 
 
-def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
+def measure(cell: Cell) -> dict[str, Any]:
     """Measure a cell: every contender's rate, what ``auto`` chose, and how good that was.
 
     ``ratio`` is the rate of ``auto`` by that of the best contender; ``ratio_of_choice`` is that of
     the contender that does what ``auto`` chose, if there is one: two ways to run the same envs in
     the same way, which differ by no more than chance.
     """
-    make = _maker(case)
+    import rookery
+
+    make = _maker(cell)
     with ExitStack() as stack:
-        stack.enter_context(busy_processes(case.busy_processes))
-        venvs = {name: stack.enter_context(_opened(make, case, name)) for name in _names(case)}
+        stack.enter_context(busy_processes(_LOADS[cell.load]))
+        venvs = {
+            name: stack.enter_context(
+                rookery.make_vec(make, num_envs=cell.num_envs, **_OPTIONS[name])
+            )
+            for name in _names(cell)
+        }
         for venv in venvs.values():
             venv.reset(seed=0)
-        rates = _rates(venvs, case, effort)
+        rates = _rates(venvs, cell)
         auto = venvs["auto"]
         same = _same_as(auto)
         choice = str(auto.choice)
@@ -146,16 +192,14 @@ def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict
     }
 
 
-def _names(case: Case) -> list[str]:
-    names = [name for name in _COMPARED if case.num_envs > 1 or name != "caller_steps"]
-    waits = any(case.env.startswith(step) for step in _SLEEPING_S)
-    return [*names, "auto", *(["threads"] if waits else [])]
+def _names(cell: Cell) -> list[str]:
+    names = [name for name in _COMPARED if cell.num_envs > 1 or name != "caller_steps"]
+    return [*names, "auto", *(["threads"] if cell.step in _SLEEPING_S else [])]
 
 
-def _maker(case: Case) -> Maker:
-    step, observation = case.env.split(" / ")
-    rounds = int(_COMPUTING_S.get(step, 0.0) * _rounds_per_second())
-    return functools.partial(WorkingEnv, observation, rounds, _SLEEPING_S.get(step, 0.0))
+def _maker(cell: Cell) -> Maker:
+    rounds = int(_COMPUTING_S.get(cell.step, 0.0) * _rounds_per_second())
+    return functools.partial(WorkingEnv, cell.observation, rounds, _SLEEPING_S.get(cell.step, 0.0))
 
 
 def _rounds_per_second() -> float:
@@ -169,12 +213,6 @@ def _rounds_per_second() -> float:
     return rounds / fastest
 
 
-def _opened(make: Maker, case: Case, name: str) -> Any:
-    import rookery
-
-    return rookery.make_vec(make, num_envs=case.num_envs, **_OPTIONS[name])
-
-
 def _same_as(auto: Any) -> str | None:
     """The contender that runs the envs as ``auto`` does; None if there is none."""
     choice = auto.choice
@@ -186,18 +224,18 @@ def _same_as(auto: Any) -> str | None:
     return "caller_steps" if choice.caller_steps else "processes"
 
 
-def _rates(venvs: dict[str, Any], case: Case, effort: Effort) -> dict[str, list[float]]:
+def _rates(venvs: dict[str, Any], cell: Cell) -> dict[str, list[float]]:
     """Env steps per second of every contender in every round."""
-    actions = np.zeros(case.num_envs, np.int64)
+    actions = np.zeros(cell.num_envs, np.int64)
     names, order = list(venvs), random.Random(0)
     rates: dict[str, list[float]] = {name: [] for name in names}
-    slice_s = _SLICE_S[case.busy_processes] * (0.3 if effort.quick else 1.0)
-    for round_ in range(1 + (2 if effort.quick else _ROUNDS)):
+    slice_s = _SLICE_S[_LOADS[cell.load]]
+    for round_ in range(1 + _ROUNDS):
         order.shuffle(names)
         for name in names:
             rate = _rate(venvs[name], actions, slice_s)
             if round_ > 0:  # the first one warms up
-                rates[name].append(rate * case.num_envs)
+                rates[name].append(rate * cell.num_envs)
     return rates
 
 
@@ -213,16 +251,8 @@ def _rate(venv: Any, actions: Any, slice_s: float) -> float:
             return calls / (now - started)
 
 
-def write_report(folder: Path) -> Path:
-    """Write ``auto.md``: a table of all cells, and how many reach the target."""
-    path = folder / "auto.md"
-    path.write_text("\n".join(_report(list(results.read_cases(folder, "auto").values()))) + "\n")
-    return path
-
-
-def _report(cases: Sequence[results.CaseJson]) -> Iterator[str]:
-    samples = [(case, case["contenders"]["all"][-1]) for case in cases if case["contenders"]]
-    ratios = [sample["ratio"] for _, sample in samples]
+def _report(found: dict[str, Any]) -> Iterator[str]:
+    ratios = [sample["ratio"] for sample in found.values()]
     yield '# `backend="auto"` over a grid'
     yield ""
     yield (
@@ -243,20 +273,24 @@ def _report(cases: Sequence[results.CaseJson]) -> Iterator[str]:
     heads = (*heads, "auto / best", "choice / best")
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * 2}{'---:|' * (len(heads) - 2)}"
-    for case, sample in samples:
-        yield f"| {' | '.join(_row(case, sample))} |"
+    for name, sample in found.items():
+        yield f"| {' | '.join(_row(name, sample))} |"
 
 
-def _row(case: results.CaseJson, sample: dict[str, Any]) -> list[str]:
+def _row(name: str, sample: dict[str, Any]) -> list[str]:
     rates = sample["steps_per_second"]
     names = (*_COMPARED, "threads", "auto")
     figures = [f"{rates[name]:,.0f}" if name in rates else "" for name in names]
     of_choice = sample["ratio_of_choice"]
     below = sample["ratio"] < TARGET
     return [
-        *case["name"].split(" / "),
+        *name.split(" / "),
         *figures,
         sample["chosen"],
         f"**{sample['ratio']:.2f}**" if below else f"{sample['ratio']:.2f}",
         "" if of_choice is None else f"{of_choice:.2f}",
     ]
+
+
+if __name__ == "__main__":
+    main()

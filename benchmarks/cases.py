@@ -1,9 +1,17 @@
-"""What one measurement is: an amount of work, and who does it."""
+"""What is measured, as data: an amount of work, and who does it.
+
+A contender is called ``"library: variant"``. Every variant of a library takes part in the first
+round; one that reaches less than half of the library's best is measured no more, so that each
+library ends at the best of its own settings. Those in ``ALWAYS`` are measured to the end: they are
+what users of these libraries run.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -13,42 +21,216 @@ class Case:
     """One row of comparisons.
 
     Attributes:
-        name: Key in the results.
-        title: What the picture says.
-        env: Key of `environments.MAKERS`.
-        num_envs: Environments stepped.
-        contenders: Who is measured, in this order, again and again.
-        metric: The sample's field that is compared.
-        num_workers: Processes that a contender with a choice uses.
-        busy_processes: Endless loops that run beside the measurement.
-        repetitions: Times each contender is measured.
-        quick_num_envs: Stands in for ``num_envs`` under ``--quick``.
-        num_steps: Steps of every env per rollout, where rollouts are measured.
-        timeout_s: A contender that takes longer is given up.
+        name: key in the results.
+        title: what tables and pictures say.
+        kind: module that measures it.
+        env: key of `environments.MAKERS`.
+        num_envs: environments.
+        contenders: who is measured.
+        num_workers: processes of contenders that have a choice.
+        busy_processes: endless loops that run beside the measurement.
+        settings: of what is trained, for the kind ``training``.
+        held_out: nothing of the library was chosen or tuned with this case.
+        unit: of the figure; of seconds fewer are better.
     """
 
     name: str
     title: str
+    kind: str
     env: str
     num_envs: int
     contenders: tuple[str, ...]
-    metric: str = "steps_per_second"
     num_workers: int = CORES
     busy_processes: int = 0
-    repetitions: int = 5
-    quick_num_envs: int | None = None
-    num_steps: int = 128
-    timeout_s: float = 600.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    held_out: bool = False
+    unit: str = "steps/s"
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How long one measurement may take."""
+LIMIT, LOOP = "limit", "for-loop"
+_ROOKERY = ("rookery: auto", "rookery: workers", "rookery: caller_steps")
+_PLAIN = (
+    "gymnasium: SyncVectorEnv",
+    "gymnasium: AsyncVectorEnv",
+    "gymnasium: AsyncVectorEnv, max_concurrency",
+)
+_SB3 = ("SB3: DummyVecEnv", "SB3: SubprocVecEnv")
+_OTHERS = (
+    "TorchRL: SerialEnv",
+    "TorchRL: ParallelEnv",
+    "Tianshou: DummyVectorEnv",
+    "Tianshou: SubprocVectorEnv",
+    "Tianshou: ShmemVectorEnv",
+)
+_ENVPOOL = ("EnvPool: in step", "EnvPool: half of the envs at a time")
+_PUFFERLIB = (
+    "PufferLib: Serial",
+    "PufferLib: Multiprocessing, a worker for each core",
+    "PufferLib: Multiprocessing, a worker for each env",
+)
+ALWAYS = (
+    LIMIT,
+    LOOP,
+    "gymnasium: AsyncVectorEnv",
+    "SB3: SubprocVecEnv",
+    "TorchRL: ParallelEnv",
+    "Tianshou: SubprocVectorEnv",
+)
+_USUAL = (LIMIT, LOOP, *_ROOKERY, *_PLAIN, *_SB3)
+_EVERYBODY = (*_USUAL, *_OTHERS)
+_NATIVE_CARTPOLE = "native: CartPoleVectorEnv of Gymnasium, in numpy"
+_NATIVE_ATARI = ("rookery: native", "native: AtariVectorEnv of ALE, in C++")
+_RECV = ("rookery: recv a quarter of the envs", "rookery: threads")
+_BY_PICKLE = "gymnasium: AsyncVectorEnv without shared memory"
 
-    warmup_s: float = 0.4
-    measure_s: float = 1.5
-    quick: bool = False
+
+def _stepping(name: str, title: str, env: str, num_envs: int, *more: str, **options: Any) -> Case:
+    contenders = options.pop("contenders", _EVERYBODY)
+    return Case(name, title, "stepping", env, num_envs, (*contenders, *more), **options)
 
 
-FULL = Effort()
-QUICK = Effort(warmup_s=0.1, measure_s=0.2, quick=True)
+_STEPPING = (
+    _stepping(
+        "cartpole-64", "CartPole-v1, 64 envs", "cartpole", 64,
+        *_PUFFERLIB, *_ENVPOOL, _NATIVE_CARTPOLE,
+    ),
+    _stepping("halfcheetah-16", "HalfCheetah-v5, 16 envs", "halfcheetah", 16, *_ENVPOOL),
+    _stepping("pong-16", "ALE/Pong-v5, 84x84x4, 16 envs", "pong", 16, *_ENVPOOL, *_NATIVE_ATARI),
+    _stepping(
+        "waiting-32",
+        "an env that waits 2 ms, exponentially distributed, 32 envs",
+        "uneven sleep",
+        32,
+        *_RECV,
+        *_PUFFERLIB,
+        num_workers=32,
+    ),
+    _stepping(
+        "sequence-8",
+        "Sequence observations without compute, 8 envs",
+        "sequence",
+        8,
+        contenders=(LOOP, *_ROOKERY, *_PLAIN[:1], _BY_PICKLE),
+    ),
+    _stepping(
+        "cartpole-8", "CartPole-v1, 8 envs", "cartpole", 8, *_ENVPOOL, _NATIVE_CARTPOLE,
+        contenders=_USUAL,
+    ),
+    _stepping(
+        "cartpole-8-busy", "CartPole-v1, 8 envs, every core busy with something else",
+        "cartpole", 8, contenders=_USUAL, busy_processes=CORES,
+    ),
+    _stepping(
+        "acrobot-24", "Acrobot-v1, 24 envs", "acrobot", 24, *_ENVPOOL,
+        contenders=_USUAL, held_out=True,
+    ),
+    _stepping(
+        "hopper-12", "Hopper-v5, 12 envs", "hopper", 12, *_ENVPOOL,
+        contenders=_USUAL, held_out=True,
+    ),
+    _stepping(
+        "minigrid-20",
+        "MiniGrid-DoorKey-8x8-v0, 20 envs",
+        "minigrid",
+        20,
+        contenders=(LIMIT, LOOP, *_ROOKERY, _PLAIN[0], _BY_PICKLE),
+        held_out=True,
+    ),
+)  # fmt: skip
+
+_COLLECTORS = (
+    "rookery: SyncCollector",
+    "rookery: WorkerCollector",
+    "rookery: WorkerCollector, async",
+    "rookery: WorkerCollector on two nodes",
+    *_SB3,
+    "TorchRL: SyncDataCollector, SerialEnv",
+    "TorchRL: SyncDataCollector, ParallelEnv",
+    "TorchRL: MultiSyncDataCollector",
+    "TorchRL: MultiSyncDataCollector, compiled policy",
+    "Tianshou: DummyVectorEnv",
+    "Tianshou: ShmemVectorEnv",
+    "RLlib: env runners",
+)
+_ROLLOUTS = tuple(
+    Case(
+        f"rollouts-{env}-{num_envs}",
+        f"rollouts of 128 steps with a 2x64 policy, {title}, {num_envs} envs",
+        "rollouts",
+        env,
+        num_envs,
+        (LIMIT, *_COLLECTORS),
+        held_out=held_out,
+    )
+    for env, title, num_envs, held_out in (
+        ("cartpole", "CartPole-v1", 16, False),
+        ("acrobot", "Acrobot-v1", 24, True),
+    )
+)
+
+_TRAINERS = (
+    "rookery: train",
+    "rookery: train, network of one's own",
+    *_SB3,
+    "SB3: DummyVecEnv, 1 thread",
+    "SB3: SubprocVecEnv, 1 thread",
+    "SB3 on rookery: RookeryVecEnv, 1 thread",
+    "CleanRL: its single file",
+    "CleanRL: its single file, 1 thread",
+    "Tianshou: DummyVectorEnv, 1 thread",
+    "Tianshou: ShmemVectorEnv, 1 thread",
+)
+
+
+def _training(env: str, env_id: str, title: str, updates: int, **settings: Any) -> Case:
+    shown = (
+        f"PPO on {title}, 8 envs x {settings['num_steps']} steps, "
+        f"{settings['num_epochs']} epochs of {settings['minibatch_size']}"
+    )
+    told = {"env_id": env_id, "updates": updates, **settings}
+    more = ("Sample Factory: APPO",) if env == "cartpole" else ()  # its Gymnasium has older others
+    return Case(f"ppo-{env}", shown, "training", env, 8, (*_TRAINERS, *more), settings=told)
+
+
+_TRAINING = (
+    _training(
+        "cartpole", "CartPole-v1", "CartPole-v1", 12,
+        num_steps=128, num_epochs=10, minibatch_size=256,
+    ),
+    _training(
+        "lunarlander", "LunarLander-v3", "LunarLander-v3", 6,
+        num_steps=256, num_epochs=10, minibatch_size=512,
+    ),
+    _training(
+        "halfcheetah", "HalfCheetah-v5", "HalfCheetah-v5", 6,
+        num_steps=256, num_epochs=10, minibatch_size=512, normalizes=True,
+    ),
+    _training(
+        "pong", "ALE/Pong-v5", "ALE/Pong-v5", 4,
+        num_steps=128, num_epochs=4, minibatch_size=256,
+    ),
+)  # fmt: skip
+
+_STARTING = (
+    Case(
+        "start-64",
+        "start and reset 64 CartPole-v1 in processes",
+        "starting",
+        "cartpole",
+        64,
+        (
+            "rookery: workers",
+            "rookery: a process for each env",
+            "gymnasium: AsyncVectorEnv",
+            "SB3: SubprocVecEnv, fork",
+            "SB3: SubprocVecEnv, forkserver",
+            "Tianshou: SubprocVectorEnv",
+            "TorchRL: ParallelEnv",
+        ),
+        unit="s",
+    ),
+)
+
+CASES: dict[str, Case] = {
+    case.name: case for case in (*_STEPPING, *_ROLLOUTS, *_TRAINING, *_STARTING)
+}

@@ -1,18 +1,16 @@
-"""Collecting on a Ray cluster: beside one machine's workers, beside RLlib, and with more nodes.
+"""Collecting on a Ray cluster with more nodes, beside what `cluster_model` says.
 
-    python -m benchmarks.cluster [--rllib PYTHON] [--only here nodes]
+    python -m benchmarks.cluster [--only nodes]
 
-``here``: rollouts of 16 CartPoles x 512 steps by the worker processes of this machine, by two nodes
-of a cluster on it, and by RLlib's env runners on such a cluster (PYTHON is an interpreter that has
-``ray[rllib]``), by turns. ``nodes``: envs that wait, on 1 to 4 nodes, which take no core from each
-other, beside what `cluster_model` says. Written to results/cluster.json.
+Envs that wait, on 1 to 4 nodes of a cluster on this machine, which take no core from each other.
+Written to results/cluster.json. How one machine's workers, two nodes and RLlib compare is a case of
+``scripts/bench``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,12 +26,10 @@ import numpy as np
 
 import rookery
 from benchmarks.cluster_model import RESULT, Costs, Setup, estimate
-from benchmarks.conditions import read_conditions
 from rookery import WorkerCollector
-from rookery.policy import make_policy
+from rookery.bench.conditions import conditions
 from rookery.rollout.join import side_by_side, size_of
 
-_NUM_ENVS, _NUM_STEPS, _TURNS, _TURN_S = 16, 512, 7, 4.0
 _MOST_NODES, _WORKERS, _ENVS, _SHORT = 4, 2, 8, 64  # of each node
 _WAIT_S = 2e-3
 
@@ -97,49 +93,6 @@ def rate(collector: WorkerCollector, seconds: float) -> float:
     while (took := time.perf_counter() - began) < seconds:
         rows += collector.collect().num_transitions
     return rows / took
-
-
-# ---------------------------------------------------------------- beside others
-
-
-def _policy(observation_space: Any, action_space: Any) -> Any:
-    return make_policy(observation_space, action_space, seed=0)
-
-
-def beside_others(rllib: str | None) -> dict[str, Any]:
-    """Steps per second of the same work, by turns."""
-    told: Any = {"num_envs": _NUM_ENVS, "num_workers": 2, "num_steps": _NUM_STEPS}
-    rates: dict[str, list[float]] = {"processes": [], "two nodes": [], "two nodes, async": []}
-    make = partial(WorkerCollector, "CartPole-v1", _policy, **told)
-    with (
-        a_cluster(2, 1),
-        make() as here,
-        make(backend="ray") as there,
-    ):
-        pairs = {"processes": here, "two nodes": there}
-        for collector in pairs.values():
-            collector.collect()
-        for _ in range(_TURNS):
-            for name, collector in pairs.items():
-                rates[name].append(rate(collector, _TURN_S))
-        there.close()
-        with make(backend="ray", mode="async") as ahead:
-            ahead.collect()
-            rates["two nodes, async"] = [rate(ahead, _TURN_S) for _ in range(_TURNS)]
-    if rllib is not None:
-        rates["RLlib's env runners"] = _of_rllib(rllib)
-    for name, own in rates.items():
-        print(f"{name}: {median(own):,.0f} ({min(own):,.0f} to {max(own):,.0f})", flush=True)
-    return {name: [round(each) for each in own] for name, own in rates.items()}
-
-
-def _of_rllib(python: str) -> list[float]:
-    script = Path(__file__).with_name("cluster_rllib.py")
-    numbers = [_NUM_ENVS, _NUM_STEPS, _TURNS, _TURN_S]
-    done = subprocess.run(
-        [python, str(script), *map(str, numbers)], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return list(json.loads(done.stdout.splitlines()[-1]))
 
 
 # ---------------------------------------------------------------- with more nodes
@@ -268,13 +221,10 @@ def of_runs(costs: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
-    parser.add_argument("--rllib", help="an interpreter that has ray[rllib]")
-    parser.add_argument("--only", choices=["here", "nodes", "runs"], help="what to measure")
+    parser.add_argument("--only", choices=["nodes", "runs"], help="what to measure")
     told = parser.parse_args()
     written: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    written["conditions"] = read_conditions()
-    if told.only in (None, "here"):
-        written["steps_per_second"] = beside_others(told.rllib)
+    written["conditions"] = conditions()
     if told.only in (None, "nodes"):
         written["nodes"], written["costs"] = with_more_nodes()
     if told.only in (None, "runs"):

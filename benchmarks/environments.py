@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 Maker = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -39,12 +38,12 @@ class ImageEnv(gymnasium.Env[npt.NDArray[np.uint8], int]):
         return self._frames, 0.0, False, self._steps >= self.episode_steps, {}
 
 
-class SleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
-    """Waits 5 ms in every step, as a simulator behind a socket would; it uses no processor."""
+class UnevenSleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
+    """Waits 2 ms on average, exponentially distributed, as a simulator behind a socket would."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
-    step_s = 0.005
+    step_s = 0.002
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -55,20 +54,8 @@ class SleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
     def step(
         self, action: int
     ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        time.sleep(self._wait_s())
+        time.sleep(self.np_random.exponential(self.step_s))
         return np.zeros(4, np.float32), 0.0, False, False, {}
-
-    def _wait_s(self) -> float:
-        return self.step_s
-
-
-class UnevenSleepEnv(SleepEnv):
-    """Waits 2 ms on average, exponentially distributed; one step in twenty takes 6 ms and more."""
-
-    step_s = 0.002
-
-    def _wait_s(self) -> float:
-        return float(self.np_random.exponential(self.step_s))
 
 
 class _Stored(gymnasium.Env[Any, int]):
@@ -116,20 +103,33 @@ def register_atari() -> None:
 
 def _make_atari(game: str) -> gymnasium.Env[Any, Any]:
     """A game as DQN plays it (Mnih et al. 2015): every fourth frame, 84x84 grey, four stacked."""
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
     register_atari()
     env = gymnasium.make(game, frameskip=1)
     return FrameStackObservation(AtariPreprocessing(env), 4)
 
 
+ATARI_GAMES = {"breakout": "ALE/Breakout-v5", "pong": "ALE/Pong-v5"}
+
+
+def _make_minigrid(env_id: str) -> gymnasium.Env[Any, Any]:
+    import minigrid  # noqa: F401  registers its envs
+
+    return gymnasium.make(env_id)
+
+
 MAKERS: dict[str, Maker] = {
-    "breakout": functools.partial(_make_atari, "ALE/Breakout-v5"),
+    **{name: functools.partial(_make_atari, game) for name, game in ATARI_GAMES.items()},
+    "acrobot": functools.partial(gymnasium.make, "Acrobot-v1"),
     "cartpole": functools.partial(gymnasium.make, "CartPole-v1"),
     "graph": _make_graph,
     "halfcheetah": functools.partial(gymnasium.make, "HalfCheetah-v5"),
+    "hopper": functools.partial(gymnasium.make, "Hopper-v5"),
     "image": ImageEnv,
-    "pong": functools.partial(_make_atari, "ALE/Pong-v5"),
+    "lunarlander": functools.partial(gymnasium.make, "LunarLander-v3"),
+    "minigrid": functools.partial(_make_minigrid, "MiniGrid-DoorKey-8x8-v0"),
     "sequence": _make_sequence,
-    "sleep": SleepEnv,
     "uneven sleep": UnevenSleepEnv,
 }
 

@@ -18,7 +18,6 @@ import multiprocessing
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -27,19 +26,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.conditions import read_conditions
 from benchmarks.learning_picture import Panel, draw
-from benchmarks.scores import children_cpu_seconds, train_by_command
+from benchmarks.learning_runs import EPISODES, train_by_command, train_sb3, train_sb3_in_a_process
+from rookery.bench.conditions import conditions
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.presets import Preset, presets
 
 RESULT = Path(__file__).parent / "results" / "learning.json"
 UNFINISHED = Path(__file__).parent.parent / ".benchmarks" / "learning"
 TABLE = Path(__file__).parent.parent / "docs" / "results.md"
+_LIBRARIES = ("rookery", "gymnasium", "numpy", "torch", "mujoco", "stable-baselines3")
 FIRST_SEED = 101
-EPISODES = 50
 
 Found = dict[str, Any]  # what became of a run
 Cell = tuple[Preset, int]  # what to train, and the seed
@@ -61,11 +58,11 @@ def main() -> None:
     if options.one:
         name, seed = options.one
         algo, _, env = name.partition("/")
-        print(json.dumps(_sb3(presets(algo)[env], int(seed))))
+        print(json.dumps(train_sb3(presets(algo)[env], int(seed))))
         return
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {options.jobs}")
-    library, make = ("SB3", _in_a_process) if options.sb3 else ("rookery", _rookery)
+    library, make = ("SB3", train_sb3_in_a_process) if options.sb3 else ("rookery", _rookery)
     runs = json.loads(RESULT.read_text())["runs"] if RESULT.exists() else []
     known = [run["key"] for run in runs]
     missing = [
@@ -104,14 +101,14 @@ def _made(
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         while True:
             while len(running) < jobs and time.monotonic() <= until and (cell := next(left, None)):
-                conditions = {**read_conditions(), "runs_at_once": jobs}
-                running[pool.submit(make, *cell)] = cell, conditions
+                where = {**conditions(_LIBRARIES), "runs_at_once": jobs}
+                running[pool.submit(make, *cell)] = cell, where
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                cell, conditions = running.pop(future)
+                cell, where = running.pop(future)
                 error = future.exception()
-                yield cell, error or {**future.result(), "conditions": conditions}
+                yield cell, error or {**future.result(), "conditions": where}
 
 
 def _wanted(options: argparse.Namespace) -> Iterator[Cell]:
@@ -171,116 +168,6 @@ def _rookery(preset: Preset, seed: int) -> Found:
         "eval_return_mean": "return", "curve": "curve",
     }  # fmt: skip
     return {name: told[key] for key, name in names.items() if key in told}
-
-
-# ---------------------------------------------------------------- Stable-Baselines3
-
-
-def _in_a_process(preset: Preset, seed: int) -> Found:
-    command = [sys.executable, "-m", "benchmarks.learning", "--one", preset.name, str(seed)]
-    before = children_cpu_seconds()
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    cpu_seconds = children_cpu_seconds() - before
-    return {**json.loads(done.stdout.splitlines()[-1]), "cpu_seconds": cpu_seconds}
-
-
-def _sb3(preset: Preset, seed: int) -> dict[str, float]:
-    """Train SB3 with a preset's settings, in its words, on its DummyVecEnv."""
-    import stable_baselines3
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.evaluation import evaluate_policy
-    from stable_baselines3.common.vec_env import VecNormalize
-
-    settings: Any = preset.config
-    num_envs, steps = preset.run["num_envs"], preset.run["total_steps"]
-    normalizes = {
-        "norm_obs": getattr(settings, "normalize_obs", False),
-        "norm_reward": getattr(settings, "normalize_reward", False),
-    }
-    venv: Any = make_vec_env(preset.env, num_envs, seed=seed)
-    if any(normalizes.values()):
-        venv = VecNormalize(venv, gamma=settings.gamma, **normalizes)
-    began = time.perf_counter()
-    kind = getattr(stable_baselines3, preset.algo.upper())
-    model = kind("MlpPolicy", venv, seed=seed, device="cpu", **_in_sb3s_words(preset, venv))
-    model.learn(steps)
-    seconds = time.perf_counter() - began
-    envs: Any = make_vec_env(preset.env, 10, seed=seed + 10_000)
-    if any(normalizes.values()):
-        envs = VecNormalize(envs, training=False, norm_obs=normalizes["norm_obs"])
-        envs.norm_reward, envs.obs_rms = False, venv.obs_rms
-    score, _ = evaluate_policy(model, envs, n_eval_episodes=EPISODES)
-    return {"steps": model.num_timesteps, "seconds": seconds, "return": float(score)}
-
-
-def _in_sb3s_words(preset: Preset, venv: Any) -> dict[str, Any]:
-    """A preset's settings as arguments of SB3's algorithm on its vector env."""
-    from torch import nn
-
-    settings: Any = preset.config
-    policy: dict[str, Any] = {
-        "net_arch": list(settings.hidden_sizes or (64, 64)),
-        "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[settings.activation],
-    }
-    if getattr(settings, "initial_log_std", 0.0):
-        policy["log_std_init"] = settings.initial_log_std
-    if not getattr(settings, "orthogonal_init", True):
-        policy["ortho_init"] = False
-    words: dict[str, Any] = {
-        "learning_rate": _falling(settings, "learning_rate"),
-        "gamma": settings.gamma,
-        "policy_kwargs": policy,
-    }
-    if getattr(settings, "state_dependent_noise", False):
-        words["use_sde"], words["sde_sample_freq"] = True, settings.noise_interval
-    if preset.algo in ("ppo", "a2c"):
-        names = {
-            "num_steps": "n_steps", "gae_lambda": "gae_lambda", "entropy_coef": "ent_coef",
-            "value_coef": "vf_coef", "max_grad_norm": "max_grad_norm",
-        }  # fmt: skip
-        words |= {theirs: getattr(settings, ours) for ours, theirs in names.items()}
-        if preset.algo == "ppo":
-            words["n_epochs"], words["batch_size"] = settings.num_epochs, settings.minibatch_size
-            words["clip_range"] = _falling(settings, "clip_range")
-        return words
-    words |= {
-        "buffer_size": settings.replay_size,
-        "batch_size": settings.batch_size,
-        "learning_starts": settings.warmup_steps,
-        "train_freq": settings.num_steps,
-        "gradient_steps": round(settings.num_steps * settings.updates_per_step),
-    }
-    if preset.algo == "dqn":
-        words |= {
-            "target_update_interval": round(settings.target_interval / settings.updates_per_step),
-            "exploration_fraction": settings.exploration_fraction,
-            "exploration_final_eps": settings.final_epsilon,
-        }
-        return words
-    words["tau"] = settings.target_rate
-    if preset.algo == "sac":
-        words["ent_coef"] = "auto" if settings.entropy_coef is None else settings.entropy_coef
-    else:
-        words["action_noise"] = _noise(settings, venv.action_space.shape)
-    return words
-
-
-def _noise(settings: Any, shape: tuple[int, ...]) -> Any:
-    """What TD3 adds to actions, as an object of SB3."""
-    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
-
-    wanders = settings.exploration_noise_kind == "ornstein-uhlenbeck"
-    zero = np.zeros(shape)
-    kind = OrnsteinUhlenbeckActionNoise if wanders else NormalActionNoise
-    return kind(zero, zero + settings.exploration_noise)
-
-
-def _falling(settings: Any, name: str) -> Any:
-    """A setting that may fall linearly to another value, as SB3 has schedules."""
-    first, last = getattr(settings, name), getattr(settings, f"final_{name}", None)
-    if last is None:
-        return first
-    return lambda remaining: last + (first - last) * remaining
 
 
 # ---------------------------------------------------------------- table and pictures

@@ -1,25 +1,30 @@
 """The limit: as many processes as could help, each running a plain loop, talking to nobody.
 
 One round of the loop counts one step per env. As in ``SyncVectorEnv``'s next-step mode, the round
-after an episode's end is that env's reset. Actions are Python numbers, the cheapest there are.
+after an episode's end is that env's reset. Actions are Python numbers, the cheapest there are. With
+one process it is the for-loop that everybody starts with.
 """
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
-import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-from benchmarks.cases import CORES, Case, Effort
+from benchmarks.cases import CORES, Case
+from benchmarks.clocks import Effort, Sample, steps_per_second
 from benchmarks.environments import MAKERS, draw_actions
 
 
-def measure_limit(case: Case, effort: Effort) -> dict[str, float]:
-    """Sum the rates of plain loops in ``min(cores, workers, envs)`` processes."""
-    num_processes = min(CORES, case.num_workers, case.num_envs)
+def measure_limit(case: Case, effort: Effort, most_processes: int) -> Sample:
+    """Sum the rates of plain loops in so many processes, or fewer if there are fewer envs.
+
+    Envs that wait use no core: then there may be more processes than cores.
+    """
+    num_processes = min(most_processes, case.num_envs)
     shares = [len(range(i, case.num_envs, num_processes)) for i in range(num_processes)]
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(num_processes)
@@ -33,30 +38,34 @@ def measure_limit(case: Case, effort: Effort) -> dict[str, float]:
     rates = [receiver.recv() for _ in workers]
     for worker in workers:
         worker.join()
-    return {"steps_per_second": sum(rates)}
+    return {"value": sum(rates)}
+
+
+def processes_of(case: Case) -> int:
+    """How many processes could help: one for each core, or each worker where envs wait."""
+    return case.num_workers if "sleep" in case.env else min(CORES, case.num_workers)
 
 
 def _run(
     env_name: str, num_envs: int, barrier: Barrier, sender: Connection, effort: Effort
 ) -> None:
-    envs = [MAKERS[env_name]() for _ in range(num_envs)]
-    actions = draw_actions(env_name, num_envs)
-    batches: list[Any] = actions.tolist() if actions.dtype.kind == "i" else list(actions)
+    play = _loop_over([MAKERS[env_name]() for _ in range(num_envs)], env_name)
+    barrier.wait()
+    steps_per_second(play, effort.warmup_s)
+    barrier.wait()
+    sender.send(steps_per_second(play, effort.measure_s))
+
+
+def _loop_over(envs: list[Any], env_name: str) -> Callable[[], int]:
+    actions = draw_actions(env_name, len(envs))
+    batches = itertools.cycle(actions.tolist() if actions.dtype.kind == "i" else list(actions))
     for seed, env in enumerate(envs):
         env.reset(seed=seed)
-    barrier.wait()
-    _loop(envs, batches, effort.warmup_s)
-    barrier.wait()
-    rate = _loop(envs, batches, effort.measure_s)
-    sender.send(rate)
-
-
-def _loop(envs: list[Any], batches: list[Any], seconds: float) -> float:
     is_over = [False] * len(envs)
     indices = range(len(envs))
-    start = time.perf_counter()
-    deadline = start + seconds
-    for rounds, batch in enumerate(itertools.cycle(batches), start=1):
+
+    def play() -> int:
+        batch = next(batches)
         for i in indices:
             if is_over[i]:
                 envs[i].reset()
@@ -64,7 +73,6 @@ def _loop(envs: list[Any], batches: list[Any], seconds: float) -> float:
             else:
                 _, _, terminated, truncated, _ = envs[i].step(batch[i])
                 is_over[i] = terminated or truncated
-        now = time.perf_counter()
-        if now >= deadline:
-            return rounds * len(envs) / (now - start)
-    raise AssertionError("the batches are endless")
+        return len(indices)
+
+    return play

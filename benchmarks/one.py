@@ -1,30 +1,35 @@
-"""Measure one contender once, in this fresh process, and print one line of JSON.
+"""Measure one contender of a case once, in this fresh process, and print one line of JSON.
 
-python -m benchmarks.one stepping cartpole-8 "rookery workers" [--quick] [--repetition N]
+python -m benchmarks.one cartpole-8 "rookery: workers" [--quick] [--seed N]
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.metadata
 import json
 
-from benchmarks.cases import FULL, QUICK
-from benchmarks.subjects import SUBJECTS, cases_of, load_subject
+from benchmarks.cases import CASES
+from benchmarks.clocks import FULL, QUICK
+from benchmarks.peers import DISTRIBUTIONS, library_of
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.one")
-    parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("case")
+    parser.add_argument("case", choices=CASES)
     parser.add_argument("contender")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--repetition", type=int, default=0)
-    arguments = parser.parse_args()
-
-    (case,) = [c for c in cases_of(arguments.subject, arguments.quick) if c.name == arguments.case]
-    effort = QUICK if arguments.quick else FULL
-    measure = load_subject(arguments.subject).measure
-    print(json.dumps(measure(case, arguments.contender, effort, arguments.repetition)))
+    parser.add_argument("--seed", type=int, default=0)
+    told = parser.parse_args()
+    case = CASES[told.case]
+    measure = importlib.import_module(f"benchmarks.{case.kind}").measure
+    sample = measure(case, told.contender, QUICK if told.quick else FULL, told.seed)
+    distribution = DISTRIBUTIONS.get(library_of(told.contender))
+    if distribution is not None:
+        sample["version"] = importlib.metadata.version(distribution)
+    print(json.dumps(sample))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two states of the code side by side: before against after, on the rows of stepping and rollouts.
+"""Two states of the code side by side: before against after.
 
     python -m benchmarks.pairs BEFORE AFTER [--row NAME ...] [--pairs 7]
 
@@ -13,83 +13,59 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conditions import read_conditions
-
 RESULT = Path(__file__).parent / "results" / "pairs.json"
-_STEPPING = {
-    "cartpole-8": ("rookery workers", "rookery caller_steps", "rookery serial"),
-    "cartpole-64": ("rookery workers", "rookery caller_steps"),
-    "image-16": ("rookery workers", "rookery views"),
-    "halfcheetah-16": ("rookery workers",),
-    "pong-16": ("rookery workers",),
-    "sequence-8": ("rookery workers", "rookery caller_steps"),
-    "graph-8": ("rookery caller_steps",),
+_ROWS = {
+    "cartpole-8": ("rookery: workers", "rookery: caller_steps", "rookery: serial"),
+    "cartpole-64": ("rookery: workers", "rookery: caller_steps"),
+    "halfcheetah-16": ("rookery: workers",),
+    "pong-16": ("rookery: workers", "rookery: views"),
+    "sequence-8": ("rookery: workers", "rookery: caller_steps"),
+    "rollouts-cartpole-16": (
+        "rookery: SyncCollector, workers",
+        "rookery: SyncCollector, caller_steps",
+        "rookery: WorkerCollector",
+    ),
+    "waiting-32": ("rookery: recv a quarter of the envs",),
 }
-_ROLLOUTS = {
-    "rollouts-16": ("rookery workers", "rookery caller_steps", "rookery WorkerCollector"),
-}
-_PARTIAL = {"uneven-32": ("rookery recv",)}
-ROWS = {
-    f"{case} / {contender}": (subject, case, contender)
-    for subject, cases in (
-        ("stepping", _STEPPING),
-        ("rollouts", _ROLLOUTS),
-        ("partial", _PARTIAL),
-    )
-    for case, contenders in cases.items()
-    for contender in contenders
-}
+ROWS = {f"{case} / {name}": (case, name) for case, names in _ROWS.items() for name in names}
 _TURN_S = 0.05
 _TURNS = 20
 
 
 def main() -> None:
     """Compare, print and write."""
+    from rookery.bench.conditions import conditions
+
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pairs")
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--row", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
     parser.add_argument("--pairs", type=int, default=7)
-    arguments = parser.parse_args()
-    trees = arguments.before.resolve(), arguments.after.resolve()
-    written: dict[str, Any] = {
-        "conditions": read_conditions(),
-        "before": _commit(trees[0]),
-        "after": _commit(trees[1]),
-        "after_over_before": {},
-    }
+    told = parser.parse_args()
+    trees = told.before.resolve(), told.after.resolve()
+    states = {"before": _commit(trees[0]), "after": _commit(trees[1])}
     known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    if [known.get(state) for state in ("before", "after")] == [written["before"], written["after"]]:
-        written["after_over_before"] = known["after_over_before"]  # other rows of these very states
-    for row in arguments.row:
-        ratios = [_pair(trees, row, is_odd=bool(i % 2)) for i in range(arguments.pairs)]
-        written["after_over_before"][row] = ratios
-        median = statistics.median(ratios)
-        print(f"{row:40s} {median:.2f}  ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+    is_same = all(known.get(name) == state for name, state in states.items())
+    ratios = known["after_over_before"] if is_same else {}  # other rows of these very states
+    for row in told.row:
+        own = [_pair(trees, row, is_odd=bool(i % 2)) for i in range(told.pairs)]
+        print(f"{row:50s} {statistics.median(own):.2f}  ({min(own):.2f} to {max(own):.2f})")
+        ratios[row] = own
+        written = {"conditions": conditions(), **states, "after_over_before": ratios}
         RESULT.write_text(json.dumps(written, indent=1) + "\n")
 
 
 def _commit(tree: Path) -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.check_output(command, cwd=tree, text=True).strip()
 
 
 def _pair(trees: tuple[Path, Path], row: str, is_odd: bool) -> float:
@@ -98,9 +74,8 @@ def _pair(trees: tuple[Path, Path], row: str, is_odd: bool) -> float:
     try:
         ratios = []
         for turn in range(_TURNS + 2):
-            rates = {}
-            for tree in trees[::-1] if turn % 2 else trees:
-                rates[tree] = _turn(servers[tree])
+            order = trees[::-1] if turn % 2 else trees
+            rates = {tree: _turn(servers[tree]) for tree in order}
             if turn > 1:  # the first ones warm up
                 ratios.append(rates[trees[1]] / rates[trees[0]])
     finally:
@@ -134,51 +109,15 @@ def _turn(server: subprocess.Popen[str]) -> float:
     return float(server.stdout.readline())
 
 
-# ---------------------------------------------------------------- in the processes
-
-
-def _serve(subject: str, case: str, contender: str) -> None:
+def _serve(name: str, contender: str) -> None:
     """Work for a while at each line of standard input, and say how fast it went."""
-    with _opened(subject, case, contender) as work:
+    from benchmarks.cases import CASES
+    from benchmarks.clocks import steps_per_second
+
+    case: Any = CASES[name]
+    with importlib.import_module(f"benchmarks.{case.kind}").CONTENDERS[contender](case) as work:
         for _ in sys.stdin:
-            done, started = 0, time.perf_counter()
-            while (passed_s := time.perf_counter() - started) < _TURN_S:
-                done += work()
-            print(done / passed_s, flush=True)
-
-
-@contextmanager
-def _opened(subject: str, name: str, contender: str) -> Iterator[Callable[[], int]]:
-    """What does some work and returns how many env steps it was.
-
-    It calls nothing of ``benchmarks`` that older states do not have.
-    """
-    from benchmarks import contenders, environments
-
-    module = importlib.import_module(f"benchmarks.{subject}")
-    (case,) = [case for case in module.CASES if case.name == name]
-    if subject == "rollouts":
-        with module.COLLECTORS[contender](case) as collect:
-            yield collect
-    elif subject == "stepping":
-        actions = environments.draw_actions(case.env, case.num_envs)
-        with contenders.STEPPERS[contender](case) as stepper:
-            batches = itertools.cycle([stepper.encode(batch) for batch in actions])
-
-            def step() -> int:
-                stepper.step(next(batches))
-                return int(case.num_envs)
-
-            yield step
-    else:
-        import rookery
-
-        maker = environments.MAKERS[case.env]
-        with rookery.make_vec(
-            maker, case.num_envs, backend="process", num_workers=case.num_workers
-        ) as venv:
-            venv.async_reset(seed=0)
-            yield module._exchanger(venv, case)
+            print(steps_per_second(work, _TURN_S), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,141 +1,140 @@
-"""Rollouts with a policy in the loop: two hidden layers of 64, 128 steps of 16 or 64 CartPoles.
+"""Rollouts with a policy in the loop: two hidden layers of 64, for actor and critic each.
 
-Every contender computes values and log probabilities, fills its rollout storage and computes
-advantages where its collector does so. Torch runs on one thread for everybody: with batches of 16,
-more threads are slower. The limit is that of plain loops without a policy.
+Everybody stores observations, actions, rewards, ends and log probabilities. rookery, SB3 and
+TorchRL compute values beside them; rookery and SB3 add advantages; Tianshou and RLlib leave both to
+the learner, which is less work. Torch runs on one thread for everybody: with so few rows, more are
+slower. A reset is part of a step, so that every counted step is experience.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from benchmarks.cases import Case, Effort
-from benchmarks.contenders import open_sb3
+from benchmarks.cases import LIMIT, Case
+from benchmarks.clocks import Effort, Opener, Sample, Work, sample_of
 from benchmarks.environments import MAKERS
-from benchmarks.limit import measure_limit
-from benchmarks.stepping import steps_per_second
+from benchmarks.limit import measure_limit, processes_of
+from benchmarks.stepping import open_sb3, open_tianshou, torchrl_maker
 
+NUM_STEPS = 128
 HIDDEN_SIZES = (64, 64)
 
-Collect = Callable[[], int]  # collects a rollout and returns how many env steps it was
+
+def measure(case: Case, contender: str, effort: Effort, seed: int) -> Sample:
+    """Collect rollouts for a while and count env steps."""
+    if contender == LIMIT:
+        return measure_limit(case, effort, processes_of(case))
+    import torch
+
+    torch.set_num_threads(1)
+    with CONTENDERS[contender](case) as work:
+        return sample_of(work, effort)
 
 
 @contextmanager
-def _rookery(case: Case, **options: Any) -> Iterator[Collect]:
+def _rookery(case: Case, **options: Any) -> Iterator[Work]:
     import rookery
     from rookery.policy import make_policy
 
-    if options.get("num_workers") == "case":
-        options["num_workers"] = case.num_workers
-    # As in SB3, a reset is part of a step here, so that every counted step is experience.
-    venv = rookery.make_vec(
+    with rookery.make_vec(
         MAKERS[case.env], num_envs=case.num_envs, autoreset_mode="same_step", **options
-    )
-    try:
-        policy = make_policy(
-            venv.single_observation_space, venv.single_action_space, hidden_sizes=HIDDEN_SIZES
-        )
-        collector = rookery.SyncCollector(venv, policy, case.num_steps)
+    ) as venv:
+        spaces = venv.single_observation_space, venv.single_action_space
+        policy = make_policy(*spaces, hidden_sizes=HIDDEN_SIZES)
+        collector = rookery.SyncCollector(venv, policy, NUM_STEPS)
         yield lambda: collector.collect().num_transitions
-    finally:
-        venv.close()
 
 
 @contextmanager
-def _rookery_workers_act(case: Case, mode: Any, learns: bool = False) -> Iterator[Collect]:
-    """Collect with versions that grow as after an update, or with updates by IMPALA."""
+def _rookery_workers_act(case: Case, mode: Any, nodes: int = 0) -> Iterator[Work]:
+    """Collect with versions that grow as after an update."""
     import rookery
-    from rookery.learn.impala import Impala
     from rookery.policy import make_policy
-    from rookery.training.threads import blas_threads_for
 
     env = MAKERS[case.env]()
     policy = make_policy(env.observation_space, env.action_space, hidden_sizes=HIDDEN_SIZES)
     env.close()
-    config = rookery.ImpalaConfig(num_steps=case.num_steps, hidden_sizes=HIDDEN_SIZES)
-    learner = Impala(policy, config, case.num_envs)
+    if nodes:
+        from benchmarks.cluster import a_cluster
     with (
+        a_cluster(nodes, case.num_workers // nodes) if nodes else nullcontext(),
         rookery.WorkerCollector(
-            MAKERS[case.env], policy, case.num_envs, case.num_workers, case.num_steps, mode
+            MAKERS[case.env], policy, case.num_envs, case.num_workers, NUM_STEPS, mode,
+            backend="ray" if nodes else "process",
         ) as collector,
-        blas_threads_for(config.rows_per_gradient_step(case.num_envs), HIDDEN_SIZES),
-    ):
+    ):  # fmt: skip
 
-        def collect() -> int:
+        def work() -> int:
             rollout = collector.collect()
-            if learns:
-                learner.update(rollout)
             policy.version += 1
             return rollout.num_transitions
 
-        yield collect
+        yield work
 
 
 @contextmanager
-def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Collect]:
+def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Work]:
     from stable_baselines3 import PPO
 
     venv = open_sb3(case, kind, **options)
     try:
-        model = PPO(
-            "MlpPolicy",
-            venv,
-            n_steps=case.num_steps,
-            policy_kwargs={"net_arch": list(HIDDEN_SIZES)},
-            device="cpu",
-        )
+        layers = {"net_arch": list(HIDDEN_SIZES)}
+        model = PPO("MlpPolicy", venv, n_steps=NUM_STEPS, policy_kwargs=layers, device="cpu")
         _, callback = model._setup_learn(total_timesteps=1)
 
-        def collect() -> int:
-            model.collect_rollouts(
-                model.env, callback, model.rollout_buffer, n_rollout_steps=case.num_steps
-            )
-            return case.num_steps * case.num_envs
+        def work() -> int:
+            buffer = model.rollout_buffer
+            model.collect_rollouts(model.env, callback, buffer, n_rollout_steps=NUM_STEPS)
+            return NUM_STEPS * case.num_envs
 
-        yield collect
+        yield work
     finally:
         venv.close()
 
 
 @contextmanager
-def _torchrl(case: Case) -> Iterator[Collect]:
+def _torchrl(
+    case: Case, kind: str, collector: str = "SyncDataCollector", **more: Any
+) -> Iterator[Work]:
     import torch
-    from torchrl.collectors import MultiSyncCollector
-    from torchrl.envs import GymWrapper, SerialEnv
+    from torchrl import collectors, envs
 
-    def make() -> GymWrapper:
-        return GymWrapper(MAKERS[case.env](), categorical_action_encoding=True)
-
-    num_envs = case.num_envs // case.num_workers
-    collector = MultiSyncCollector(
-        [functools.partial(SerialEnv, num_envs, make)] * case.num_workers,
-        _torchrl_policy(),
-        frames_per_batch=case.num_steps * case.num_envs,
-        total_frames=-1,
-        no_cuda_sync=True,
-    )
+    make = torchrl_maker(case)
+    total = NUM_STEPS * case.num_envs
+    options: dict[str, Any] = {"frames_per_batch": total, "total_frames": -1, **more}
+    if collector == "SyncDataCollector":
+        started = {"mp_start_method": "fork"} if kind == "ParallelEnv" else {}
+        source: Any = getattr(envs, kind)(case.num_envs, make, **started)
+    else:
+        share = functools.partial(getattr(envs, kind), case.num_envs // case.num_workers, make)
+        source, options["no_cuda_sync"] = [share] * case.num_workers, True
+    opened = getattr(collectors, collector)(source, _torchrl_policy(case), **options)
     torch.set_num_threads(1)
     try:
-        batches = iter(collector)
+        batches = iter(opened)
         yield lambda: next(batches).numel()
     finally:
-        collector.shutdown()
+        opened.shutdown()
 
 
-def _torchrl_policy() -> Any:
-    """Make an actor with a critic, two separate towers, for CartPole."""
+def _torchrl_policy(case: Case) -> Any:
+    """Make an actor with a critic, two separate towers, for discrete actions."""
     from tensordict.nn import TensorDictModule, TensorDictSequential
     from torch import distributions, nn
     from torchrl.modules import MLP, ProbabilisticActor, ValueOperator
 
+    env: Any = MAKERS[case.env]()
+    size, actions = env.observation_space.shape[0], int(env.action_space.n)
+    env.close()
+
     def tower(outputs: int) -> MLP:
-        return MLP(4, outputs, num_cells=list(HIDDEN_SIZES), activation_class=nn.Tanh)
+        return MLP(size, outputs, num_cells=list(HIDDEN_SIZES), activation_class=nn.Tanh)
 
     actor = ProbabilisticActor(
-        TensorDictModule(tower(2), in_keys=["observation"], out_keys=["logits"]),
+        TensorDictModule(tower(actions), in_keys=["observation"], out_keys=["logits"]),
         in_keys=["logits"],
         distribution_class=distributions.Categorical,
         return_log_prob=True,
@@ -143,67 +142,95 @@ def _torchrl_policy() -> Any:
     return TensorDictSequential(actor, ValueOperator(tower(1), in_keys=["observation"]))
 
 
-COLLECTORS: dict[str, Callable[[Case], AbstractContextManager[Collect]]] = {
-    "rookery workers": functools.partial(
-        _rookery, backend="process", caller_steps=False, num_workers="case"
+@contextmanager
+def _tianshou(case: Case, kind: str) -> Iterator[Work]:
+    from tianshou.data import Collector, VectorReplayBuffer
+
+    from benchmarks.training import tianshou_policy
+
+    venv = open_tianshou(case, kind)
+    total = NUM_STEPS * case.num_envs
+    policy, _ = tianshou_policy(case, HIDDEN_SIZES)
+    collector: Any = Collector(policy, venv, VectorReplayBuffer(total, case.num_envs))
+    collector.reset()
+
+    def work() -> int:
+        collector.collect(n_step=total)
+        collector.reset_buffer(keep_statistics=True)
+        return total
+
+    try:
+        yield work
+    finally:
+        venv.close()
+
+
+@contextmanager
+def _rllib(case: Case) -> Iterator[Work]:
+    """Env runners of RLlib's PPO, a process with its envs for each worker of the others."""
+    import logging
+
+    import ray
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+    from ray.tune.registry import register_env
+
+    name = case.env
+    register_env(name, lambda _: MAKERS[name]())
+    ray.init(logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
+    model = DefaultModelConfig(fcnet_hiddens=list(HIDDEN_SIZES), vf_share_layers=False)
+    config: Any = (
+        PPOConfig()
+        .environment(name)
+        .env_runners(
+            num_env_runners=case.num_workers,
+            num_envs_per_env_runner=case.num_envs // case.num_workers,
+            rollout_fragment_length=NUM_STEPS,
+            batch_mode="truncate_episodes",
+        )
+        .resources(num_cpus_for_main_process=0)
+        .training(train_batch_size_per_learner=NUM_STEPS * case.num_envs)
+        .learners(num_learners=0)
+        .rl_module(model_config=model)
+    )
+    group = config.build_algo().env_runner_group
+
+    def work() -> int:
+        found = group.foreach_env_runner(
+            lambda runner: runner.sample(), local_env_runner=False, timeout_seconds=120
+        )
+        return sum(len(episode) for episodes in found for episode in episodes)
+
+    try:
+        yield work
+    finally:
+        ray.shutdown()
+
+
+CONTENDERS: dict[str, Opener] = {
+    "rookery: SyncCollector": functools.partial(_rookery, backend="auto"),
+    "rookery: SyncCollector, workers": functools.partial(
+        _rookery, backend="process", caller_steps=False
     ),
-    "rookery caller_steps": functools.partial(_rookery, backend="process", caller_steps=True),
-    "rookery auto": functools.partial(_rookery, backend="auto"),
-    "rookery WorkerCollector": functools.partial(_rookery_workers_act, mode="sync"),
-    "rookery WorkerCollector, async": functools.partial(_rookery_workers_act, mode="async"),
-    "rookery WorkerCollector, IMPALA": functools.partial(
-        _rookery_workers_act, mode="sync", learns=True
+    "rookery: SyncCollector, caller_steps": functools.partial(
+        _rookery, backend="process", caller_steps=True
     ),
-    "rookery WorkerCollector, async, IMPALA": functools.partial(
-        _rookery_workers_act, mode="async", learns=True
+    "rookery: WorkerCollector": functools.partial(_rookery_workers_act, mode="sync"),
+    "rookery: WorkerCollector, async": functools.partial(_rookery_workers_act, mode="async"),
+    "rookery: WorkerCollector on two nodes": functools.partial(
+        _rookery_workers_act, mode="sync", nodes=2
     ),
-    "SB3 PPO, Dummy": functools.partial(_sb3, kind="DummyVecEnv"),
-    "SB3 PPO, Subproc": functools.partial(_sb3, kind="SubprocVecEnv", start_method="fork"),
-    "TorchRL MultiSync": _torchrl,
+    "SB3: DummyVecEnv": functools.partial(_sb3, kind="DummyVecEnv"),
+    "SB3: SubprocVecEnv": functools.partial(_sb3, kind="SubprocVecEnv", start_method="fork"),
+    "TorchRL: SyncDataCollector, SerialEnv": functools.partial(_torchrl, kind="SerialEnv"),
+    "TorchRL: SyncDataCollector, ParallelEnv": functools.partial(_torchrl, kind="ParallelEnv"),
+    "TorchRL: MultiSyncDataCollector": functools.partial(
+        _torchrl, kind="SerialEnv", collector="MultiSyncDataCollector"
+    ),
+    "TorchRL: MultiSyncDataCollector, compiled policy": functools.partial(
+        _torchrl, kind="SerialEnv", collector="MultiSyncDataCollector", compile_policy=True
+    ),
+    "Tianshou: DummyVectorEnv": functools.partial(_tianshou, kind="DummyVectorEnv"),
+    "Tianshou: ShmemVectorEnv": functools.partial(_tianshou, kind="ShmemVectorEnv"),
+    "RLlib: env runners": _rllib,
 }
-
-_CARTPOLE = ("limit", *(name for name in COLLECTORS if not name.endswith("IMPALA")))
-
-CASES = (
-    Case(
-        "rollouts-16",
-        "rollouts with a 2x64 policy, CartPole-v1, 16 envs",
-        "cartpole",
-        16,
-        _CARTPOLE,
-        num_workers=2,
-    ),
-    Case(
-        "rollouts-64",
-        "rollouts with a 2x64 policy, CartPole-v1, 64 envs",
-        "cartpole",
-        64,
-        _CARTPOLE,
-        num_workers=2,
-    ),
-    Case(
-        "rollouts-uneven-32",
-        "rollouts of 5 steps while learning, env that sleeps for exp(2 ms), 32 envs on 32 workers",
-        "uneven sleep",
-        32,
-        (
-            "rookery workers",
-            "rookery WorkerCollector, IMPALA",
-            "rookery WorkerCollector, async, IMPALA",
-        ),
-        num_workers=32,
-        num_steps=5,
-    ),
-)
-
-
-def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
-    """Collect rollouts for a while and count env steps."""
-    import torch
-
-    if contender == "limit":
-        return measure_limit(case, effort)
-    torch.set_num_threads(1)
-    with COLLECTORS[contender](case) as collect:
-        steps_per_second(collect, effort.warmup_s)
-        return {"steps_per_second": steps_per_second(collect, effort.measure_s)}

@@ -1,21 +1,30 @@
-"""Measure contenders in turn, A B C A B C, each time in a fresh process."""
+"""Measure contenders by turns, in another order in every round, each time in a fresh process."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import statistics
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import Case
-from benchmarks.subjects import cases_of
+from benchmarks.cases import ALWAYS, Case
+from benchmarks.peers import ROOT, NotInstalled, interpreter_for, library_of
+from rookery.bench.conditions import conditions, load
+from rookery.telemetry.terminal import Counter
 
-ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+QUICK_RESULTS = ROOT / ".benchmarks"  # not kept: too short to mean anything
+_LIBRARIES = (
+    "rookery", "gymnasium", "numpy", "torch", "mujoco", "ale-py", "stable-baselines3", "torchrl",
+)  # fmt: skip
+_NEAR = 0.5  # of the library's best: what a variant must reach to go on
+_TIMEOUT_S = 600.0
 
 Sample = dict[str, Any]
 
@@ -25,96 +34,139 @@ class ContenderFailed(Exception):
 
 
 @dataclass
-class CaseResult:
+class Result:
     """All samples of one case.
 
     Attributes:
-        case: What was measured.
-        samples: One list per contender, in order of repetition.
-        failures: Why a contender was given up, by its name.
+        case: what was measured.
+        conditions: under which.
+        samples: by contender, in order of rounds.
+        failures: why a contender was given up, by its name.
     """
 
     case: Case
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    conditions: dict[str, Any]
+    samples: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
     failures: dict[str, str] = field(default_factory=dict)
 
+    def values(self, contender: str) -> list[float]:
+        """The figures of a contender."""
+        return [float(sample["value"]) for sample in self.samples.get(contender, ())]
+
+    def median(self, contender: str) -> float:
+        """The median of them."""
+        return statistics.median(self.values(contender))
+
+    def best_of(self, library: str) -> str | None:
+        """A library's quickest contender; None if none of its was measured to the end."""
+        whole = [name for name in self.measured_to_the_end() if library_of(name) == library]
+        return min(whole, key=self.slowness, default=None)
+
+    def measured_to_the_end(self) -> list[str]:
+        """Contenders that took part in every round so far."""
+        rounds = max(map(len, self.samples.values()), default=0)
+        return [name for name, samples in self.samples.items() if len(samples) == rounds]
+
+    def slowness(self, contender: str) -> float:
+        """A figure of which less is better."""
+        median = self.median(contender)
+        return median if self.case.unit == "s" else 1 / median
+
+    def goes_on(self, contender: str, round_: int) -> bool:
+        """Whether a contender takes part in this round."""
+        if contender in self.failures:
+            return False
+        if round_ == 0 or contender in ALWAYS:
+            return True
+        own = [name for name in self.samples if library_of(name) == library_of(contender)]
+        best = min(own, key=self.slowness, default=None)
+        return best is None or self.slowness(best) / self.slowness(contender) >= _NEAR
+
     def as_json(self) -> dict[str, Any]:
-        case = self.case
+        """What is written."""
         return {
-            "name": case.name,
-            "title": case.title,
-            "metric": case.metric,
-            "num_envs": case.num_envs,
-            "num_workers": case.num_workers,
-            "busy_processes": case.busy_processes,
-            "contenders": self.samples,
+            "case": self.case.name,
+            "conditions": self.conditions,
+            "samples": self.samples,
             "failures": self.failures,
         }
 
 
-def run_subject(
-    subject: str, quick: bool, names: Sequence[str] = (), repetitions: int | None = None
-) -> Iterator[CaseResult]:
-    """Run the cases of a subject, or only those named, one after the other."""
-    for case in cases_of(subject, quick):
-        if not names or case.name in names:
-            yield _run_case(subject, case, quick, repetitions or case.repetitions)
-
-
-def _run_case(subject: str, case: Case, quick: bool, repetitions: int) -> CaseResult:
-    result = CaseResult(case)
-    print(f"\n{case.title}", flush=True)
-    for repetition in range(repetitions):
-        for contender in case.contenders:
-            if contender not in result.failures:
-                _measure_into(result, subject, contender, quick, repetition)
+def run_case(case: Case, rounds: int, quick: bool, seed: int = 0) -> Result:
+    """Measure all contenders of a case."""
+    result = Result(case, {})
+    for contender in case.contenders:
+        try:
+            interpreter_for(contender)  # which may install, and that is no time to measure
+        except NotInstalled as error:
+            result.failures[contender] = str(error)
+    result.conditions |= {**conditions(_LIBRARIES), "commit": _commit()}
+    with Counter(rounds * len(case.contenders), "samples") as counter:
+        for round_ in range(rounds):
+            order = random.Random(seed + round_).sample(case.contenders, len(case.contenders))
+            going = {name for name in order if result.goes_on(name, round_)}
+            for contender in order:
+                counter.doing(f"{case.name}: {contender}")
+                told = _take(result, contender, quick, round_) if contender in going else ""
+                counter.done(told)
+    result.conditions["load_average_after"] = load()
     return result
 
 
-def _measure_into(
-    result: CaseResult, subject: str, contender: str, quick: bool, repetition: int
-) -> None:
-    case = result.case
+def _take(result: Result, contender: str, quick: bool, round_: int) -> str:
+    """Measure once; returns what to tell of it, if anything."""
     try:
-        sample = _measure(subject, case, contender, quick, repetition)
+        sample = _measure(result.case, contender, quick, round_)
     except ContenderFailed as error:
         result.failures[contender] = str(error)
-        print(f"  {contender:28} given up: {error}", flush=True)
-        return
-    result.samples.setdefault(contender, []).append(sample)
-    figures = "  ".join(f"{key} {_format(value)}" for key, value in sample.items())
-    print(f"  {contender:28} {figures}", flush=True)
+        return f"{result.case.name}: {contender} is given up: {error}"
+    result.samples[contender].append(sample)
+    return ""
 
 
-def _measure(subject: str, case: Case, contender: str, quick: bool, repetition: int) -> Sample:
-    command = [sys.executable, "-m", "benchmarks.one", subject, case.name, contender]
-    command += ["--repetition", str(repetition), *(["--quick"] if quick else [])]
-    done = _run_elsewhere(command, case.timeout_s)
-    if done.returncode != 0:
-        last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise ContenderFailed(last_line)
-    sample: Sample = json.loads(done.stdout.strip().splitlines()[-1])
-    return sample
-
-
-def _run_elsewhere(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command in an empty folder: some simulators write logs where they are."""
-    with tempfile.TemporaryDirectory() as folder:
+def _measure(case: Case, contender: str, quick: bool, round_: int) -> Sample:
+    command = [interpreter_for(contender), "-m", "benchmarks.one", case.name, contender]
+    command += ["--seed", str(round_), *(["--quick"] if quick else [])]
+    with tempfile.TemporaryDirectory() as folder:  # some simulators write logs where they are
         try:
-            return subprocess.run(
+            done = subprocess.run(
                 command,
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 capture_output=True,
                 text=True,
-                timeout=timeout_s,
+                timeout=_TIMEOUT_S,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ContenderFailed(f"no result within {timeout_s:.0f} s") from error
+            raise ContenderFailed(f"no result within {_TIMEOUT_S:.0f} s") from error
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise ContenderFailed(lines[-1] if lines else f"exit code {done.returncode}")
+    sample: Sample = json.loads(done.stdout.strip().splitlines()[-1])
+    return sample
 
 
-def _format(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value)
+def _commit() -> str:
+    """The state of the code, and whether more than was committed is in it."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def write(folder: Path, result: Result) -> Path:
+    """Write what was measured of a case."""
+    folder = folder / "speed"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result.case.name}.json"
+    path.write_text(json.dumps(result.as_json(), indent=1) + "\n")
+    return path
+
+
+def read(folder: Path, case: Case) -> Result | None:
+    """Read what was measured of a case; None if nothing was."""
+    path = folder / "speed" / f"{case.name}.json"
+    if not path.exists():
+        return None
+    found = json.loads(path.read_text())
+    return Result(case, found["conditions"], found["samples"], found["failures"])

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.conditions import read_conditions
 from benchmarks.tuning import rates_of
+from rookery.bench.conditions import conditions
 from rookery.learn.config import PPOConfig
 from rookery.tuning.candidates import Candidate, Mode
 from rookery.worker.cpus import usable_cpus
@@ -52,7 +52,7 @@ def main() -> None:
             f"{candidate.mode} {median(own):,.0f}" for candidate, own in rates.items()
         ), flush=True)  # fmt: skip
     written = {
-        "conditions": read_conditions(), "env": told.env, "num_envs": told.num_envs,
+        "conditions": conditions(), "env": told.env, "num_envs": told.num_envs,
         "steps_per_second": rows,
     }  # fmt: skip
     RESULT.write_text(json.dumps(written, indent=1) + "\n")

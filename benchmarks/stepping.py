@@ -1,123 +1,282 @@
-"""Step throughput with random actions drawn beforehand, against the limit of plain loops.
+"""Vector envs that step with random actions drawn beforehand; one opener for each contender.
 
 One call of ``step`` counts one step per env, for everybody. rookery and Gymnasium run in next-step
-mode, where the step after an episode's end is its reset; SB3 and TorchRL reset within the step.
+mode, where the step after an episode's end is its reset; the others reset within the step. How
+processes were started does not matter once they run, so peers fork, which is soonest done.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.cases import CORES, Case, Effort
-from benchmarks.contenders import STEPPERS
-from benchmarks.environments import draw_actions
-from benchmarks.limit import measure_limit
+import numpy as np
 
-_EVERYBODY = (
-    "limit",
-    "rookery workers",
-    "rookery caller_steps",
-    "gymnasium Sync",
-    "gymnasium Async",
-    "SB3 Dummy",
-    "SB3 Subproc",
-)
-_AUTO = ("rookery auto", "gymnasium Sync")
-_OURS = ("rookery auto", "rookery workers", "rookery caller_steps")
-_WORKING = ("limit", *_OURS, "gymnasium Sync", "gymnasium Async")
-_WITHOUT_ARRAYS = (*_OURS, "gymnasium Sync", "gymnasium Async, pickled")
-
-CASES = (
-    Case("cartpole-8", "CartPole-v1, 8 envs", "cartpole", 8, (*_EVERYBODY, "TorchRL Parallel")),
-    Case("cartpole-64", "CartPole-v1, 64 envs", "cartpole", 64, _EVERYBODY),
-    Case(
-        "cartpole-8-busy",
-        "CartPole-v1, 8 envs, every core busy with something else",
-        "cartpole",
-        8,
-        ("limit", "rookery workers", "rookery caller_steps", "gymnasium Sync", "gymnasium Async"),
-        busy_processes=CORES,
-    ),
-    Case(
-        "image-16",
-        "84x84x4 uint8 image, no compute, 16 envs",
-        "image",
-        16,
-        (
-            "rookery workers",
-            "rookery views",
-            "rookery caller_steps",
-            "gymnasium Sync",
-            "gymnasium Async",
-            "SB3 Dummy",
-            "SB3 Subproc",
-        ),
-    ),
-    Case("halfcheetah-16", "HalfCheetah-v5 with its infos, 16 envs", "halfcheetah", 16, _WORKING),
-    Case("pong-16", "ALE/Pong-v5, preprocessed, 4 frames stacked, 16 envs", "pong", 16, _WORKING),
-    Case("sequence-8", "Sequence observations, no compute, 8 envs", "sequence", 8, _WITHOUT_ARRAYS),
-    Case("graph-8", "Graph observations, no compute, 8 envs", "graph", 8, _WITHOUT_ARRAYS),
-    Case("auto-cartpole-1", "auto: CartPole-v1, 1 env", "cartpole", 1, _AUTO, repetitions=9),
-    Case("auto-cartpole-8", "auto: CartPole-v1, 8 envs", "cartpole", 8, _AUTO, repetitions=9),
-    Case("auto-image-4", "auto: 84x84x4 image, 4 envs", "image", 4, _AUTO, repetitions=9),
-    Case(
-        "auto-halfcheetah-8", "auto: HalfCheetah-v5, 8 envs", "halfcheetah", 8, _AUTO, repetitions=9
-    ),
-)
+from benchmarks.cases import CORES, LIMIT, LOOP, Case
+from benchmarks.clocks import Effort, Opener, Sample, Work, busy_processes, sample_of
+from benchmarks.environments import ATARI_GAMES, MAKERS, draw_actions, register_atari
+from benchmarks.limit import measure_limit, processes_of
 
 
-def measure(case: Case, contender: str, effort: Effort, repetition: int) -> dict[str, Any]:
+def measure(case: Case, contender: str, effort: Effort, seed: int) -> Sample:
     """Measure one contender once; meant for a process of its own."""
     with busy_processes(case.busy_processes):
-        if contender == "limit":
-            return dict(measure_limit(case, effort))
-        actions = draw_actions(case.env, case.num_envs)
-        with STEPPERS[contender](case) as stepper:
-            batches = [stepper.encode(batch) for batch in actions]
-            rate_of(stepper.step, batches, effort.warmup_s)
-            calls_per_second = rate_of(stepper.step, batches, effort.measure_s)
-        sample = {"steps_per_second": calls_per_second * case.num_envs}
-        return sample | ({"note": stepper.note} if stepper.note else {})
+        if contender in (LIMIT, LOOP):
+            return measure_limit(case, effort, processes_of(case) if contender == LIMIT else 1)
+        with CONTENDERS[contender](case) as work:
+            return sample_of(work, effort)
 
 
-def rate_of(step: Callable[[Any], object], batches: Sequence[Any], seconds: float) -> float:
-    """Calls per second of ``step``, over at least ``seconds``."""
-    calls = 0
-    start = time.perf_counter()
-    deadline = start + seconds
-    for batch in itertools.cycle(batches):
-        step(batch)
-        calls += 1
-        now = time.perf_counter()
-        if now >= deadline:
-            break
-    return calls / (now - start)
+def _stepping(
+    case: Case, step: Callable[[Any], object], encode: Callable[[Any], Any] = np.asarray
+) -> Work:
+    batches = itertools.cycle([encode(batch) for batch in draw_actions(case.env, case.num_envs)])
+    num_envs = case.num_envs
+
+    def work() -> int:
+        step(next(batches))
+        return num_envs
+
+    return work
 
 
-def steps_per_second(work: Callable[[], int], seconds: float) -> float:
-    """Env steps per second of ``work``, which returns how many it has made."""
-    steps = 0
-    start = now = time.perf_counter()
-    while now < start + seconds:
-        steps += work()
-        now = time.perf_counter()
-    return steps / (now - start)
+def _exchanging(
+    case: Case,
+    receive: Callable[[], Any],
+    send: Callable[[Any, Any], object],
+) -> Work:
+    """Receives from those that are ready and sends them on."""
+    batches = itertools.cycle(draw_actions(case.env, case.num_envs))
+
+    def work() -> int:
+        env_ids = receive()
+        send(next(batches)[env_ids], env_ids)
+        return len(env_ids)
+
+    return work
 
 
 @contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Keep ``count`` processes busy with nothing."""
-    loop = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(loop) for _ in range(count)]
+def _rookery(case: Case, **options: Any) -> Iterator[Work]:
+    import rookery
+
+    env: Any = MAKERS[case.env]
+    if options["backend"] == "native":
+        register_atari()
+        env, options["env_kwargs"] = ATARI_GAMES[case.env], _as_dqn()
+    elif options["backend"] == "process":
+        options["num_workers"] = max(case.num_workers - options["caller_steps"], 1)
+    with rookery.make_vec(env, num_envs=case.num_envs, **options) as venv:
+        venv.reset(seed=0)
+        yield _stepping(case, venv.step)
+
+
+@contextmanager
+def _rookery_recv(case: Case) -> Iterator[Work]:
+    import rookery
+
+    with rookery.make_vec(
+        MAKERS[case.env], case.num_envs, backend="process", num_workers=case.num_workers
+    ) as venv:
+        venv.async_reset(seed=0)
+        yield _exchanging(
+            case,
+            lambda: venv.recv(min_envs=case.num_envs // 4)[-1],
+            lambda a, ids: venv.send(a, ids),
+        )
+
+
+@contextmanager
+def _gymnasium(case: Case, kind: str, **options: Any) -> Iterator[Work]:
+    import gymnasium
+
+    venv = getattr(gymnasium.vector, kind)([MAKERS[case.env]] * case.num_envs, **options)
     try:
-        yield
+        venv.reset(seed=0)
+        yield _stepping(case, venv.step)
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        venv.close()
+
+
+@contextmanager
+def _native(case: Case, env_id: str | None = None, **options: Any) -> Iterator[Work]:
+    """An env's own batch, as Gymnasium makes it."""
+    import gymnasium
+
+    if env_id is None:
+        register_atari()
+        env_id, options = ATARI_GAMES[case.env], _as_dqn()
+    venv = gymnasium.make_vec(
+        env_id, case.num_envs, vectorization_mode="vector_entry_point", **options
+    )
+    try:
+        venv.reset(seed=0)
+        yield _stepping(case, venv.step)
+    finally:
+        venv.close()
+
+
+def _as_dqn() -> dict[str, Any]:
+    """Arguments of ALE's batch that make it do what Python's preprocessing does."""
+    return {"num_threads": CORES, "reward_clipping": False, "use_fire_reset": False}
+
+
+def open_sb3(case: Case, kind: str, **options: Any) -> Any:
+    """Open an SB3 vector env of one process per env, or of none."""
+    from stable_baselines3.common import vec_env
+
+    return getattr(vec_env, kind)([MAKERS[case.env]] * case.num_envs, **options)
+
+
+@contextmanager
+def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Work]:
+    venv = open_sb3(case, kind, **options)
+    try:
+        venv.reset()
+        yield _stepping(case, venv.step)
+    finally:
+        venv.close()
+
+
+def torchrl_maker(case: Case) -> Callable[[], Any]:
+    """What makes one env of TorchRL."""
+    from torchrl.envs import GymWrapper
+
+    return lambda: GymWrapper(MAKERS[case.env](), categorical_action_encoding=True)
+
+
+@contextmanager
+def _torchrl(case: Case, kind: str, **options: Any) -> Iterator[Work]:
+    import torch
+    from torchrl import envs
+
+    venv = getattr(envs, kind)(case.num_envs, torchrl_maker(case), **options)
+    state = [venv.reset()]
+
+    def step(action: torch.Tensor) -> None:
+        _, state[0] = venv.step_and_maybe_reset(state[0].set("action", action))
+
+    try:
+        yield _stepping(case, step, torch.as_tensor)
+    finally:
+        venv.close()
+
+
+def open_tianshou(case: Case, kind: str) -> Any:
+    """Open a vector env of Tianshou."""
+    from tianshou import env
+
+    return getattr(env, kind)([MAKERS[case.env]] * case.num_envs)
+
+
+@contextmanager
+def _tianshou(case: Case, kind: str) -> Iterator[Work]:
+    venv = open_tianshou(case, kind)
+
+    def step(actions: Any) -> None:
+        _, _, terminated, truncated, _ = venv.step(actions)
+        over = np.flatnonzero(terminated | truncated)
+        if len(over):
+            venv.reset(over)
+
+    try:
+        venv.reset()
+        yield _stepping(case, step)
+    finally:
+        venv.close()
+
+
+_OF_ENVPOOL: dict[str, tuple[str, dict[str, Any]]] = {
+    "acrobot": ("Acrobot-v1", {}),
+    "cartpole": ("CartPole-v1", {}),
+    "halfcheetah": ("HalfCheetah-v5", {}),
+    "hopper": ("Hopper-v5", {}),
+    "pong": ("Pong-v5", {"use_fire_reset": False, "repeat_action_probability": 0.25}),
+}
+
+
+@contextmanager
+def _envpool(case: Case, parts: int = 1) -> Iterator[Work]:
+    import envpool
+
+    name, options = _OF_ENVPOOL[case.env]
+    size = case.num_envs // parts
+    venv = envpool.make_gymnasium(name, num_envs=case.num_envs, batch_size=size, **options)
+    try:
+        if parts == 1:
+            venv.reset()
+            yield _stepping(case, venv.step, lambda actions: actions.astype(_dtype_of(venv)))
+        else:
+            venv.async_reset()
+            yield _exchanging(
+                case,
+                lambda: venv.recv()[-1]["env_id"],
+                lambda actions, ids: venv.send(actions.astype(_dtype_of(venv)), ids),
+            )
+    finally:
+        venv.close()
+
+
+def _dtype_of(venv: Any) -> Any:
+    return venv.action_space.dtype
+
+
+@contextmanager
+def _pufferlib(case: Case, kind: str, **options: Any) -> Iterator[Work]:
+    from pufferlib import emulation, vector
+
+    def make(*_: Any, **__: Any) -> Any:
+        return emulation.GymnasiumPufferEnv(env_creator=MAKERS[case.env])
+
+    venv = vector.make(make, num_envs=case.num_envs, backend=getattr(vector, kind), **options)
+    try:
+        venv.reset(seed=0)
+        yield _stepping(case, venv.step)
+    finally:
+        venv.close()
+
+
+CONTENDERS: dict[str, Opener] = {
+    "rookery: auto": functools.partial(_rookery, backend="auto"),
+    "rookery: workers": functools.partial(_rookery, backend="process", caller_steps=False),
+    "rookery: views": functools.partial(
+        _rookery, backend="process", caller_steps=False, copy=False
+    ),
+    "rookery: caller_steps": functools.partial(_rookery, backend="process", caller_steps=True),
+    "rookery: serial": functools.partial(_rookery, backend="serial"),
+    "rookery: threads": functools.partial(_rookery, backend="thread"),
+    "rookery: native": functools.partial(_rookery, backend="native"),
+    "rookery: recv a quarter of the envs": _rookery_recv,
+    "gymnasium: SyncVectorEnv": functools.partial(_gymnasium, kind="SyncVectorEnv"),
+    "gymnasium: AsyncVectorEnv": functools.partial(_gymnasium, kind="AsyncVectorEnv"),
+    "gymnasium: AsyncVectorEnv, max_concurrency": functools.partial(
+        _gymnasium, kind="AsyncVectorEnv", max_concurrency=CORES
+    ),
+    "gymnasium: AsyncVectorEnv without shared memory": functools.partial(
+        _gymnasium, kind="AsyncVectorEnv", shared_memory=False
+    ),
+    "native: CartPoleVectorEnv of Gymnasium, in numpy": functools.partial(
+        _native, env_id="CartPole-v1"
+    ),
+    "native: AtariVectorEnv of ALE, in C++": _native,
+    "SB3: DummyVecEnv": functools.partial(_sb3, kind="DummyVecEnv"),
+    "SB3: SubprocVecEnv": functools.partial(_sb3, kind="SubprocVecEnv", start_method="fork"),
+    "TorchRL: SerialEnv": functools.partial(_torchrl, kind="SerialEnv"),
+    "TorchRL: ParallelEnv": functools.partial(_torchrl, kind="ParallelEnv", mp_start_method="fork"),
+    **{
+        f"Tianshou: {kind}": functools.partial(_tianshou, kind=kind)
+        for kind in ("DummyVectorEnv", "SubprocVectorEnv", "ShmemVectorEnv")
+    },
+    "PufferLib: Serial": functools.partial(_pufferlib, kind="Serial"),
+    "PufferLib: Multiprocessing, a worker for each core": functools.partial(
+        _pufferlib, kind="Multiprocessing", num_workers=CORES
+    ),
+    "PufferLib: Multiprocessing, a worker for each env": functools.partial(
+        _pufferlib, kind="Multiprocessing"
+    ),
+    "EnvPool: in step": _envpool,
+    "EnvPool: half of the envs at a time": functools.partial(_envpool, parts=2),
+}

@@ -106,7 +106,7 @@ def test_curves_are_drawn_of_runs_that_have_one(
 def test_a_curve_of_a_run_has_its_ends_and_at_most_a_hundred_points(
     learning: Any, tmp_path: Path
 ) -> None:
-    from benchmarks.scores import curve_of
+    from benchmarks.learning_runs import curve_of
 
     (tmp_path / "config.json").write_text(
         json.dumps({"algo": "ppo", "ppo": {}, "train": {}, "source": {"env": "CartPole-v1"}})

@@ -22,6 +22,7 @@ def conditions(libraries: Sequence[str] = _LIBRARIES) -> dict[str, Any]:
         "cores": cpu_capacity(),
         "processor": _processor(),
         "system": f"{platform.system()} {platform.machine()}",
+        "kernel": platform.release(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in libraries},
         "load_average": load(),

@@ -1,0 +1,98 @@
+"""Libraries that are measured, and where those live that want an environment of their own.
+
+They come from their released packages. Who agrees with what rookery needs is installed beside it,
+by the extra ``bench``; the others each have a virtual environment under ``.benchmarks/peers``,
+which is made when it is first needed. CleanRL is single files and no package: the variable
+``CLEANRL`` names a folder with ``ppo.py``, ``ppo_continuous_action.py`` and ``ppo_atari.py``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_PEERS = ROOT / ".benchmarks" / "peers"
+
+# The distribution that tells the version, by library.
+DISTRIBUTIONS = {
+    "rookery": "rookery",
+    "gymnasium": "gymnasium",
+    "native": "gymnasium",
+    "SB3": "stable-baselines3",
+    "SB3 on rookery": "stable-baselines3",
+    "TorchRL": "torchrl",
+    "Tianshou": "tianshou",
+    "EnvPool": "envpool",
+    "PufferLib": "pufferlib",
+    "RLlib": "ray",
+    "Sample Factory": "sample-factory",
+}
+_OWN_ENVIRONMENT = {
+    "EnvPool": ("envpool==1.2.5", "ale-py", "gymnasium[mujoco]"),
+    "Tianshou": (
+        "tianshou==2.0.1", "torch", "ale-py", "gymnasium[box2d,mujoco]", "opencv-python-headless",
+    ),
+    "PufferLib": ("pufferlib==1.0.1", "filelock", "rich"),
+    "RLlib": ("ray[rllib]==2.60.0", "torch", "gymnasium[mujoco]"),
+    "Sample Factory": ("sample-factory==2.1.1", "torch"),
+    "CleanRL": (
+        "ale-py", "gymnasium[box2d,mujoco]", "opencv-python-headless", "stable-baselines3",
+        "tensorboard", "torch", "tyro",
+    ),
+}  # fmt: skip
+_OLD_GYMNASIUM = ("PufferLib", "Sample Factory")
+ABSENT = {
+    "PufferLib 3 and 2": "fetch parts of themselves from the network while pip builds them, which "
+    "fails here. Version 1, the last that does not, is measured where its Gymnasium, 0.29, has "
+    "the same env.",
+}
+
+
+class NotInstalled(Exception):
+    """A library could not be installed."""
+
+
+def library_of(contender: str) -> str:
+    """The library of a contender."""
+    return contender.partition(": ")[0]
+
+
+def interpreter_for(contender: str) -> str:
+    """The Python that has the contender's library.
+
+    Raises:
+        NotInstalled: it cannot be.
+    """
+    library = library_of(contender)
+    if library not in _OWN_ENVIRONMENT:
+        return sys.executable
+    folder = _PEERS / library.replace(" ", "-").lower()
+    python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    done = folder / "installed"
+    wanted = "\n".join(_OWN_ENVIRONMENT[library])
+    if not done.exists() or done.read_text() != wanted:
+        print(f"installing {library} into {folder}", file=sys.stderr, flush=True)
+        venv.create(folder, clear=True, with_pip=True)
+        pinned = folder / "constraints.txt"
+        pinned.write_text("\n".join(_as_here(library)))
+        installed = subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+             "-c", pinned, "psutil", *_OWN_ENVIRONMENT[library]],
+            check=False,
+        )  # fmt: skip
+        if installed.returncode:
+            raise NotInstalled(f"pip cannot install {' '.join(_OWN_ENVIRONMENT[library])}")
+        done.write_text(wanted)
+    return str(python)
+
+
+def _as_here(library: str) -> list[str]:
+    """Versions of what runs the envs and the networks, which shall be everybody's."""
+    names = ["torch"]
+    if library not in _OLD_GYMNASIUM:
+        names += ["gymnasium", "mujoco", "ale-py", "box2d", "opencv-python-headless"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if line.partition("==")[0] in names]
