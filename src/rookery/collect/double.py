@@ -43,7 +43,7 @@ class DoubleBufferedCollector(Collector):
             venvs: the two halves, of the same spaces, with ``backend="process"``: only workers step
                 while this process acts.
             policy: who acts.
-            num_steps: T.
+            num_steps: steps of every env in a rollout, ``T``.
             seed: of the first reset, for all envs: an int means ``seed + i`` for env i of B.
             values: False leaves log probabilities and values zero.
             info_keys: as for `SyncCollector`.

@@ -52,7 +52,7 @@ class ShareTask(NamedTuple):
 
     Attributes:
         policy: acts; pickled, since every share has a copy.
-        num_steps: T.
+        num_steps: steps of every env in a rollout, ``T``.
         memory_size: see :class:`RolloutShape`.
         info_keys: names of the numbers to keep of the infos with which episodes end.
         first_stream: of random numbers, for the first worker.

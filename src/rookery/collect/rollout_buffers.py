@@ -43,7 +43,7 @@ class RolloutShape:
         observation_space: of one env.
         action_space: of one env.
         num_envs: B.
-        num_steps: T.
+        num_steps: steps of every env in a rollout, ``T``.
         num_buffers: rollouts that are kept at a time; they are written in turn.
         memory_size: numbers that the policy remembers of one env; 0 where it remembers nothing.
     """

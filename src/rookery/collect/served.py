@@ -55,7 +55,7 @@ class ServedCollector(Collector):
             venv: in the same-step mode, with ``backend="process"``: only workers step while this
                 process acts.
             policy: who acts; without memory, and without noise that is held from step to step.
-            num_steps: T.
+            num_steps: steps of every env in a rollout, ``T``.
             min_envs: the fewest envs to act on, while so many have steps to make.
             seed: of the first reset.
             values: False leaves log probabilities and values zero.

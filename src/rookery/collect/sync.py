@@ -54,7 +54,7 @@ class SyncCollector(Collector):
         Args:
             venv: the envs; ``make_vec(..., copy=False)`` is safe here.
             policy: who acts. A `SplitPolicy` is faster.
-            num_steps: T.
+            num_steps: steps of every env in a rollout, ``T``.
             seed: passed to the first reset.
             copy: False reuses the rollout's arrays, which are then valid until the next `collect`.
             values: False leaves log probabilities and values zero, for learners that read none.

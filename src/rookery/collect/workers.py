@@ -53,8 +53,8 @@ class WorkerCollector(Collector):
 
     With ``faults=FaultPolicy("restart")`` a worker that dies, hangs or whose env raises is
     replaced, as those of a vector env are. A fault closes a transition of each of its envs, which
-    `Rollout.valid` leaves out; `Rollout.after_reset` tells where it came between two rollouts, or
-    where the new worker, which acts with the newest weights, had to begin a rollout anew.
+    ``Rollout.valid`` leaves out; ``Rollout.after_reset`` tells where it came between two rollouts,
+    or where the new worker, which acts with the newest weights, had to begin a rollout anew.
 
     After an error the collector is closed.
 
@@ -94,7 +94,7 @@ class WorkerCollector(Collector):
                 policy, what it needs (torch, for images) is in memory once for all workers.
             num_envs: envs, over all workers.
             num_workers: worker processes; None means one per usable CPU.
-            num_steps: T.
+            num_steps: steps of every env in a rollout, ``T``.
             mode: "sync" or "async".
             seed: of the first reset, as `VectorEnv.reset` takes it.
             max_policy_lag: in async mode, the most versions that a rollout may be behind the

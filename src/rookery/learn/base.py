@@ -68,7 +68,11 @@ class Algorithm(RolloutLearner):
     Attributes:
         num_steps: steps of every env between two calls of `update`.
         name: what it is called in folders and pictures.
-        collectors, reads_values, keeps_replay, log_steps: as in `RolloutLearner`.
+        collectors: where the policy may act, see `TrainSettings`; "auto" is the first.
+        reads_values: whether it reads a rollout's ``log_prob`` and values; collectors need not
+            compute them otherwise.
+        keeps_replay: whether it keeps experience beyond an update.
+        log_steps: env steps between two lines of metrics; 0 makes one for each update.
     """
 
     num_steps: int
@@ -139,7 +143,7 @@ def actor_critic_policy(
     encoder: Any = None,
     network: Any = None,
 ) -> Policy:
-    """Build the policy of an algorithm that learns actor and critic; see `Learner.make_policy`."""
+    """Build the policy of an algorithm with actor and critic; see `Algorithm.make_policy`."""
     return make_policy(
         observation_space,
         action_space,

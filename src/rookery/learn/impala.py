@@ -52,6 +52,13 @@ class Present(NamedTuple):
 class Impala(Learner):
     """The learner. It writes the weights of ``policy.model`` in place.
 
+    Args:
+        policy: who acts, as `make_policy` makes it.
+        config: the settings.
+        num_envs: of the rollouts; IMPALA does not depend on it.
+        seed: IMPALA draws nothing.
+        peers: those who learn these weights together; alone unless told.
+
     Attributes:
         model: whose parameters are learned; policies that act with it see every change.
         config: the settings.
@@ -76,7 +83,15 @@ class Impala(Learner):
         self._optimizer = Adam(self._place.flat.tensor)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
-        """Learn from a rollout, of whatever version; see `Learner.update`."""
+        """Learn from a rollout, of whatever version.
+
+        Args:
+            rollout: what was experienced; it may be overwritten after the call.
+            progress: how much of the training is done, from 0 to 1; moves schedules.
+
+        Returns:
+            Metrics by name; docs/metrics.md explains them.
+        """
         config = self.config
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
         self._entropy_coef = scheduled(config.entropy_coef, None, progress)

@@ -20,7 +20,7 @@ class PolicyStep(NamedTuple):
 
     Attributes:
         action: ``[B, *action]``, as drawn; `Policy.to_env` makes it fit the env. Of a Dict or Tuple
-            space it is rows ``[B, K]``, see `rookery.policy.actions.ActionLayout.pack`.
+            space it is rows ``[B, K]``, which `Policy.to_env` makes actions of.
         log_prob: float32 ``[B]``, log probability (density) of ``action``.
         value: float32 ``[B]``, estimated discounted return from the observation on.
     """
@@ -74,7 +74,7 @@ class Policy(ABC):
         return
 
     def current_version(self) -> int:
-        """Return `version`, after a look whether the weights were changed since the last look.
+        """Return ``version``, after a look whether the weights were changed since the last look.
 
         Collectors call it before they collect.
         """

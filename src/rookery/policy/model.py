@@ -45,7 +45,7 @@ class Model:
         return _rebuilt, (self.flat, self.exploration)
 
     def gather(self) -> None:
-        """Bring `parameters` up to date with a module that was moved or assigned anew."""
+        """Bring ``parameters`` up to date with a module that was moved or assigned anew."""
         self.flat.gather()
         if self.flat.tensor.device.type != "cpu":
             self.parameters[...] = self.flat.tensor.cpu().numpy()

@@ -71,8 +71,8 @@ class PolicyModule(nn.Module):
             outputs alone. One that remembers has an int ``memory_size``, takes the memory
             ``[N, memory_size]`` as second argument and returns it as third result.
         build: makes the network behind the encoder from its number of features, the layout of the
-            actions and a generator; None makes an `ActorCritic`.
-        image: "nature" or "impala", the network that reads each image; see `FeatureEncoder`.
+            actions and a generator; None makes two towers, of an actor and of a critic.
+        image: "nature" or "impala", the network that reads each image.
         hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind an encoder
             that has layers of its own, or before a memory.
         activation: "tanh" or "relu", in the towers.
@@ -80,9 +80,9 @@ class PolicyModule(nn.Module):
         core_size: units of each memory.
         normalize_obs: whether observations are standardised by running statistics.
         initial_log_std: logarithm of the deviations of continuous actions at the start.
-        squashed: see `action_layout`.
+        squashed: whether Box actions are squashed into their bounds by tanh, as SAC's are.
         orthogonal_init: whether the initial weights of towers and heads are orthogonal; else they
-            are drawn as torch does where nothing else is said, see `rookery.policy.layers.initial`.
+            are drawn as ``torch.nn.Linear`` does.
         state_dependent_noise: whether the deviation of a Box's actions is a function of what the
             actor's head reads (Raffin et al. 2021); ``build`` must make a network that shows it
             behind its outputs, of the width that ``hidden_sizes`` says.
@@ -92,8 +92,7 @@ class PolicyModule(nn.Module):
     Attributes:
         layout: of the actions.
         memory_size: numbers remembered of one env; 0 where nothing is.
-        shows_mask: whether observations tell which actions are legal; see
-            `rookery.policy.action_masks.shows_mask`.
+        shows_mask: whether observations tell which actions are legal, by an ``action_mask``.
 
     Raises:
         ConfigError: a module of the user's gives something else than asked for.

@@ -25,7 +25,7 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 class TorchPolicy(NetworkPolicy):
     """A policy around a torch module, which may be trained by whatever optimiser.
 
-    Its parameters travel to the copies in workers, and `version` counts by itself: collectors see
+    Its parameters travel to the copies in workers, and ``version`` counts by itself: collectors see
     before every rollout whether parameters or buffers were changed since the last one. The module
     stays the user's: where it lies, there it acts; copies in workers act on the cpu.
 

@@ -32,7 +32,11 @@ class Episodes:
 
 
 class EpisodeTracker:
-    """Follows the episodes of B envs across rollouts."""
+    """Follows the episodes of B envs across rollouts.
+
+    Args:
+        num_envs: how many, ``B``.
+    """
 
     def __init__(self, num_envs: int) -> None:
         self._return = np.zeros(num_envs, np.float64)

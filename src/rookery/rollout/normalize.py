@@ -42,6 +42,9 @@ class RunningMoments:
     Batches are merged by the parallel form of Welford's update (Chan, Golub and LeVeque 1979,
     equation 2.1), which is exact and does not lose digits when the mean is large.
 
+    Args:
+        shape: of one sample.
+
     Attributes:
         count: number of samples.
         mean: float64 ``[*shape]``.
@@ -113,6 +116,11 @@ class RewardScaler:
 
     The return is accumulated forwards, ``g_t = gamma * g_{t-1} + r_t`` within an episode, as in
     Engstrom et al. (2020), section 3. The mean is not subtracted: that would change the task.
+
+    Args:
+        num_envs: how many envs there are, ``B``.
+        gamma: discount.
+        limit: the most that a scaled reward may be, either way.
     """
 
     def __init__(self, num_envs: int, gamma: float, limit: float = 10.0) -> None:

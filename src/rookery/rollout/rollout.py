@@ -70,7 +70,7 @@ class Rollout:
         """Make storage for ``num_steps`` steps of envs that show ``obs`` and take ``action``.
 
         Args:
-            num_steps: T.
+            num_steps: steps of every env, ``T``.
             obs: one batch of observations ``[B, *obs]``; only shapes and dtypes are read.
             action: one batch of actions ``[B, *action]``; only shape and dtype are read.
         """
@@ -107,7 +107,7 @@ class Rollout:
 
     @property
     def num_transitions(self) -> int:
-        """T * B: the env steps that the rollout cost, valid or not."""
+        """The env steps that the rollout cost, valid or not, ``T * B``."""
         return self.num_steps * self.num_envs
 
     @property

@@ -14,10 +14,14 @@ from rookery.telemetry.sink import Sink
 
 
 class JSONLSink(Sink):
-    """One object per update, each on its line, flushed at once: ``tail -f`` works."""
+    """One object per update, each on its line, flushed at once: ``tail -f`` works.
+
+    Args:
+        path: of the file, which is opened for appending.
+        resume_step: lines of later env steps are dropped, since they come again; None keeps all.
+    """
 
     def __init__(self, path: Path, resume_step: int | None = None) -> None:
-        """Open ``path`` for appending; lines after ``resume_step`` are dropped, they come again."""
         if resume_step is not None and path.exists():
             drop_after(path, resume_step)
         self.path = path

@@ -20,10 +20,15 @@ except ImportError as error:
 
 
 class TensorBoardSink(Sink):
-    """Writes scalars with TensorBoard's own writer; torch's wrapper takes two seconds to import."""
+    """Writes scalars with TensorBoard's own writer; torch's wrapper takes two seconds to import.
+
+    Args:
+        folder: in which a new file of events is opened.
+        resume_step: TensorBoard hides what earlier files hold after this env step; None hides
+            nothing.
+    """
 
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
-        """Open a new file; TensorBoard hides what earlier ones hold after ``resume_step``."""
         self.path = folder
         self._writer = EventFileWriter(str(folder))
         if resume_step is not None:

@@ -35,6 +35,11 @@ class Agent:
     ``rookery.load`` and `Trainer.agent` make it. A recurrent agent remembers the episodes of the
     batch that it acts on; `reset` begins new ones.
 
+    Args:
+        policy: who acts.
+        spaces: observation space and action space of one env.
+        steps: env steps that it was trained for.
+
     Attributes:
         observation_space: of one env.
         action_space: of one env.

@@ -82,6 +82,8 @@ class Update:
 class Trainer:
     """Trains a policy, one update at a time.
 
+    ::
+
         with rookery.Trainer("CartPole-v1", total_steps=50_000) as trainer:
             for update in trainer:
                 print(update.steps, update.metrics.get("episode_return_mean"))
@@ -101,7 +103,7 @@ class Trainer:
         wrappers: callables ``Env -> Env``, applied where the env lives, outside of what a run does
             to Atari games and MiniGrid by itself (``preprocess``, ``frame_stack``).
         callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
-            those that the settings ask for; see `rookery.callbacks`.
+            those that the settings ask for; see ``rookery.callbacks``.
         sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
             ``close()``.
         encoder: your own, in place of the built-in one: a callable ``(observation_space) ->

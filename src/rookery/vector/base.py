@@ -203,7 +203,12 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         seed: int | Sequence[int | None] | None = None,
         options: Options = None,
     ) -> None:
-        """Begin a reset; :meth:`reset_wait` returns its result."""
+        """Begin a reset; :meth:`reset_wait` returns its result.
+
+        Args:
+            seed: as for :meth:`reset`.
+            options: as for :meth:`reset`.
+        """
         with self._pending.beginning("reset"):
             if self._pending.was_cut_short or any(c.is_torn for c in self._carriers):
                 self._settle()
@@ -222,7 +227,15 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._ask_all("reset", RESET, mask, seed_words(seeds, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """Wait for the reset that :meth:`reset_async` began."""
+        """Wait for the reset that :meth:`reset_async` began, and return what :meth:`reset` does.
+
+        Args:
+            timeout: seconds to wait at most; None waits for ever.
+
+        Raises:
+            NoPendingCallError: no reset was begun.
+            WorkerTimeout: the time has passed; the reset goes on.
+        """
         with self._pending.finishing("reset"):
             has_told = self._waits.timed(lambda: self._answers.wait_for_all("reset", timeout))
             if self._episodes is not None:
@@ -256,7 +269,15 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise
 
     def step_async(self, actions: Any) -> None:
-        """Begin a step; :meth:`step_wait` returns its result."""
+        """Begin a step; :meth:`step_wait` returns its result.
+
+        Args:
+            actions: as for :meth:`step`.
+
+        Raises:
+            PendingCallError: another call is under way.
+            SpaceError: the actions do not fit the action space; no env is stepped.
+        """
         # This and step_wait call little: between two wake-ups every Python function called costs
         # about a microsecond, five times what it costs in a loop.
         pending = self._pending
@@ -469,13 +490,25 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # ---------------------------------------------------------------- calls
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Per env, what its method ``name`` returns, or its attribute ``name``."""
+        """Per env, what its method ``name`` returns, or its attribute ``name``.
+
+        Args:
+            name: of a method or attribute; the outermost wrapper that has it answers.
+            *args: given to the method of every env.
+            **kwargs: likewise.
+        """
         with self._pending.guard:
             self.call_async(name, *args, **kwargs)
             return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Begin a call of every env's method; :meth:`call_wait` returns the results."""
+        """Begin a call of every env's method; :meth:`call_wait` returns the results.
+
+        Args:
+            name: as for :meth:`call`.
+            *args: given to the method of every env.
+            **kwargs: likewise.
+        """
         self._pending.require_idle("call")
         if name in _OWN_CALLS:
             raise ConfigError(
@@ -485,7 +518,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._request("call", [(name, args, kwargs)] * len(self._carriers))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the call that :meth:`call_async` began."""
+        """Wait for the call that :meth:`call_async` began, and return a result for each env.
+
+        Args:
+            timeout: seconds to wait at most; None waits for ever.
+        """
         return tuple(value for values in self._outcomes("call", timeout) for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -515,7 +552,12 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return [by_id[env_id] for env_id in ids]
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
-        """Set an attribute of every env: one value for all, or a list or tuple of one for each."""
+        """Set an attribute of every env.
+
+        Args:
+            name: of the attribute.
+            values: one value for all, or a list or tuple of one for each env.
+        """
         self._pending.require_idle("set_attr")
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
@@ -537,7 +579,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """A copy (in this process: the very one) of every env's generator."""
+        """A copy of every env's generator, or the very one where the env is in this process."""
         return self.get_attr("np_random")
 
     def _request(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:
@@ -571,7 +613,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are: processes or threads, without the calling one."""
+        """How many workers there are, processes or threads, without the calling one."""
         if self._final_statistics is not None:
             return sum(not carrier.in_caller for carrier in self._final_statistics.carriers)
         return sum(not carrier.steps_in_caller for carrier in self._carriers)

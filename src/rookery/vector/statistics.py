@@ -60,9 +60,9 @@ class CarrierStatistics(ProcessFigures):
             there is no other, or nobody waited for all.
         straggler_s: how much longer it took then than all carriers in the mean, in seconds per
             step that it held up.
-        rss_bytes, rss_bytes_per_hour, rss_growth_bytes, cpu_percent, threads, runnable_threads,
-            descriptors: see `ProcessFigures`. None for what has no process of its own; then
-            `CallerStatistics` has them.
+
+    The attributes of `ProcessFigures` are None for what has no process of its own; then those of
+    `CallerStatistics` are what is known.
     """
 
     pid: int
