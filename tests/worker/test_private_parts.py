@@ -8,6 +8,7 @@ Should a new Python lack one, this says which; everything that uses them is in `
 from __future__ import annotations
 
 import _multiprocessing
+import atexit
 import inspect
 import multiprocessing
 import sys
@@ -58,6 +59,17 @@ def test_what_starts_a_child_from_a_server() -> None:
     assert "_inherited_fds" in inspect.getsource(forkserver.ForkServer.get_inherited_fds)
     assert _parameters(forkserver.write_signed) == ["fd", "n"]
     assert hasattr(resource_tracker._resource_tracker, "_fd")
+
+
+@posix
+def test_who_ends_what_a_forked_child_has_left() -> None:
+    """Itself, in ``_bootstrap``; or whoever has forked it, by exit functions: one of the two."""
+    source = inspect.getsource(forkserver.main)
+    itself = "_exit_function" in inspect.getsource(process.BaseProcess._bootstrap)
+    assert itself != ("atexit._run_exitfuncs()" in source)
+    assert itself == (sys.version_info < (3, 13))
+    assert callable(util._exit_function)
+    assert callable(atexit._clear)
 
 
 @posix
