@@ -11,10 +11,14 @@ import _multiprocessing
 import atexit
 import inspect
 import multiprocessing
+import os
 import sys
 from multiprocessing import forkserver, popen_forkserver, process, resource_tracker, spawn, util
+from typing import cast
 
 import pytest
+
+from rookery.worker.launch import give_up
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
@@ -89,3 +93,17 @@ def test_a_process_that_is_forked_uses_what_is_replaced() -> None:
     assert "os.pipe()" in source
     assert "os.fork()" in source
     assert "returncode is None" in inspect.getsource(popen_fork.Popen._send_signal)
+
+
+@posix
+def test_a_child_that_somebody_else_has_reaped_is_given_up() -> None:
+    child = multiprocessing.get_context("fork").Process(target=print)
+    child.start()
+    os.waitpid(child.pid or 0, 0)
+    assert give_up(child)
+    assert child.exitcode == 255
+    child.close()
+
+
+def test_a_python_that_keeps_no_such_note_of_children_is_no_error() -> None:
+    assert not give_up(cast(process.BaseProcess, object()))
