@@ -120,7 +120,7 @@ def _as_gymnasium_writes(space: Any, value: Any) -> Any:
     return row if is_same else None
 
 
-# Before Gymnasium 1.2 all have one dtype.
+# Before Gymnasium 1.3 all have one dtype.
 DISCRETE_SPACES = (
     [spaces.Discrete(3, dtype=dtype) for dtype in (np.int8, int)]
     if "dtype" in inspect.signature(spaces.Discrete).parameters

@@ -25,9 +25,9 @@ COMMANDS = (
     "rookery train ppo CartPole-v1 --total-steps 2000 --num-envs 2 --seed 1 --run-dir runs/a",
     "rookery train --resume runs/a --total-steps 3000",
     "rookery eval runs/a --episodes 2",
-    "rookery plot runs/a --out curves.png",
-    "rookery report runs/a --out report.html",
-    "rookery doctor CartPole-v1 --num-envs 2",
+    "rookery plot runs/a --output curves.png",
+    "rookery report runs/a --output report.html",
+    "rookery doctor CartPole-v1",
 )
 # Examples that need these are run by tests/test_readme.py.
 _OTHER_EXTRAS = re.compile(r"\b(stable_baselines3|torchrl|ray|wandb|onnx)\b")
