@@ -7,6 +7,7 @@ no named semaphore, no folder of multiprocessing's.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from multiprocessing.process import current_process
 from multiprocessing.util import Finalize
@@ -57,12 +58,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --whole."""
+    """Add --whole and --skip-missing."""
     parser.addoption(
         "--whole",
         action="store_true",
         help="run every combination of parameters, not only so many that every two values meet, "
         "what exercises another library's classes only, and what neighbours prove too",
+    )
+    parser.addoption(
+        "--skip-missing",
+        action="store_true",
+        help="skip tests that fail for want of a package, as torch where there is only the core",
     )
 
 
@@ -105,6 +111,61 @@ def _where_every_pair_meets(items: list[pytest.Item]) -> list[pytest.Item]:
     if not hasattr(items[0], "callspec"):
         return items
     return [items[i] for i in every_pair([item.callspec._idlist for item in items])]
+
+
+# ---------------------------------------------------------------- packages that are not installed
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
+    """Skip a file that imports what is not installed."""
+    report = yield
+    if report.failed and collector.config.getoption("skip_missing"):
+        missing = re.search(r"No module named '([\w.]+)'", str(report.longrepr))
+        if missing and _is_missing(missing[1]):
+            report.outcome = "skipped"
+            report.longrepr = (str(collector.path), 0, f"Skipped: needs {missing[1]}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[Any]:
+    """Skip a test whose fixtures need what is not installed."""
+    return (yield from _skipped_where_missing(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
+    """Skip a test that needs what is not installed."""
+    return (yield from _skipped_where_missing(item))
+
+
+def _skipped_where_missing(item: pytest.Item) -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    except Exception as error:
+        missing = _what_is_missing(error) if item.config.getoption("skip_missing") else None
+        if missing is None:
+            raise
+    # What the error knows would be taken for left behind, were it kept.
+    for kept in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(kept, None)
+    pytest.skip(missing)
+
+
+def _what_is_missing(error: BaseException | None) -> str | None:
+    """Say for want of which package an error was raised, if that is why."""
+    while error is not None:
+        if type(error).__name__ in ("MissingExtra", "DependencyNotInstalled"):
+            return str(error)
+        if isinstance(error, ModuleNotFoundError) and error.name and _is_missing(error.name):
+            return f"needs {error.name}"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _is_missing(module: str) -> bool:
+    return importlib.util.find_spec(module.partition(".")[0]) is None
 
 
 # ---------------------------------------------------------------- what is left behind

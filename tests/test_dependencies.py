@@ -11,6 +11,7 @@ import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,14 +22,31 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 SYSTEMS = ["linux", "darwin", "win32"]
 
-_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = _PROJECT["optional-dependencies"]
+_PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+_PROJECT = _PYPROJECT["project"]
+CORE = [Requirement(text) for text in _PROJECT["dependencies"]]
+EXTRAS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in _PROJECT["optional-dependencies"].items()
+}
+OURS = {"bench", "dev", "outside", "package", "test"}  # all others are for users
 REQUIREMENTS = [
-    Requirement(text)
-    for text in [*_PROJECT["dependencies"], *(r for e in EXTRAS.values() for r in e)]
+    requirement
+    for requirement in [
+        *map(Requirement, _PYPROJECT["build-system"]["requires"]),
+        *CORE,
+        *(each for extra in EXTRAS.values() for each in extra),
+    ]
+    if requirement.name != "rookery"  # an extra that is made of others
 ]
-_LINES = re.sub(r"#.*", "", (ROOT / "constraints.txt").read_text()).split("\n")
-PINS = [Requirement(line) for line in _LINES if line.strip()]
+
+
+def _pins(file: str) -> list[Requirement]:
+    lines = re.sub(r"#.*", "", (ROOT / file).read_text()).split("\n")
+    return [Requirement(line) for line in lines if line.strip()]
+
+
+PINS = _pins("constraints.txt")
 
 
 def _pin(name: str, python: str, system: str) -> str:
@@ -57,7 +75,7 @@ def test_every_requirement_has_one_pin_that_satisfies_it(python: str, system: st
 
 
 def test_every_pin_is_exact_and_written_once() -> None:
-    for pin in PINS:
+    for pin in [*PINS, *_pins("constraints-lowest.txt")]:
         assert re.fullmatch(r"==[\w.]+", str(pin.specifier)), pin
     assert len({str(pin) for pin in PINS}) == len(PINS)
 
@@ -66,24 +84,47 @@ def test_the_same_requirement_has_the_same_lower_bound_in_every_extra_but_outsid
     """``outside`` follows what other libraries' tests ask for."""
     bounds: dict[str, set[str]] = {}
     for name, extra in EXTRAS.items():
-        for requirement in map(Requirement, extra if name != "outside" else []):
+        for requirement in extra if name != "outside" else []:
             bounds.setdefault(requirement.name, set()).add(str(requirement.specifier))
     assert {name: found for name, found in bounds.items() if len(found - {""}) > 1} == {}
 
 
-def test_the_lower_bounds_exclude_nothing_that_the_core_declares() -> None:
-    """Every core dependency has a lower bound and no upper one, as a library should."""
-    for requirement in map(Requirement, _PROJECT["dependencies"]):
-        assert re.fullmatch(r">=[\d.]+", str(requirement.specifier)), requirement
+def test_the_core_has_lower_bounds_and_caps_only_what_it_uses_private_names_of() -> None:
+    for requirement in CORE:
+        operators = {each.operator for each in requirement.specifier}
+        assert operators == ({">=", "<"} if requirement.name == "gymnasium" else {">="})
+
+
+def test_the_lowest_versions_that_are_tested_are_those_that_are_allowed() -> None:
+    """But for torch, whose older builds draw gigabytes of GPU packages."""
+    users = [*CORE, *(r for name, extra in EXTRAS.items() if name not in OURS for r in extra)]
+    lower = {
+        requirement.name: re.search(r">=([\d.]+)", str(requirement.specifier))[1]  # type: ignore[index]
+        for requirement in users
+        if requirement.name not in ("rookery", "torch")
+    }
+    tested = {
+        pin.name: str(pin.specifier).removeprefix("==") for pin in _pins("constraints-lowest.txt")
+    }
+    del tested["torch"]
+    assert tested.keys() == lower.keys()
+    for name, version in tested.items():
+        assert Version(version) == Version(lower[name]), name
+
+
+def test_the_extra_all_has_every_extra_that_is_for_users() -> None:
+    (everything,) = EXTRAS["all"]
+    assert everything.extras == EXTRAS.keys() - OURS - {"all"}
 
 
 def test_everything_that_is_drawn_in_is_pinned_at_what_is_installed() -> None:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    texts = [*_PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["dev"]]
-    todo = [Requirement(text) for text in texts]
+    todo = [*CORE, *EXTRAS["train"], *EXTRAS["test"], *EXTRAS["dev"]]
     seen: set[tuple[str, str]] = set()
     while todo:
         requirement = todo.pop()
+        if requirement.name == "rookery":
+            continue
         for extra in requirement.extras or {""}:
             key = canonicalize_name(requirement.name), extra
             if key in seen:

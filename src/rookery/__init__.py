@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from rookery.vector.serial import SerialVectorEnv
     from rookery.worker.faults import FaultPolicy
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 _HOMES = {
     "A2CConfig": "rookery.learn.config",

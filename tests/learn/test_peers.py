@@ -161,7 +161,7 @@ def test_learners_from_replay_learn_what_one_learns_from_the_same_batches(name, 
             "rookery.policy.distributions.SquashedGaussian.rsample",
             lambda self, generator=None: _most_probable(self),
         )
-    config = replace(config, target_noise=0.0) if name == "td3" else config
+    config = replace(config, target_noise=0.0) if name == "td3" else config  # type: ignore[call-arg]
     batches: dict[int, list[Any]] = {}
 
     def learned(peers: Peers, recorded: list[Any] | None) -> Any:

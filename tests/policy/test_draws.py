@@ -73,7 +73,7 @@ class _Bound:
 def test_modes_and_log_probabilities_are_torchs(space, squashed, masked):
     layout = action_layout(space, squashed=squashed)
     mask = _mask(layout) if masked and layout.num_choices else None
-    ours, theirs = _both(layout, *_outputs(layout), mask)
+    ours, theirs = _both(layout, *_outputs(layout), mask)  # type: ignore[call-arg]
     np.testing.assert_allclose(ours.mode(), theirs.mode(), atol=1e-6)
     rows = ours.sample(np.random.default_rng(0))
     assert rows.dtype == layout.dtype and rows.shape == (N, layout.num_columns)

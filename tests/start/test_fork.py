@@ -17,6 +17,8 @@ def _make(**options: Any) -> rookery.VectorEnv:
     return rookery.make_vec(Faulty, 2, backend="process", start_method="fork", **options)
 
 
+# Python 3.12 and newer warn, too, where they are asked to.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_forking_beside_other_threads_is_warned_of() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, name="busy-body")

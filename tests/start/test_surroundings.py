@@ -80,6 +80,17 @@ venv.reset()
 }
 
 
+def _imports_without_a_directory() -> bool:
+    """Whether children could import what multiprocessing needs; those of Python 3.13.0 cannot."""
+    code = """
+import os, subprocess, sys, tempfile
+os.chdir(tempfile.mkdtemp())
+os.rmdir(os.getcwd())
+sys.exit(subprocess.run([sys.executable, "-c", "import socket"], capture_output=True).returncode)
+"""
+    return subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def _run(arguments: list[str], cwd: Path, **environment: str) -> None:
     environment = {**os.environ, **environment}
     environment.pop("HOME", None)
@@ -118,6 +129,8 @@ INHERITED = ("sigchld_ignored", "directory_gone", "streams_none", "descriptors_c
     ],
 )
 def test_it_works_where_the_process_is_unusual(tmp_path: Path, situation: str, method: str) -> None:
+    if situation == "directory_gone" and not _imports_without_a_directory():
+        pytest.skip("this Python cannot import socket where the current directory is gone")
     _script(tmp_path, method, SITUATIONS[situation])
     _run(["script.py"], tmp_path)
 

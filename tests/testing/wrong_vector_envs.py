@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rookery
 
 
-class Right(SyncVectorEnv[Any, Any]):
+class Right(SyncVectorEnv):  # type: ignore[type-arg]  # older ones give it none
     """Right, with arrays that are always copies."""
 
     def __init__(self, env_fns: Any, autoreset_mode: Any, copy: bool) -> None:

@@ -133,7 +133,7 @@ def test_every_algorithm_reports_where_its_time_goes(tmp_path: Path):
 
 def test_videos_ask_for_what_they_need(tmp_path: Path, monkeypatch):
     monkeypatch.setitem(sys.modules, "moviepy", None)  # as if it was not installed
-    with pytest.raises(rookery.MissingExtra, match="pip install moviepy"):
+    with pytest.raises(rookery.MissingExtra, match=r"pip install 'rookery\[video\]'"):
         rookery.train("CartPole-v1", run_dir=tmp_path / "run", video_every=100)
     assert not (tmp_path / "run").exists()
 

@@ -136,6 +136,7 @@ print(sorted(set(loaded) - set(server.decode().split())))
 
 
 def test_the_threads_of_numerical_libraries_are_capped_before_they_load(tmp_path: Path) -> None:
+    pytest.importorskip("threadpoolctl")
     script = """
 import rookery
 def report(env):

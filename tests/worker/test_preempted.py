@@ -30,6 +30,8 @@ class Stops(gym.Env[Any, Any]):
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._left = self._place = 0
+        # Python 3.12 asks for this when tracing begins, and not when the frame of a loop does.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(self._trace)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

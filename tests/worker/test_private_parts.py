@@ -8,12 +8,17 @@ Should a new Python lack one, this says which; everything that uses them is in `
 from __future__ import annotations
 
 import _multiprocessing
+import atexit
 import inspect
 import multiprocessing
+import os
 import sys
 from multiprocessing import forkserver, popen_forkserver, process, resource_tracker, spawn, util
+from typing import cast
 
 import pytest
+
+from rookery.worker.launch import give_up
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
@@ -61,6 +66,17 @@ def test_what_starts_a_child_from_a_server() -> None:
 
 
 @posix
+def test_who_ends_what_a_forked_child_has_left() -> None:
+    """Itself, in ``_bootstrap``; or whoever has forked it, by exit functions: one of the two."""
+    source = inspect.getsource(forkserver.main)
+    itself = "_exit_function" in inspect.getsource(process.BaseProcess._bootstrap)
+    assert itself != ("atexit._run_exitfuncs()" in source)
+    assert itself == (sys.version_info < (3, 13))
+    assert callable(util._exit_function)
+    assert callable(atexit._clear)
+
+
+@posix
 def test_what_a_server_and_a_bell_are_made_with() -> None:
     assert isinstance(util._args_from_interpreter_flags(), list)
     assert spawn.get_executable()
@@ -77,3 +93,17 @@ def test_a_process_that_is_forked_uses_what_is_replaced() -> None:
     assert "os.pipe()" in source
     assert "os.fork()" in source
     assert "returncode is None" in inspect.getsource(popen_fork.Popen._send_signal)
+
+
+@posix
+def test_a_child_that_somebody_else_has_reaped_is_given_up() -> None:
+    child = multiprocessing.get_context("fork").Process(target=print)
+    child.start()
+    os.waitpid(child.pid or 0, 0)
+    assert give_up(child)
+    assert child.exitcode == 255
+    child.close()
+
+
+def test_a_python_that_keeps_no_such_note_of_children_is_no_error() -> None:
+    assert not give_up(cast(process.BaseProcess, object()))

@@ -34,7 +34,7 @@ def parse(kind: type[T], arguments: list[str], program: str) -> T:
     try:
         import tyro
     except ImportError as error:
-        raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
+        raise MissingExtra("this command needs tyro: pip install 'rookery[train]'") from error
     flags = flags_of(kind)
     read = _as_tyro_reads(flags, arguments)
     if not {"-h", "--help"} & set(arguments):

@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     from rookery.errors import MissingExtra
 
-    raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
+    raise MissingExtra("this command needs tyro: pip install 'rookery[train]'") from error
 
 
 @dataclass(frozen=True)

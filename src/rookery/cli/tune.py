@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     from rookery.errors import MissingExtra
 
-    raise MissingExtra("the command line needs: pip install 'rookery[train]'") from error
+    raise MissingExtra("this command needs tyro: pip install 'rookery[train]'") from error
 
 HYPERPARAMETERS = "--hyperparameters"
 

@@ -19,7 +19,9 @@ from rookery.env.packages import package_of
 from rookery.env.registrations import self_contained
 from rookery.errors import ConfigError, UnknownEnvError
 
-EnvSource: TypeAlias = "str | EnvSpec | Callable[..., gym.Env[Any, Any]]"
+EnvSource: TypeAlias = (
+    "str | EnvSpec | Callable[..., gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]]"
+)
 Wrapper = Callable[[Any], Any]
 
 

@@ -19,7 +19,7 @@ def seed_for(seed: int, purpose: int, *more: int) -> int:
         more: tells apart several of one purpose.
     """
     child = np.random.SeedSequence(seed, spawn_key=(_OURS, purpose, *more))
-    return int(child.generate_state(1, np.uint64)[0] >> 1)
+    return int(child.generate_state(1, np.uint64)[0]) >> 1
 
 
 def stream(rng: np.random.Generator, index: int) -> np.random.Generator:

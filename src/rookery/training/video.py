@@ -28,7 +28,7 @@ def require_moviepy() -> None:
     try:
         import moviepy  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
     except ImportError as error:
-        raise MissingExtra("videos need moviepy: pip install moviepy") from error
+        raise MissingExtra("videos need moviepy: pip install 'rookery[video]'") from error
 
 
 def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -> None:

@@ -7,6 +7,7 @@ what it is to run, the resource tracker's, and those that are for the child itse
 
 from __future__ import annotations
 
+import atexit
 import errno
 import importlib
 import os
@@ -15,7 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import connection, forkserver, resource_tracker, spawn
+from multiprocessing import connection, forkserver, resource_tracker, spawn, util
 from typing import NoReturn
 
 _MAX_DESCRIPTORS = 250  # of one message; Linux allows 253
@@ -109,6 +110,7 @@ class _Server:
         caller = data_r
         try:
             self._leave_the_server()
+            _begin_with_own_exit_functions()
             resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
             forkserver._forkserver._inherited_fds = list(inherited)  # type: ignore[attr-defined]
             caller = os.dup(data_r)  # can be read, and gives nothing, once the caller is gone
@@ -119,7 +121,10 @@ class _Server:
             if not connection.wait([caller], 0):  # else nobody is left who could care
                 sys.excepthook(*sys.exc_info())
         finally:
-            os._exit(code if isinstance(code, int) else 1)
+            try:
+                _run_exit_functions()
+            finally:
+                os._exit(code if isinstance(code, int) else 1)
 
     def _leave_the_server(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -127,6 +132,22 @@ class _Server:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for end in (self._control, self._wake_r, self._wake_w):
             end.close()
+
+
+def _begin_with_own_exit_functions() -> None:
+    """Forget the server's exit functions.
+
+    Since Python 3.13 ``multiprocessing`` ends what a child has left (its children, its temporary
+    files) by an exit function, where it did so itself before.
+    """
+    if sys.version_info >= (3, 13):
+        atexit._clear()
+        atexit.register(util._exit_function)  # type: ignore[attr-defined]
+
+
+def _run_exit_functions() -> None:
+    if sys.version_info >= (3, 13):
+        atexit._run_exitfuncs()
 
 
 def _tell(descriptor: int, number: int) -> None:

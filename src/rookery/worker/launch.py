@@ -289,6 +289,19 @@ def _directory_or_root() -> str:
         return os.path.abspath(os.sep)
 
 
+def give_up(child: BaseProcess) -> bool:
+    """Have ``multiprocessing`` take a child for ended, since nobody can wait for it here.
+
+    Returns:
+        Whether it does; not if a Python keeps its notes of children elsewhere.
+    """
+    popen = getattr(child, "_popen", None)
+    if popen is None or not hasattr(popen, "returncode"):
+        return False
+    popen.returncode = _UNKNOWN_EXIT_CODE
+    return True
+
+
 def _disown() -> None:
     """In a process that was just forked: leave to the parent what is the parent's."""
     global _lock
@@ -299,9 +312,7 @@ def _disown() -> None:
     _servers.clear()
     for child in _children:
         process._children.discard(child)  # type: ignore[attr-defined]
-        popen = child._popen  # type: ignore[attr-defined]
-        if popen is not None:
-            popen.returncode = _UNKNOWN_EXIT_CODE  # nobody here is to wait for it or to signal it
+        give_up(child)  # nobody here is to wait for it or to signal it
     _children.clear()
 
 

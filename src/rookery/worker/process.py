@@ -23,7 +23,6 @@ from rookery.worker.resources import ProcessWatch, UseWatch
 
 _TERMINATE_GRACE_S = 1.0
 _END_WAIT_S = 10.0  # for a process that is about to end: a busy machine takes its time
-_UNKNOWN_EXIT_CODE = 255
 _STACK_WAIT_S = 10.0  # for the first words; a process that takes the signal itself never answers
 _STACK_GAP_S = 5.0  # between words: on a busy machine they may come one by one
 _STACK_PAUSE_S = 0.05  # after what looks like the end: it has said all
@@ -174,9 +173,11 @@ class WorkerProcess:
         self._forget_names()
         self._close_pipes()
         if self._process.exitcode is None:  # somebody else, or an ignored SIGCHLD, has reaped it
-            self._process._popen.returncode = _UNKNOWN_EXIT_CODE  # type: ignore[attr-defined]
-        self._end = self._end or exit_in_words(self._process.exitcode)
-        self._process.close()
+            launch.give_up(self._process)
+        exit_code = self._process.exitcode
+        self._end = self._end or exit_in_words(exit_code)
+        if exit_code is not None:
+            self._process.close()
         self._is_over = True
 
     def _end_group(self) -> None:
