@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rookery
 from rookery.testing.faulty import Fault, Faulty
+from rookery.memory import SharedBlock
+from rookery.worker.channel import PipeChannel
+from rookery.worker.pipes import wait
 from rookery.worker.protocol import STACK_SIGNAL
 
 
@@ -77,6 +81,33 @@ class Wordy(Faulty):
     def step(self, action: Any) -> Any:
         obs, *rest, _ = super().step(0)
         return (obs, *rest, {"text": str(action) * int(action) * 50 * self.count or "0"})
+
+
+def pipes() -> None:
+    """More pipes than a system waits for at once; blocks and large messages through busy ones."""
+    pairs = [Pipe() for _ in range(70)]
+    ours, theirs = zip(*pairs, strict=True)
+    assert wait(ours, 0) == []
+    theirs[66].send_bytes(b"here")
+    assert wait(ours) == [ours[66]]
+
+    caller, worker = PipeChannel(ours[0], check=lambda: None), PipeChannel(theirs[0])
+    block = SharedBlock(100)
+    worker.send(5, b"on its way")
+    caller.send_block(block)  # which must not take a byte of that message
+    block.memory[7] = 9
+    assert worker.receive_block()[7] == 9
+    assert caller.receive() == (5, b"on its way")
+
+    patient = PipeChannel(ours[1], check=_give_up)
+    _raised(ZeroDivisionError, lambda: patient.send(1, bytes(10_000_000)))
+    assert patient.is_torn
+    for end in (*theirs, *ours):
+        end.close()
+
+
+def _give_up() -> None:
+    raise ZeroDivisionError
 
 
 def faults() -> None:
@@ -271,7 +302,7 @@ def stops() -> None:
         assert rookery.load(run)
 
 
-CHECKS = (steps, parts, faults, interrupts, ends, collects, trains, stops)
+CHECKS = (steps, parts, pipes, faults, interrupts, ends, collects, trains, stops)
 
 if __name__ == "__main__":
     names = sys.argv[1:] or [check.__name__ for check in CHECKS]

@@ -154,7 +154,9 @@ class Doorbell:
         semaphore = self._semaphore
         handle = semaphore.handle
         if sys.platform == "win32":
-            handle = context.get_spawning_popen().duplicate_for_child(handle)
+            popen = context.get_spawning_popen()
+            assert popen is not None  # a bell travels with a process that is being started
+            handle = popen.duplicate_for_child(handle)
         return (handle, semaphore.kind, semaphore.maxvalue, semaphore.name)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -316,11 +318,10 @@ class Arrivals:
 
 
 def _unlink(owner_pid: int, name: str) -> None:
-    if sys.platform == "win32" or os.getpid() != owner_pid:  # a forked copy has no say in this
-        return
-    with suppress(FileNotFoundError):  # a cleaner of the system, or the resource tracker, was first
-        _multiprocessing.sem_unlink(name)
-    resource_tracker.unregister(name, "semaphore")
+    if sys.platform != "win32" and os.getpid() == owner_pid:  # a forked copy has no say in this
+        with suppress(FileNotFoundError):  # a cleaner, or the resource tracker, was first
+            _multiprocessing.sem_unlink(name)
+        resource_tracker.unregister(name, "semaphore")
 
 
 def _nothing() -> None:

@@ -7,51 +7,62 @@ nobody can say that.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 
-import psutil
-
 if sys.platform == "win32":
+    import psutil
 
     def lead_family() -> None:
         """Have processes that envs start belong to a family that can be ended with this one."""
 
     def end_own_family(exit_code: int) -> None:
         """End this process, and whatever it has started."""
-        _kill_descendants(psutil.Process())
+        Family(os.getpid()).kill()
         os._exit(exit_code)
 
     class Family:
-        """The family of a child process, as its parent sees it.
+        """The family of a process, as itself or its parent sees it.
 
         Args:
-            pid: of the child. While somebody has a handle of it, the number names nobody else.
+            pid: of the process. While somebody has a handle of it, the number names nobody else.
         """
 
         def __init__(self, pid: int) -> None:
-            try:
-                self._process: psutil.Process | None = psutil.Process(pid)
-            except psutil.Error:
-                self._process = None
+            self._pid, self._began = pid, _began(pid)
 
         def kill(self) -> bool:
-            """End whatever the child has started; False: the child itself is still to be ended."""
-            if self._process is not None:
-                _kill_descendants(self._process)
+            """End whatever the process has started; False: it itself is still to be ended."""
+            for descendant in self._descendants():
+                try:
+                    psutil.Process(descendant).kill()
+                except psutil.Error:  # it was quicker, or belongs to another user
+                    continue
             return False
 
-    def _kill_descendants(process: psutil.Process) -> None:
+        def _descendants(self) -> list[int]:
+            """Also of a process that has ended, unlike what psutil itself tells."""
+            children: dict[int, list[int]] = {}
+            for pid, parent in psutil._ppid_map().items():  # type: ignore[attr-defined]
+                children.setdefault(parent, []).append(pid)
+            found, left = [], [(self._pid, self._began)]
+            while left:
+                parent, began = left.pop()
+                for pid in children.pop(parent, []):
+                    begun = _began(pid)
+                    if began <= begun < math.inf:  # else its parent had this number before
+                        found.append(pid)
+                        left.append((pid, begun))
+            return found
+
+    def _began(pid: int) -> float:
+        """When a process began; infinite where nobody can tell."""
         try:
-            descendants = process.children(recursive=True)
-        except psutil.Error:  # it has ended, and this psutil does not look for its children then
-            return
-        for descendant in descendants:
-            try:
-                descendant.kill()
-            except psutil.Error:  # it was quicker, or belongs to another user
-                continue
+            return psutil.Process(pid).create_time()
+        except psutil.Error:
+            return math.inf
 
 else:
 

@@ -92,6 +92,7 @@ class ForkServer:
         Raises:
             ConnectionError: when the server has ended.
         """
+        assert sys.platform != "win32"  # which has no fork
         tracker = resource_tracker.getfd()
         assert tracker is not None  # it runs once it was asked for
         status_r, status_w = os.pipe()
@@ -99,6 +100,8 @@ class ForkServer:
         sent = [status_w, child_r, tracker, *descriptors]
         try:
             socket.send_fds(self._control, [bytes([len(sent)])], sent)
+            if not self._control.recv(1):  # what was sent stays open until it was received
+                raise ConnectionResetError("the server has ended")
         except BaseException:
             os.close(status_r)
             os.close(data_w)

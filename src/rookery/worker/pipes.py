@@ -19,11 +19,15 @@ from typing import Any
 LOOK_S = 0.1  # how often whoever waits looks at other things
 
 if sys.platform == "win32":
-    from multiprocessing.connection import PipeConnection as PipeEnd
+    from multiprocessing.connection import PipeConnection
+
+    PipeEnd = PipeConnection
 else:
     import select
     import socket
-    from multiprocessing.connection import Connection as PipeEnd
+    from multiprocessing.connection import Connection
+
+    PipeEnd = Connection
 
 _MOST_HANDLES = 60  # Windows waits for 64, of which Python and the system take some
 _TURN_S = 0.005  # how long one of several groups of handles is waited for
