@@ -20,8 +20,8 @@ import psutil
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rookery
-from rookery.testing.faulty import Fault, Faulty
 from rookery.memory import SharedBlock
+from rookery.testing.faulty import Fault, Faulty
 from rookery.worker.channel import PipeChannel
 from rookery.worker.pipes import wait
 from rookery.worker.protocol import STACK_SIGNAL
@@ -30,7 +30,9 @@ from rookery.worker.protocol import STACK_SIGNAL
 def steps() -> None:
     """The same trajectories as with SyncVectorEnv, in every autoreset mode, with new infos."""
     for mode in AutoresetMode:
-        ours = rookery.make_vec("CartPole-v1", 5, num_workers=2, backend="process", autoreset_mode=mode)
+        ours = rookery.make_vec(
+            "CartPole-v1", 5, num_workers=2, backend="process", autoreset_mode=mode
+        )
         theirs = SyncVectorEnv([_cart_pole] * 5, autoreset_mode=mode)
         with ours:
             assert np.array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
@@ -41,7 +43,10 @@ def steps() -> None:
                     assert np.array_equal(mine, expected)
                 if mode is AutoresetMode.DISABLED and (one[2] | one[3]).any():
                     options = {"reset_mask": one[2] | one[3]}
-                    mine, expected = ours.reset(options=options)[0], theirs.reset(options=options)[0]
+                    mine, expected = (
+                        ours.reset(options=options)[0],
+                        theirs.reset(options=options)[0],
+                    )
                     assert np.array_equal(mine, expected)
         theirs.close()
 
@@ -178,9 +183,7 @@ def interrupts() -> None:
 
 def _interrupting(folder: str) -> Any:
     options = {"folder": folder, "caller": os.getpid()}
-    return rookery.make_vec(
-        Interrupting, 2, num_workers=2, backend="process", env_kwargs=options
-    )
+    return rookery.make_vec(Interrupting, 2, num_workers=2, backend="process", env_kwargs=options)
 
 
 class _Opening:
@@ -219,7 +222,7 @@ class Interrupting(gym.Env[Any, Any]):
         return np.array([self.count % 9999]), 1.0, self.count % 50 == 0, False, {}
 
     def _await_sleep(self) -> None:
-        """Return once the caller sleeps, or seems never to do so, as on systems that cannot tell."""
+        """Return once the caller sleeps, or seems never to, where the system cannot tell."""
         caller, in_a_row = psutil.Process(self._caller), 0  # between tries it sleeps for a moment
         for _ in range(20_000):
             in_a_row = in_a_row + 1 if caller.status() == psutil.STATUS_SLEEPING else 0

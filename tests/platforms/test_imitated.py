@@ -49,9 +49,7 @@ def test_the_platform_decides_how_workers_start(platform: dict[str, str]) -> Non
     assert _run(["-c", program], platform).stdout.strip() == method
 
 
-def _run(
-    arguments: Sequence[str], environment: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
+def _run(arguments: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,

@@ -81,6 +81,7 @@ def test_where_no_thread_can_be_started_the_system_ends_the_wait(
     ticker: Ticker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     semaphore = _semaphore()
+
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

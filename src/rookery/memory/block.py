@@ -91,9 +91,10 @@ def _no_room(size_bytes: int, error: OSError | OverflowError) -> SharedMemoryErr
 
 def _map(handle: Any, size_bytes: int) -> Any:
     if sys.platform == "win32":
-        return mmap.mmap(-1, size_bytes, tagname=handle)
+        memory = mmap.mmap(-1, size_bytes, tagname=handle)
     else:
-        return mmap.mmap(handle, size_bytes)
+        memory = mmap.mmap(handle, size_bytes)
+    return memory
 
 
 def _nameless_file(size_bytes: int) -> int:

@@ -152,7 +152,11 @@ def _recorded(path: Path) -> Outcome:
 
 def _place(path: Path) -> str:
     """Where the main thread hangs, from the stacks that were written."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()] if path.exists() else []
+    lines = (
+        [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+        if path.exists()
+        else []
+    )
     frames = [line for line in lines if line.startswith("File ")]
     own = [line for line in frames if f"{os.sep}rookery{os.sep}" not in line]
     return f"; it hangs in {(own or frames)[0]}" if frames else ""

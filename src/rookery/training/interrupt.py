@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM (Ctrl-Break, on Windows) at a moment that leaves weights, optimiser and envs whole."""
+"""Ctrl-C and SIGTERM, on Windows Ctrl-Break, when weights, optimiser and envs are whole."""
 
 from __future__ import annotations
 

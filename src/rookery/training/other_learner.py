@@ -21,8 +21,8 @@ from rookery.training.settings import CollectorName
 from rookery.training.share import Share
 from rookery.training.threads import torch_threads_for
 from rookery.worker.entry import end_with_the_caller
-from rookery.worker.family import lead_family
 from rookery.worker.failure import Failure
+from rookery.worker.family import lead_family
 
 LEFT_ALONE = 71  # the exit code of one that goes because another has gone
 READY = b""

@@ -72,7 +72,7 @@ class TrainSettings:
             this machine already, or local to start Ray here; unset, none. Policies act beside the
             envs there, and other learners learn there. Needs the extra ray.
         num_workers: Worker processes; unset, the CPUs that may be used.
-        start_method: How worker processes start; unset, forkserver, or spawn on Windows.
+        start_method: How worker processes start; unset, forkserver, or spawn on macOS and Windows.
         isolate: One env per worker process, and none ever built in this one.
         caller_steps: Whether this process steps a share of the envs; unset, backend auto decides.
         threads_per_worker: Cap on each worker's BLAS, OpenMP and torch threads.

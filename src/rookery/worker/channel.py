@@ -147,13 +147,14 @@ class PipeChannel:
         """Map the block that the other end sends; return its memory."""
         told = pickle.loads(self.receive()[1])
         if sys.platform == "win32":
-            return SharedBlock.map(*told)
+            memory = SharedBlock.map(*told)
         else:
             descriptor = pipes.receive_descriptor(self._pipe)
             try:
-                return SharedBlock.map(told, descriptor)
+                memory = SharedBlock.map(told, descriptor)
             finally:
                 os.close(descriptor)
+        return memory
 
     def close(self) -> None:
         self._pipe.close()
@@ -174,7 +175,7 @@ class PipeChannel:
     if sys.platform != "win32":
 
         def _read_until(self, size_bytes: int) -> None:
-            """Read until the message at hand has so many bytes; what has come is kept if we leave."""
+            """Read until the message at hand has so many bytes; what has come is kept."""
             while len(self._arrived) < size_bytes:
                 if self._check is not None:
                     self._wait()

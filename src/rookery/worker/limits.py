@@ -15,7 +15,11 @@ DESCRIPTORS_PER_WORKER = 3  # a pipe, a sentinel, and what tells the worker that
 ABANDONED_EXIT_CODE = 70  # of a process whose caller has ended, or has given up its start
 _DESCRIPTORS_TO_START = 12  # for a moment, with those of a fork server and the resource tracker
 _STANDARD_DESCRIPTORS = 3
-_NO_PAGING_FILE = (8, 1450, 1455)  # ERROR_NOT_ENOUGH_MEMORY, _NO_SYSTEM_RESOURCES, _COMMITMENT_LIMIT
+_NO_PAGING_FILE = (
+    8,
+    1450,
+    1455,
+)  # ERROR_NOT_ENOUGH_MEMORY, _NO_SYSTEM_RESOURCES, _COMMITMENT_LIMIT
 
 
 def start_failed(error: OSError) -> WorkerError:
@@ -79,16 +83,14 @@ def _semaphores() -> str:
 
 
 def _limit(name: str) -> str:
-    if sys.platform == "win32":
-        return "unknown"
-    else:
+    text = "unknown"
+    if sys.platform != "win32":
         soft, hard = resource.getrlimit(getattr(resource, name))
-        if soft == resource.RLIM_INFINITY:
-            return "unlimited"
-        if soft == hard:
-            return str(soft)
         most = "any number" if hard == resource.RLIM_INFINITY else hard
-        return f"{soft} (`ulimit` can raise it to {most})"
+        text = str(soft) if soft == hard else f"{soft} (`ulimit` can raise it to {most})"
+        if soft == resource.RLIM_INFINITY:
+            text = "unlimited"
+    return text
 
 
 def _open_descriptors() -> str:

@@ -59,11 +59,10 @@ class _ClosedIfItFails:
 _closed_if_it_fails = _ClosedIfItFails()
 
 
-def wait(objects: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
-    """Those that can be read, or have ended, once there is one; empty if the time is over."""
-    if sys.platform != "win32":
-        return connection.wait(objects, timeout_s)
-    else:
+if sys.platform == "win32":
+
+    def wait(objects: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
+        """Those that can be read, or have ended, once there is one; empty if the time is over."""
         end = None if timeout_s is None else time.perf_counter() + timeout_s
         while True:
             left_s = None if end is None else max(end - time.perf_counter(), 0.0)
@@ -73,6 +72,12 @@ def wait(objects: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
                 continue
             if ready or (end is not None and time.perf_counter() >= end):
                 return ready
+
+else:
+
+    def wait(objects: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
+        """Those that can be read, or have ended, once there is one; empty if the time is over."""
+        return connection.wait(objects, timeout_s)
 
 
 def _wait_in_groups(objects: Sequence[Any], timeout_s: float | None) -> list[Any]:

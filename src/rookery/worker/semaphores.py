@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _TICK_S = 0.1
@@ -88,19 +89,28 @@ class Ticker:
 
 _ticker = Ticker()
 
+if sys.platform == "win32":
 
-def acquire_within(semaphore: Any) -> Callable[[float], bool]:
-    """A function that waits for a semaphore, for so many seconds or a little less."""
-    acquire: Callable[..., bool] = semaphore.acquire
-    if sys.platform == "darwin":
-        return lambda timeout_s: _ticker.acquire(semaphore, timeout_s)
-    if sys.platform != "win32":
-        return lambda timeout_s: acquire(True, timeout_s)
+    def acquire_within(semaphore: Any) -> Callable[[float], bool]:
+        """A function that waits for a semaphore, for so many seconds or a little less."""
+        acquire: Callable[..., bool] = semaphore.acquire
 
-    def acquire_on_windows(timeout_s: float) -> bool:
-        try:
-            return acquire(True, timeout_s)
-        except InterruptedError:  # its handler has dealt with it
-            return False
+        def acquire_once(timeout_s: float) -> bool:
+            try:
+                return acquire(True, timeout_s)
+            except InterruptedError:  # its handler has dealt with it
+                return False
 
-    return acquire_on_windows
+        return acquire_once
+
+elif sys.platform == "darwin":
+
+    def acquire_within(semaphore: Any) -> Callable[[float], bool]:
+        """A function that waits for a semaphore, for so many seconds or a little less."""
+        return partial(_ticker.acquire, semaphore)
+
+else:
+
+    def acquire_within(semaphore: Any) -> Callable[[float], bool]:
+        """A function that waits for a semaphore, for so many seconds or a little less."""
+        return partial(semaphore.acquire, True)

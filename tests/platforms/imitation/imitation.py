@@ -11,6 +11,7 @@ they are right, and the system's own behaviour, only that platform can show.
 
 from __future__ import annotations
 
+import _multiprocessing
 import ast
 import builtins
 import importlib.abc
@@ -34,7 +35,6 @@ from multiprocessing import connection, reduction
 from pathlib import Path
 from typing import Any
 
-import _multiprocessing
 import numpy as np
 import psutil
 
@@ -113,9 +113,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
-            spec.loader = _Loader(
-                fullname, spec.loader.path, self._platform, self._names
-            )
+            spec.loader = _Loader(fullname, spec.loader.path, self._platform, self._names)
         return spec
 
 
@@ -127,7 +125,9 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._platform, self._names = platform, names
 
     def get_code(self, fullname: str) -> types.CodeType:
-        kept = Path(os.environ[FOLDER], self._platform, f"{fullname}.{_stat(self.path).st_mtime_ns}")
+        kept = Path(
+            os.environ[FOLDER], self._platform, f"{fullname}.{_stat(self.path).st_mtime_ns}"
+        )
         if kept.exists():
             return marshal.loads(kept.read_bytes())
         tree = _Imports(self._names).visit(ast.parse(self.get_data(self.path)))
@@ -177,9 +177,7 @@ def _macos() -> dict[str, types.ModuleType]:
     import resource
     import select
 
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     reduction.ACKNOWLEDGE = True  # type: ignore[attr-defined]
     missing = {name: names.split() for name, names in _NOT_ON_MACOS.items()}
     return {

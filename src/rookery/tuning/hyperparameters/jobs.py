@@ -136,7 +136,9 @@ class Job:
         self._reader.join()
         for file in (self._process.stdin, self._process.stdout, self._stderr):
             if file is not None:
-                with contextlib.suppress(OSError):  # what it did not read cannot be written any more
+                with contextlib.suppress(
+                    OSError
+                ):  # what it did not read cannot be written any more
                     file.close()
 
 
