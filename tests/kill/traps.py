@@ -283,7 +283,7 @@ MAP = "memory.block:SharedBlock.map"
 POINTS: dict[str, Installer] = {
     # being told what to build, and building it
     "before anything": lambda spring: spring(),
-    "own group": around("worker.entry:lead_a_process_group", "after"),
+    "own group": around("worker.entry:lead_family", "after"),
     "watching the caller": around("worker.entry:end_with_the_caller", "after"),
     "before a message comes": around(RECEIVE, "before"),
     "after a message came": around(RECEIVE, "after"),

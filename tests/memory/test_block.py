@@ -29,7 +29,7 @@ def test_another_process_writes_into_the_block(method: str) -> None:
     child = context.Process(target=_fill, args=(theirs,))
     child.start()
     block = SharedBlock(100)
-    PipeChannel(ours).send_block(block, child.pid)
+    PipeChannel(ours).send_block(block)
     assert ours.recv() == "filled"
     assert (np.frombuffer(block.memory, np.uint8) == 7).all()
     block.close()

@@ -7,7 +7,8 @@ from multiprocessing import connection
 import pytest
 
 from rookery.errors import WorkerTimeout
-from rookery.worker.channel import ChannelClosedError, PipeChannel
+from rookery.worker.channel import PipeChannel
+from rookery.worker.pipes import ChannelClosedError
 
 
 def _late() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -29,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 1: an env or its process failed. 2: something was asked that cannot be. 130: Ctrl-C.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
     try:
         return _dispatch(arguments)
     except RookeryError as error:
@@ -37,10 +40,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         print(f"rookery: interrupted {error}".rstrip(), file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError) and not _is_broken_pipe_of_windows(error):
+            raise
         # The reader left, as `head` does. Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _print_anything() -> None:
+    """Have a character that a terminal or file cannot show be a question mark, not an error.
+
+    Windows gives a program whose output is redirected an encoding of 256 characters.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
+
+
+def _is_broken_pipe_of_windows(error: OSError) -> bool:
+    return sys.platform == "win32" and error.errno == errno.EINVAL and error.filename is None
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from multiprocessing import connection
 from typing import Any
 
 from rookery.collect.actor import RESET_ALL, ActorSpec, Report, install_actor
@@ -25,6 +24,7 @@ from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics import Statistics
 from rookery.worker.carrier import WorkerCarrier
 from rookery.worker.faults import FaultPolicy
+from rookery.worker.pipes import wait
 from rookery.worker.protocol import INSTALL, NotFinishedError
 
 _LOOK_S = 0.1  # how often a wait for whoever is first looks after those that are slow
@@ -200,7 +200,7 @@ class ActorPool:
             pipes: dict[Any, int] = {
                 self.workers[index].message_pipe: index for index in self._under_way
             }
-            ready = self._venv.waits.timed(partial(connection.wait, list(pipes), _LOOK_S))
+            ready = self._venv.waits.timed(partial(wait, list(pipes), _LOOK_S))
             if ready:
                 return [pipes[pipe] for pipe in ready]
             self._between_waits()

@@ -84,14 +84,17 @@ def _no_room(size_bytes: int, error: OSError | OverflowError) -> SharedMemoryErr
             "It holds observations, actions and infos of all envs: use fewer envs or smaller "
             "observations, or give the program more memory (its container's limit, `ulimit -v`"
         )
-        way_out += ")." if sys.platform == "linux" else ", and room in the folder TMPDIR names)."
+        ways_on = {"linux": ").", "win32": ", or a larger paging file)."}
+        way_out += ways_on.get(sys.platform, ", and room in the folder TMPDIR names).")
     return SharedMemoryError(f"{text} {way_out}")
 
 
 def _map(handle: Any, size_bytes: int) -> Any:
     if sys.platform == "win32":
-        return mmap.mmap(-1, size_bytes, tagname=handle)
-    return mmap.mmap(handle, size_bytes)
+        memory = mmap.mmap(-1, size_bytes, tagname=handle)
+    else:
+        memory = mmap.mmap(handle, size_bytes)
+    return memory
 
 
 def _nameless_file(size_bytes: int) -> int:

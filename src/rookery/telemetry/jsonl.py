@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery.errors import ConfigError
 from rookery.telemetry.sink import Sink
+
+_TRIES, _BETWEEN_TRIES_S = 100, 0.05  # to replace a file that is read
 
 
 class JSONLSink(Sink):
@@ -153,7 +157,27 @@ def drop_after(path: Path, step: int) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        temporary.replace(path)
+        put_in_place(temporary, path)
     except BaseException:  # a full disk: half of it is of use to nobody
         temporary.unlink(missing_ok=True)
         raise
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Give a file the name of another one, which it replaces.
+
+    Windows refuses that while somebody reads the other one: a program that loads a checkpoint, or
+    a virus scanner. Readers are soon done, so it is tried again for some seconds.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    tries = 1 if sys.platform != "win32" else _TRIES
+    for left in reversed(range(tries)):
+        try:
+            os.replace(temporary, path)
+            return
+        except PermissionError:
+            if not left:
+                raise
+            time.sleep(_BETWEEN_TRIES_S)

@@ -122,22 +122,31 @@ class Faulty(gym.Env[Any, Any]):
     def _commit(self, fault: int) -> None:
         deeds: dict[int, Callable[[], Any]] = {
             Fault.RAISE: _raise_key_error,
-            Fault.KILL: lambda: os.kill(
-                os.getpid(), signal.SIGTERM if _WINDOWS else signal.SIGKILL
-            ),
+            Fault.KILL: _kill_this_process,
             Fault.EXIT: lambda: os._exit(3),
             Fault.PAUSE: lambda: time.sleep(0.4),
             Fault.RAISE_ODD: _raise_odd,
             Fault.SEGFAULT: lambda: ctypes.string_at(0),
             Fault.SYSTEM_EXIT: lambda: sys.exit("bye"),
             Fault.HANG: _loop_for_ever,
-            Fault.HANG_NATIVE: lambda: ctypes.PyDLL(None).sleep(_LONG_S),
+            Fault.HANG_NATIVE: _hang_in_native_code,
             Fault.GROW: lambda: self._hoard.append(bytearray(os.urandom(1)) * 2**26),
         }
         deeds[fault]()
 
 
-_WINDOWS = sys.platform == "win32"
+def _kill_this_process() -> None:
+    if sys.platform == "win32":
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hang_in_native_code() -> None:
+    if sys.platform == "win32":
+        ctypes.PyDLL("kernel32").Sleep(_LONG_S * 1000)
+    else:
+        ctypes.PyDLL(None).sleep(_LONG_S)
 
 
 def _raise_key_error() -> None:

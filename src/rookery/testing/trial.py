@@ -19,6 +19,7 @@ import psutil
 from rookery.env import registrations
 from rookery.env.travel import by_value
 from rookery.testing.finding import Finding
+from rookery.worker.failure import exit_in_words
 
 _POLL_S = 0.02
 _START_S = 120.0  # for an interpreter and its imports, on a slow machine
@@ -103,12 +104,12 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) 
             time.sleep(_POLL_S)
     finally:
         _end(process)
-    complaint = (folder / "stderr").read_text(errors="replace").strip()
+    complaint = (folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()
     outcome = _recorded(folder / "records")
     if hung:
         outcome.trouble = f"did not end within {deadline_s:g} s{_place(folder / 'stack')}"
     elif process.returncode:
-        how = f"ended its process ({_exit(process.returncode)})"
+        how = f"ended its process ({exit_in_words(process.returncode)})"
         outcome.trouble = f"{how}: {complaint.splitlines()[-1]}" if complaint else how
     return outcome
 
@@ -151,18 +152,14 @@ def _recorded(path: Path) -> Outcome:
 
 def _place(path: Path) -> str:
     """Where the main thread hangs, from the stacks that were written."""
-    lines = [line.strip() for line in path.read_text().splitlines()] if path.exists() else []
+    lines = (
+        [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+        if path.exists()
+        else []
+    )
     frames = [line for line in lines if line.startswith("File ")]
     own = [line for line in frames if f"{os.sep}rookery{os.sep}" not in line]
     return f"; it hangs in {(own or frames)[0]}" if frames else ""
-
-
-def _exit(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    import signal
-
-    return f"killed by {signal.Signals(-code).name}"
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def freed_memory_kept(is_worth_it: bool = True) -> Iterator[None]:
 def _glibc() -> ctypes.CDLL | None:
     """The C library, if it is glibc and nobody has told it how to keep memory."""
     is_told = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
-    if is_told or not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-    return libc if hasattr(libc, "gnu_get_libc_version") else None
+    if sys.platform == "linux" and not is_told:
+        libc = ctypes.CDLL(None)
+        return libc if hasattr(libc, "gnu_get_libc_version") else None
+    return None

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at a moment that leaves weights, optimiser and envs whole."""
+"""Ctrl-C and SIGTERM, on Windows Ctrl-Break, when weights, optimiser and envs are whole."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+if sys.platform == "win32":  # the one way to ask a program there to end, other than Ctrl-C
+    SIGNALS[signal.SIGBREAK] = "Ctrl-Break"
 
 
 class Terminated(SystemExit):
@@ -107,7 +109,7 @@ class Interrupts:
 
     def _raise(self) -> None:
         number, self._pending, self._is_ending = self._pending, None, True
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         is_second = self._pending is not None or (self._is_ending and self._deferring > 0)

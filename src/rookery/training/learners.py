@@ -7,8 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import Pipe, connection
-from multiprocessing.connection import Connection
+from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pickle import loads
@@ -36,6 +35,7 @@ from rookery.training.settings import CollectorName
 from rookery.training.share import Share
 from rookery.worker.cpus import usable_cpus
 from rookery.worker.launch import start_process
+from rookery.worker.pipes import PipeEnd, wait
 
 _ENDING_S = 10.0
 _REASON_S = 60.0  # for a process to say why it ends
@@ -156,7 +156,7 @@ class SeveralLearners(Learners):
 class _Other(NamedTuple):
     rank: int
     process: BaseProcess
-    pipe: Connection
+    pipe: PipeEnd
 
 
 class LearnersHere(SeveralLearners):
@@ -193,7 +193,7 @@ class LearnersHere(SeveralLearners):
 
     def meet(self) -> None:
         for other in self._others:
-            connection.wait([other.pipe, other.process.sentinel])
+            wait([other.pipe, other.process.sentinel])
             self._require_ready(other)
         for other in self._others:
             other.pipe.send_bytes(b"")
@@ -201,7 +201,7 @@ class LearnersHere(SeveralLearners):
 
     def _require_ready(self, other: _Other) -> None:
         try:
-            said = other.pipe.recv_bytes() if other.pipe.poll() else None
+            said = other.pipe.recv_bytes() if wait([other.pipe], 0) else None
         except EOFError:
             said = None
         if said is None:
@@ -212,7 +212,7 @@ class LearnersHere(SeveralLearners):
     def lost(self, error: Exception) -> NoReturn:
         self._is_over = True
         waiting: dict[Any, _Other] = {other.process.sentinel: other for other in self._others}
-        while waiting and (ended := connection.wait(list(waiting), _REASON_S)):
+        while waiting and (ended := wait(list(waiting), _REASON_S)):
             for sentinel in ended:
                 other = waiting.pop(sentinel)
                 said = _last_word(other.pipe)
@@ -246,9 +246,9 @@ class LearnersHere(SeveralLearners):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _last_word(pipe: Connection) -> bytes | None:
+def _last_word(pipe: PipeEnd) -> bytes | None:
     try:
-        return pipe.recv_bytes() if pipe.poll() else None
+        return pipe.recv_bytes() if wait([pipe], 0) else None
     except (EOFError, OSError):
         return None
 

@@ -20,8 +20,9 @@ from rookery.training.plan import RunPlan
 from rookery.training.settings import CollectorName
 from rookery.training.share import Share
 from rookery.training.threads import torch_threads_for
-from rookery.worker.entry import end_with_the_caller, lead_a_process_group
+from rookery.worker.entry import end_with_the_caller
 from rookery.worker.failure import Failure
+from rookery.worker.family import lead_family
 
 LEFT_ALONE = 71  # the exit code of one that goes because another has gone
 READY = b""
@@ -79,7 +80,7 @@ def run(pipe: Pipe, told: bytes) -> None:
             when all are ready.
         told: a `Task`, pickled.
     """
-    lead_a_process_group()
+    lead_family()
     end_with_the_caller()
     try:
         task: Task = loads(told)

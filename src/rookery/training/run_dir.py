@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rookery.errors import ConfigError, MissingExtra, StorageError
+from rookery.telemetry.jsonl import put_in_place
 
 EVENTS = "events.out.tfevents.*"
 
@@ -192,7 +193,7 @@ def whole_file(path: Path, *, has_one_writer: bool = True, way_out: str = "") ->
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        put_in_place(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):  # it is the first error that counts
             temporary.unlink(missing_ok=True)

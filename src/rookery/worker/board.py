@@ -44,12 +44,12 @@ class Board:
         self._blocks = [SharedBlock(self._layout.size_bytes)]
         self._map(self._blocks[0].memory)
 
-    def send(self, channel: PipeChannel, pid: int) -> None:
-        """Give the process ``pid``, at the other end of ``channel``, access."""
-        channel.send_block(self._blocks[0], pid)
+    def send(self, channel: PipeChannel) -> None:
+        """Give the process at the other end of ``channel`` access."""
+        channel.send_block(self._blocks[0])
         channel.send(0, channel.encode(self._slab_shape))
         if self._slab_shape is not None:
-            self.send_slab(channel, pid)
+            self.send_slab(channel)
 
     def enlarge_slab(self, shape: SlabShape) -> None:
         """Make a larger slab; everybody else still has the smaller one."""
@@ -61,9 +61,9 @@ class Board:
         self._slab_shape = shape
         self.arrays.slab.enlarge(shape, layout.views(block.memory))
 
-    def send_slab(self, channel: PipeChannel, pid: int) -> None:
+    def send_slab(self, channel: PipeChannel) -> None:
         """Give a process access to the larger slab."""
-        channel.send_block(self._blocks[1], pid)
+        channel.send_block(self._blocks[1])
 
     def receive_slab(self, channel: PipeChannel, shape: SlabShape) -> None:
         """Go on with the slab that the other end of ``channel`` sends."""

@@ -15,47 +15,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from multiprocessing import reduction
-from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from rookery.env.travel import pickled, pickled_for_workers
 from rookery.errors import RookeryError, WorkerDied
 from rookery.memory import SharedBlock
+from rookery.worker import pipes
 from rookery.worker.failure import Failure
+from rookery.worker.pipes import LOOK_S, ChannelClosedError, PipeEnd
 from rookery.worker.threadbell import ThreadBell
 
-_LOOK_S = 0.1
 _HEADER = struct.Struct("<qq")  # the number and how many bytes follow
-_CHUNK_BYTES = 2**18
-
-
-class ChannelClosedError(Exception):
-    """The other side is gone. Never reaches a user."""
 
 
 class TornError(Exception):
     """An interruption cut a message short; nothing more can be said. Never reaches a user."""
-
-
-class _ClosedIfItFails:
-    """Says ChannelClosedError when a system call fails.
-
-    It is put around system calls alone: what a ``check`` raises may be an OSError too, as a
-    WorkerTimeout is, being a TimeoutError, and must not pass for one of the pipe.
-    """
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: object
-    ) -> None:
-        if isinstance(error, (OSError, EOFError)):
-            raise ChannelClosedError from error
-
-
-_closed_if_it_fails = _ClosedIfItFails()
 
 
 class Channel(Protocol):
@@ -108,7 +82,7 @@ class PipeChannel:
     """
 
     def __init__(
-        self, pipe: Connection, check: Callable[[], None] | None = None, by_value: bool = False
+        self, pipe: PipeEnd, check: Callable[[], None] | None = None, by_value: bool = False
     ) -> None:
         self._pipe = pipe
         self._check = check
@@ -116,21 +90,20 @@ class PipeChannel:
         self._arrived = bytearray()  # of a message that is not yet whole
         self.encode: Callable[[Any], bytes] = pickled_for_workers if by_value else pickled
         self.decode: Callable[[bytes], Any] = pickle.loads
-        if check is not None and not _WINDOWS:
-            os.set_blocking(pipe.fileno(), False)
+        pipes.begin(pipe, check)
 
     def failure(self, error: BaseException) -> bytes:
         return self.encode(Failure.of(error))
 
     @property
-    def pipe(self) -> Connection:
+    def pipe(self) -> PipeEnd:
         """Can be read once a message has come; for waiting, not for reading."""
         return self._pipe
 
     def send(self, number: int, payload: bytes, wake: Callable[[], None] = lambda: None) -> None:
         self._require_whole()
         self._is_torn = True  # until all of it is sent
-        self._write(_HEADER.pack(number, len(payload)) + payload, wake)
+        pipes.write(self._pipe, _HEADER.pack(number, len(payload)) + payload, wake, self._check)
         self._is_torn = False
 
     def receive(self) -> tuple[int, bytes]:
@@ -140,47 +113,48 @@ class PipeChannel:
 
     def receive_into(self, messages: dict[int, Any]) -> None:
         self._require_whole()
-        if _WINDOWS:
-            messages.update([self._receive_whole()])
-            return
-        self._read_until(_HEADER.size)
-        number, length = _HEADER.unpack_from(self._arrived)
-        self._read_until(_HEADER.size + length)
-        messages[number] = bytes(self._arrived[_HEADER.size :])  # twice does no harm
-        self._arrived = bytearray()
+        if sys.platform == "win32":
+            if self._check is not None:
+                self._wait()
+            message = pipes.read_message(self._pipe)
+            messages[_HEADER.unpack_from(message)[0]] = message[_HEADER.size :]
+        else:
+            self._read_until(_HEADER.size)
+            number, length = _HEADER.unpack_from(self._arrived)
+            self._read_until(_HEADER.size + length)
+            messages[number] = bytes(self._arrived[_HEADER.size :])  # twice does no harm
+            self._arrived = bytearray()
 
     @property
     def is_torn(self) -> bool:
         return self._is_torn
 
     def has_message(self) -> bool:
-        with _closed_if_it_fails:
-            return self._pipe.poll(0)
+        return pipes.can_read(self._pipe)
 
-    def send_block(self, block: SharedBlock, pid: int) -> None:
-        """Give the process ``pid`` at the other end access to a block."""
+    def send_block(self, block: SharedBlock) -> None:
+        """Give the process at the other end access to a block, which must not be closed before."""
         size_bytes, handle = block.address
-        self.send(0, pickle.dumps((size_bytes, None if handle is None else str(handle))))
-        if not _WINDOWS:
-            self._require_whole()
+        if sys.platform == "win32":
+            self.send(0, pickle.dumps((size_bytes, handle)))
+        else:
+            self.send(0, pickle.dumps(size_bytes))
             self._is_torn = True
-            with _closed_if_it_fails:
-                os.set_blocking(self._pipe.fileno(), True)  # macOS waits for an acknowledgement
-                reduction.send_handle(self._pipe, handle, pid)
-                os.set_blocking(self._pipe.fileno(), self._check is None)
+            pipes.send_descriptor(self._pipe, handle, self._check)
             self._is_torn = False
 
     def receive_block(self) -> Any:
         """Map the block that the other end sends; return its memory."""
-        size_bytes, handle = pickle.loads(self.receive()[1])
-        if _WINDOWS:
-            return SharedBlock.map(size_bytes, handle)
-        with _closed_if_it_fails:
-            descriptor = reduction.recv_handle(self._pipe)
-        try:
-            return SharedBlock.map(size_bytes, descriptor)
-        finally:
-            os.close(descriptor)
+        told = pickle.loads(self.receive()[1])
+        if sys.platform == "win32":
+            memory = SharedBlock.map(*told)
+        else:
+            descriptor = pipes.receive_descriptor(self._pipe)
+            try:
+                memory = SharedBlock.map(told, descriptor)
+            finally:
+                os.close(descriptor)
+        return memory
 
     def close(self) -> None:
         self._pipe.close()
@@ -191,62 +165,26 @@ class PipeChannel:
             raise TornError
 
     def _wait(self) -> None:
-        while True:
-            with _closed_if_it_fails:
-                if self._pipe.poll(_LOOK_S):
-                    return
+        while not pipes.can_read(self._pipe, LOOK_S):
             try:
                 self._check()  # type: ignore[misc]
             except WorkerDied:
                 if not self.has_message():  # what it said before it ended
                     raise
 
-    def _receive_whole(self) -> tuple[int, bytes]:
-        if self._check is not None:
-            self._wait()
-        with _closed_if_it_fails:
-            message = self._pipe.recv_bytes()
-        return _HEADER.unpack_from(message)[0], message[_HEADER.size :]
+    if sys.platform != "win32":
 
-    def _read_until(self, size_bytes: int) -> None:
-        """Read until the message at hand has so many bytes; what has come is kept if we leave."""
-        while len(self._arrived) < size_bytes:
-            if self._check is not None:
-                self._wait()
-            missing = min(size_bytes - len(self._arrived), _CHUNK_BYTES)
-            self._is_torn = True  # an interruption right here would lose bytes
-            with _closed_if_it_fails:
-                part = os.read(self._pipe.fileno(), missing)
-            self._arrived += part
-            self._is_torn = False
-            if not part:
-                raise ChannelClosedError
-
-    def _write(self, data: bytes, wake: Callable[[], None]) -> None:
-        if _WINDOWS:
-            with _closed_if_it_fails:
-                self._pipe.send_bytes(data)
-            return
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(self._pipe.fileno(), view[:_CHUNK_BYTES]) :]
-                continue
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                raise ChannelClosedError from error
-            wake()
-            self._wait_until_writable()
-
-    def _wait_until_writable(self) -> None:
-        import select
-
-        poll = select.poll()
-        with _closed_if_it_fails:
-            poll.register(self._pipe.fileno(), select.POLLOUT)
-        while not poll.poll(_LOOK_S * 1000):
-            self._check()  # type: ignore[misc]
+        def _read_until(self, size_bytes: int) -> None:
+            """Read until the message at hand has so many bytes; what has come is kept."""
+            while len(self._arrived) < size_bytes:
+                if self._check is not None:
+                    self._wait()
+                self._is_torn = True  # an interruption right here would lose bytes
+                part = pipes.read(self._pipe, size_bytes - len(self._arrived))
+                self._arrived += part
+                self._is_torn = False
+                if not part:
+                    raise ChannelClosedError
 
 
 class MessageQueue:
@@ -327,7 +265,7 @@ class QueueChannel:
 
     def _wait(self) -> None:
         while not self._incoming:
-            self._incoming.wait(_LOOK_S)
+            self._incoming.wait(LOOK_S)
             if not self._incoming:
                 self._look()
 
@@ -342,6 +280,3 @@ class QueueChannel:
 
     def close(self) -> None:
         self._check = None
-
-
-_WINDOWS = sys.platform == "win32"

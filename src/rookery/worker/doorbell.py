@@ -28,6 +28,7 @@ from typing import Any
 
 from rookery.worker.limits import ABANDONED_EXIT_CODE, reserve_standard_descriptors
 from rookery.worker.patience import patience_here
+from rookery.worker.semaphores import acquire_within
 
 _SEMAPHORE_KIND = 1
 _MOST_RINGS = 32767  # that are remembered; macOS has no larger semaphores
@@ -39,13 +40,13 @@ _LONELY_WITHIN = 120  # switches; whoever makes so many tries in a longer time d
 _BLOCK_SLICE_S = 0.1  # how soon a waiter that blocks notices that nobody is left to ring
 _TURN_S = 1e-3  # how long one of several bells is listened to
 
-if sys.platform == "win32":
 
-    def _yield_core() -> None:
-        time.sleep(0)
+def _sleep_for_nothing() -> None:
+    time.sleep(0)
 
-else:
-    _yield_core = os.sched_yield
+
+# Not on Windows, and not on every POSIX system.
+_yield_core: Callable[[], None] = getattr(os, "sched_yield", _sleep_for_nothing)
 
 
 class _Company:
@@ -133,6 +134,7 @@ class Doorbell:
     def _adopt(self, semaphore: Any) -> None:
         self._semaphore = semaphore
         self._acquire: Callable[..., bool] = semaphore.acquire
+        self._acquire_within = acquire_within(semaphore)
         self.ring: Callable[[], None] = semaphore.release
         self._expected_s = 0.0
         self._late_s, self._shortest_s, self._longest_s, self._given_s = patience_here()
@@ -152,7 +154,9 @@ class Doorbell:
         semaphore = self._semaphore
         handle = semaphore.handle
         if sys.platform == "win32":
-            handle = context.get_spawning_popen().duplicate_for_child(handle)
+            popen = context.get_spawning_popen()
+            assert popen is not None  # a bell travels with a process that is being started
+            handle = popen.duplicate_for_child(handle)
         return (handle, semaphore.kind, semaphore.maxvalue, semaphore.name)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -240,7 +244,7 @@ class Doorbell:
         while True:
             if deadline is not None:
                 slice_s = min(_BLOCK_SLICE_S, deadline - time.perf_counter())
-            if self._acquire(True, max(slice_s, 0.0)):
+            if self._acquire_within(max(slice_s, 0.0)):
                 return True
             if slice_s <= 0:
                 return False
@@ -314,11 +318,10 @@ class Arrivals:
 
 
 def _unlink(owner_pid: int, name: str) -> None:
-    if sys.platform == "win32" or os.getpid() != owner_pid:  # a forked copy has no say in this
-        return
-    with suppress(FileNotFoundError):  # a cleaner of the system, or the resource tracker, was first
-        _multiprocessing.sem_unlink(name)
-    resource_tracker.unregister(name, "semaphore")
+    if sys.platform != "win32" and os.getpid() == owner_pid:  # a forked copy has no say in this
+        with suppress(FileNotFoundError):  # a cleaner, or the resource tracker, was first
+            _multiprocessing.sem_unlink(name)
+        resource_tracker.unregister(name, "semaphore")
 
 
 def _nothing() -> None:

@@ -10,15 +10,16 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from multiprocessing import connection, parent_process
-from multiprocessing.connection import Connection
+from multiprocessing import parent_process
 
 from rookery.env import registrations
 from rookery.env.batches import Batch
 from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
 from rookery.worker.board import Board
-from rookery.worker.channel import ChannelClosedError, PipeChannel
+from rookery.worker.channel import PipeChannel
+from rookery.worker.family import end_own_family, lead_family
 from rookery.worker.loop import attached, serve
+from rookery.worker.pipes import ChannelClosedError, PipeEnd, wait
 from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Bells, WorkerSpec
 
 _ORPHAN_CHECK_S = 1.0
@@ -26,10 +27,10 @@ _ORPHAN_EXIT_CODE = 70
 
 
 def run(
-    pipe: Connection,
+    pipe: PipeEnd,
     bells: Bells,
     inherited: WorkerSpec | None,
-    stacks: Connection | None,
+    stacks: PipeEnd | None,
 ) -> None:
     """Be a worker.
 
@@ -40,10 +41,10 @@ def run(
         inherited: the WorkerSpec of a forked worker, which need not be pickled.
         stacks: where to write the Python stack when the caller asks for it with a signal.
     """
-    lead_a_process_group()
+    lead_family()
     _leave_signals_to_the_caller()
     end_with_the_caller()
-    if stacks is not None and STACK_SIGNAL is not None:
+    if sys.platform != "win32" and stacks is not None and STACK_SIGNAL is not None:
         faulthandler.register(STACK_SIGNAL, file=stacks.fileno(), all_threads=True)
     channel = PipeChannel(pipe)
     with suppress(ChannelClosedError):  # the caller is gone, or some other env could not be built
@@ -107,27 +108,21 @@ def _leave_signals_to_the_caller() -> None:
     # A Ctrl-C in a terminal reaches every process of the group; the caller alone deals with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.platform == "win32":
+        signal.signal(signal.SIGBREAK, signal.SIG_IGN)
 
 
 def end_with_the_caller() -> None:
     """End, with whatever this process has started, when the caller has ended."""
-    threading.Thread(target=_watch, args=(os.getppid(), os._exit), daemon=True).start()
+    threading.Thread(target=_watch, args=(os.getppid(), end_own_family), daemon=True).start()
 
 
 def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
     caller = parent_process()
     assert caller is not None
-    while not connection.wait([caller.sentinel], _ORPHAN_CHECK_S) and os.getppid() == parent_pid:
+    while not wait([caller.sentinel], _ORPHAN_CHECK_S) and os.getppid() == parent_pid:
         pass
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)  # ourselves, and whatever the envs have started
     leave(_ORPHAN_EXIT_CODE)
-
-
-def lead_a_process_group() -> None:
-    """Have processes that envs start belong to a group that can be ended with this process."""
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)
 
 
 def _leave_threads_behind() -> None:

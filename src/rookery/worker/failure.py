@@ -14,6 +14,18 @@ from rookery.env.travel import by_value
 from rookery.errors import EnvFailed, RookeryError, UsageError, WorkerError
 
 _SIGKILL = 9
+# What Windows calls by numbers (NTSTATUS); a POSIX system has no exit codes above 255.
+_ENDS_ON_WINDOWS = {
+    0xC0000005: " (0xC0000005, access violation), a crash in native code",
+    0xC0000017: " (0xC0000017, no memory)",
+    0xC000001D: " (0xC000001D, illegal instruction), a crash in native code",
+    0xC0000094: " (0xC0000094, division by zero), a crash in native code",
+    0xC00000FD: " (0xC00000FD, stack overflow), a crash in native code",
+    0xC0000135: " (0xC0000135, a DLL was not found)",
+    0xC000013A: " (0xC000013A, Ctrl-C, or its console was closed)",
+    0xC0000374: " (0xC0000374, heap corruption), a crash in native code",
+    0xC0000409: " (0xC0000409, an abort in native code)",
+}
 _MOST_CHARACTERS_OF_A_TRACEBACK = 100_000
 
 
@@ -142,7 +154,7 @@ def exit_in_words(exitcode: int | None, out_of_memory: bool = False) -> str:
     if exitcode is None:
         return "ended in an unknown way"
     if exitcode >= 0:
-        return f"ended with exit code {exitcode}"
+        return f"ended with exit code {exitcode}{_ENDS_ON_WINDOWS.get(exitcode, '')}"
     try:
         name = signal.Signals(-exitcode).name
     except ValueError:

@@ -98,7 +98,10 @@ class ForkServer:
         child_r, data_w = os.pipe()
         sent = [status_w, child_r, tracker, *descriptors]
         try:
-            socket.send_fds(self._control, [bytes([len(sent)])], sent)
+            if sys.platform != "win32":  # which has no fork, and no such server
+                socket.send_fds(self._control, [bytes([len(sent)])], sent)
+            if not self._control.recv(1):  # what was sent stays open until it was received
+                raise ConnectionResetError("the server has ended")
         except BaseException:
             os.close(status_r)
             os.close(data_w)

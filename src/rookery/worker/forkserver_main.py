@@ -2,7 +2,8 @@
 
 The caller's side is ``forkserver.py``. A request is one byte, the number of descriptors that come
 with it, and these: where to write the child's pid and later its exit code, where the child reads
-what it is to run, the resource tracker's, and those that are for the child itself.
+what it is to run, the resource tracker's, and those that are for the child itself. It is answered
+with a byte as soon as they have come, for macOS may lose descriptors that are closed on their way.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from contextlib import suppress
 from multiprocessing import connection, forkserver, resource_tracker, spawn, util
 from typing import NoReturn
 
+assert sys.platform != "win32", "Windows has no fork"
+
 _MAX_DESCRIPTORS = 250  # of one message; Linux allows 253
+_RECEIVED = b"r"
 
 
 def main(control_descriptor: int, preload: Sequence[str]) -> None:
@@ -77,6 +81,7 @@ class _Server:
             return False
         if not message:
             return False
+        self._control.send(_RECEIVED)  # what was sent may be closed at the other end
         for descriptor in received:
             os.set_inheritable(descriptor, False)
         if len(received) < message[0]:  # the rest found no room in this process

@@ -63,6 +63,9 @@ _THREAD_VARIABLES = (
 )
 
 _UNKNOWN_EXIT_CODE = 255
+# Where a child of Windows finds no caller, or no pipe of his: no such process, or no such handle.
+# An EOFError, which says the same, has no such number.
+_CALLER_GONE = (0, 6, 87)
 
 _lock = threading.RLock()
 _servers: dict[tuple[int | None, tuple[str, ...]], ForkServer] = {}  # by thread cap and preload
@@ -277,7 +280,9 @@ def _command_line(original: Callable[..., list[str]], **numbers: int) -> list[st
     if "-c" in command:  # else the program is frozen, and is called itself
         place = command.index("-c") + 1
         command[place] = (
-            f"try:\n {command[place]}\nexcept EOFError:\n raise SystemExit({ABANDONED_EXIT_CODE})"
+            f"try:\n {command[place]}\nexcept (EOFError, OSError) as error:\n"
+            f" if getattr(error, 'winerror', 0) not in {_CALLER_GONE}: raise\n"
+            f" raise SystemExit({ABANDONED_EXIT_CODE})"
         )
     return command
 

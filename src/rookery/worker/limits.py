@@ -15,6 +15,11 @@ DESCRIPTORS_PER_WORKER = 3  # a pipe, a sentinel, and what tells the worker that
 ABANDONED_EXIT_CODE = 70  # of a process whose caller has ended, or has given up its start
 _DESCRIPTORS_TO_START = 12  # for a moment, with those of a fork server and the resource tracker
 _STANDARD_DESCRIPTORS = 3
+_NO_PAGING_FILE = (
+    8,
+    1450,
+    1455,
+)  # ERROR_NOT_ENOUGH_MEMORY, _NO_SYSTEM_RESOURCES, _COMMITMENT_LIMIT
 
 
 def start_failed(error: OSError) -> WorkerError:
@@ -26,7 +31,7 @@ def start_failed(error: OSError) -> WorkerError:
         errno.ENOMEM: _memory,
         errno.ENOSPC: _semaphores,
     }
-    explain = reasons.get(error.errno or 0)
+    explain = _paging_file if lacks_paging_file(error) else reasons.get(error.errno or 0)
     text = f"A worker process could not be started: {error.strerror or error}."
     return WorkerError(f"{text} {explain()}" if explain else text, command="make")
 
@@ -56,6 +61,19 @@ def _memory() -> str:
     )
 
 
+def lacks_paging_file(error: BaseException) -> bool:
+    """Whether Windows has refused memory because it could not be moved out to the disk."""
+    return getattr(error, "winerror", None) in _NO_PAGING_FILE
+
+
+def _paging_file() -> str:
+    return (
+        "Windows promises memory only as far as memory and paging file reach together, and each "
+        "worker that imports much (torch above all) is promised a lot. Use fewer workers "
+        "(num_workers=), or let Windows enlarge the paging file (Advanced system settings)."
+    )
+
+
 def _semaphores() -> str:
     return (
         "Semaphores need room in /dev/shm, or the system has a limit for them. Free some there "
@@ -65,15 +83,14 @@ def _semaphores() -> str:
 
 
 def _limit(name: str) -> str:
-    if sys.platform == "win32":
-        return "unknown"
-    soft, hard = resource.getrlimit(getattr(resource, name))
-    if soft == resource.RLIM_INFINITY:
-        return "unlimited"
-    if soft == hard:
-        return str(soft)
-    most = "any number" if hard == resource.RLIM_INFINITY else hard
-    return f"{soft} (`ulimit` can raise it to {most})"
+    text = "unknown"
+    if sys.platform != "win32":
+        soft, hard = resource.getrlimit(getattr(resource, name))
+        most = "any number" if hard == resource.RLIM_INFINITY else hard
+        text = str(soft) if soft == hard else f"{soft} (`ulimit` can raise it to {most})"
+        if soft == resource.RLIM_INFINITY:
+            text = "unlimited"
+    return text
 
 
 def _open_descriptors() -> str:

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 from rookery.env.slab import SlabShape
 from rookery.errors import WorkerDied
 from rookery.memory import Column, Layout, SharedBlock
-from rookery.worker.channel import ChannelClosedError, PipeChannel, TornError
+from rookery.worker.channel import PipeChannel, TornError
 from rookery.worker.doorbell import Arrivals, forget_all_names
 from rookery.worker.launch import resolve_start_method
 from rookery.worker.mirror import AnswerRows, Array, Bytes, Mirror, OrderRows, WordRows
 from rookery.worker.orders import SINGLY, Orders
+from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.process import WorkerProcess
 from rookery.worker.ray_cluster import be_like_the_caller, this_node
 from rookery.worker.resources import ProcessUse
@@ -75,6 +76,7 @@ class NodeAgent:
         self._process: WorkerProcess | None = None
         self._messages: deque[tuple[int, bytes]] = deque()
         self._mirror: Mirror | None = None
+        self._sent: list[SharedBlock] = []  # which the process may not have received yet
         self._end: str | None = None
         self._stops = False
         self._looked = 0.0
@@ -165,7 +167,8 @@ class NodeAgent:
         block, self._views = _board(columns)
         part = Orders(self._views).part(env_ids, index)
         process.channel.send(0, assignment)
-        process.channel.send_block(block, process.pid)
+        self._sent.append(block)
+        process.channel.send_block(block)
         process.channel.send(0, process.channel.encode(None if slab is None else slab[0]))
         if slab is not None:
             self._enlarge(*slab)
@@ -184,7 +187,8 @@ class NodeAgent:
         self._views |= views
         if self._mirror is not None:
             self._mirror.follow(self._views)
-        process.channel.send_block(block, process.pid)
+        self._sent.append(block)
+        process.channel.send_block(block)
 
     def _ask(self, orders: OrderRows) -> None:
         """Have envs do something."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from multiprocessing import connection
-from multiprocessing.connection import Connection
 
 import psutil
 
@@ -18,6 +16,8 @@ from rookery.worker.board import Board
 from rookery.worker.channel import PipeChannel
 from rookery.worker.doorbell import Arrivals, Doorbell
 from rookery.worker.failure import exit_in_words, oom_kills
+from rookery.worker.family import Family
+from rookery.worker.pipes import PipeEnd, wait
 from rookery.worker.protocol import STACK_SIGNAL, Assignment, Bells, WorkerSpec
 from rookery.worker.resources import ProcessWatch, UseWatch
 
@@ -96,6 +96,7 @@ class WorkerProcess:
             if their_stacks is not None:
                 their_stacks.close()
         self.pid: int = self._process.pid or 0
+        self._family = Family(self.pid)
         self.use: UseWatch = ProcessWatch(self.pid)
         self._is_assigned = self._is_over = False
         self._end = ""  # how it ended, in words
@@ -114,18 +115,18 @@ class WorkerProcess:
     def assign(self, assignment: Assignment, board: Board) -> None:
         """Give it its part of the board."""
         self.channel.send(0, by_value(assignment))
-        board.send(self.channel, self.pid)
+        board.send(self.channel)
         self._is_assigned = True
 
     def send_block(self, block: SharedBlock) -> None:
         """Give it access to a block."""
-        self.channel.send_block(block, self.pid)
+        self.channel.send_block(block)
 
     def is_alive(self) -> bool:
         """Whether the process runs. The sentinel tells even where SIGCHLD is ignored."""
         if self._is_over:
             return False
-        return not connection.wait([self._process.sentinel], 0) and self._process.exitcode is None
+        return not wait([self._process.sentinel], 0) and self._process.exitcode is None
 
     def end_in_words(self) -> str:
         """How the process has ended; it may still be about to."""
@@ -154,7 +155,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process, and those its envs have started, at once; twice is fine."""
         if not self._is_over:
-            self._end_group()
+            self._end_family()
             self.stop(deadline=0.0)
 
     def stop(self, deadline: float) -> None:
@@ -164,11 +165,11 @@ class WorkerProcess:
         if not self._is_assigned:  # it waits to be assigned its part, and leaves if nobody is there
             self.channel.close()
         patience_s = max(deadline - time.perf_counter(), 0.0)
-        connection.wait([self._process.sentinel], patience_s)
+        wait([self._process.sentinel], patience_s)
         if self.is_alive():
             self._process.terminate()
             self._process.join(_TERMINATE_GRACE_S)
-        self._end_group()
+        self._end_family()
         self._process.join()
         self._forget_names()
         self._close_pipes()
@@ -180,18 +181,10 @@ class WorkerProcess:
             self._process.close()
         self._is_over = True
 
-    def _end_group(self) -> None:
-        """Kill the process and whatever its envs have started; it leads a group of its own."""
-        if not hasattr(os, "killpg"):
+    def _end_family(self) -> None:
+        """Kill the process and whatever its envs have started."""
+        if not self._family.kill():
             self._process.kill()
-            return
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (
-            ProcessLookupError,
-            PermissionError,
-        ):  # nobody is left; macOS says it the second way
-            self._process.kill()  # it may not yet lead its group
 
     def _close_pipes(self) -> None:
         self.channel.close()
@@ -203,7 +196,7 @@ class WorkerProcess:
             bell.forget_name()
 
 
-def _stack_pipe(is_wanted: bool) -> tuple[Connection | None, Connection | None]:
+def _stack_pipe(is_wanted: bool) -> tuple[PipeEnd | None, PipeEnd | None]:
     if not is_wanted or STACK_SIGNAL is None:
         return None, None
     return connection.Pipe(duplex=False)
@@ -217,10 +210,10 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def _read_stacks(pipe: Connection) -> str:
+def _read_stacks(pipe: PipeEnd) -> str:
     """What faulthandler writes until it has said all, or says no more."""
     text, patience_s = b"", _STACK_WAIT_S
-    while connection.wait([pipe], patience_s):
+    while wait([pipe], patience_s):
         chunk = os.read(pipe.fileno(), _CHUNK_BYTES)
         if not chunk:  # nobody is left who could write
             break

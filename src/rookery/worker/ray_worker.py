@@ -24,10 +24,11 @@ from rookery.env.slab import SlabShape
 from rookery.env.travel import by_value, pickled_for_workers
 from rookery.memory import SharedBlock
 from rookery.worker import orders
-from rookery.worker.channel import ChannelClosedError, MessageQueue, QueueChannel
+from rookery.worker.channel import MessageQueue, QueueChannel
 from rookery.worker.mirror import Mirror
 from rookery.worker.node_agent import Columns, NodeAgent, Told
 from rookery.worker.orders import Orders
+from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.protocol import Assignment, Bells
 from rookery.worker.ray_cluster import Cluster, end_actor, in_words, require_ray
 from rookery.worker.resources import NOTHING_KNOWN, ProcessUse
@@ -71,7 +72,7 @@ class RayBoard:
         self.views |= views
         self.arrays.slab.enlarge(shape, views)
 
-    def send_slab(self, channel: RayChannel, pid: int) -> None:
+    def send_slab(self, channel: RayChannel) -> None:
         """Have a worker go on with the larger slab, too."""
         channel.send_slab(self)
 

@@ -14,9 +14,10 @@ from rookery.env.description import Description
 from rookery.env.seeding import derived_seed
 from rookery.errors import WorkerDied, WorkerError
 from rookery.memory import SharedBlock
-from rookery.worker.channel import ChannelClosedError, TornError
+from rookery.worker.channel import TornError
 from rookery.worker.faults import FaultPolicy, RestartCause
 from rookery.worker.orders import OrderPart, Orders
+from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.protocol import PREPARE_RESET, Assignment, NotFinishedError, Worker
 from rookery.worker.reports import Reports, raise_failure
 from rookery.worker.unsendable import argument_error
@@ -203,7 +204,7 @@ class Supervisor:
     def send_slab(self) -> None:
         """Give the worker access to the board's larger slab."""
         with self._closed_means_died():
-            self._board.send_slab(self.worker.channel, self.worker.pid)
+            self._board.send_slab(self.worker.channel)
 
     def wake(self) -> None:
         """Have the worker look for requests."""

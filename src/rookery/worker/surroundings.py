@@ -22,13 +22,34 @@ def interrupts_postponed() -> Iterator[None]:
     its imports, with a long traceback.
     """
     if sys.platform == "win32":
+        with _interrupt_noted():
+            yield
+    else:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _interrupt_noted() -> Iterator[None]:
+    """Within the block, note a Ctrl-C, which is raised after it: where it cannot be blocked.
+
+    A child that is started there does not wait with it.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or handler is None:
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    noted: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: noted.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if noted:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

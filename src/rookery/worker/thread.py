@@ -17,9 +17,10 @@ from collections.abc import Callable
 from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
 from rookery.memory import SharedBlock
-from rookery.worker.channel import ChannelClosedError, MessageQueue, QueueChannel
+from rookery.worker.channel import MessageQueue, QueueChannel
 from rookery.worker.loop import GivenUpError, attached, serve
 from rookery.worker.orders import Orders
+from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.protocol import Assignment, BatchMaker, Bells
 from rookery.worker.resources import NothingWatched, UseWatch
 from rookery.worker.threadbell import ThreadBell

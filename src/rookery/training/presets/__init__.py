@@ -139,7 +139,8 @@ def presets(algo: str) -> dict[str, Preset]:
     if not path.exists():
         return {}
     return {
-        env: Preset(algo, env, **values) for env, values in json.loads(path.read_text()).items()
+        env: Preset(algo, env, **values)
+        for env, values in json.loads(path.read_text(encoding="utf-8")).items()
     }
 
 

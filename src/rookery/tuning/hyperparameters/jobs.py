@@ -101,7 +101,7 @@ class Job:
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its end is told by the reader
+        with contextlib.suppress(OSError):  # its end is told by the reader
             print(line, file=self._process.stdin, flush=True)
 
     def _read(self) -> None:
@@ -136,7 +136,9 @@ class Job:
         self._reader.join()
         for file in (self._process.stdin, self._process.stdout, self._stderr):
             if file is not None:
-                with contextlib.suppress(BrokenPipeError):
+                with contextlib.suppress(
+                    OSError
+                ):  # what it did not read cannot be written any more
                     file.close()
 
 
