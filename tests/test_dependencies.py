@@ -29,7 +29,7 @@ EXTRAS = {
     name: [Requirement(text) for text in texts]
     for name, texts in _PROJECT["optional-dependencies"].items()
 }
-OURS = {"bench", "dev", "outside", "package", "test"}  # all others are for users
+OURS = {"docs", "bench", "dev", "outside", "package", "test"}  # all others are for users
 REQUIREMENTS = [
     requirement
     for requirement in [

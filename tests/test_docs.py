@@ -132,9 +132,6 @@ def test_every_error_has_a_page_which_the_index_names() -> None:
     assert sorted(name for _, name, _ in drawn) == sorted(ERRORS)
 
 
-# Written by the benchmarks that compare with other libraries, on a quiet machine.
-
-
 def test_links_between_files_hold_where_the_repository_is_hosted() -> None:
     for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
