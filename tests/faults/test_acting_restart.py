@@ -44,7 +44,8 @@ class Follower:
     def __init__(self) -> None:
         self.last: dict[int, Any] = {}
         self.lost = 0
-        self.begun_anew: set[int] = set()
+        self.begun_anew: set[int] = set()  # with a rollout
+        self.cut_short: set[int] = set()  # amid one
 
     def follow(self, rollout: Rollout) -> None:
         for b, env_id in enumerate(rollout.env_ids.tolist()):
@@ -69,6 +70,7 @@ class Follower:
             if valid:
                 assert rollout.reward[t, b] == 1.0
             else:
+                self.cut_short.add(env_id)
                 assert rollout.truncated[t, b] and not rollout.terminated[t, b]
                 np.testing.assert_array_equal(ends[t], shown[t])
             if valid and done and t in ends:
@@ -203,12 +205,12 @@ def test_a_worker_that_dies_between_rollouts_costs_its_episodes_alone(
             _collect(collector, 2, follower)
         for pid in collector.pids:
             _end(pid)
-        while len(follower.begun_anew) < 4:
+        while len(follower.begun_anew | follower.cut_short) < 4:
             _collect(collector, 1, follower)
         statistics = collector.statistics()
-    assert (statistics.restarts, follower.lost) == (2, 0)
-    if mode == "sync":
-        assert statistics.lost_rows == 0
+    assert statistics.restarts == 2
+    if mode == "sync":  # in async a worker may be amid its next rollout
+        assert (follower.lost, statistics.lost_rows) == (0, 0)
 
 
 @pytest.mark.parametrize(

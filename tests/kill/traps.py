@@ -182,17 +182,17 @@ def _request(method: str) -> Callable[..., bool]:
 
 def _half(spring: Spring) -> None:
     """A message of which a part was sent."""
-    from rookery.worker.channel import PipeChannel
+    from rookery.worker import pipes
 
-    write = PipeChannel._write
+    write = pipes.write
 
-    def write_half(channel: Any, data: bytes, wake: Any) -> None:
+    def write_half(pipe: Any, data: bytes, *watched: Any) -> None:
         half = len(data) // 2
-        write(channel, data[:half], wake)
+        write(pipe, data[:half], *watched)
         spring()
-        write(channel, data[half:], wake)
+        write(pipe, data[half:], *watched)
 
-    PipeChannel._write = write_half  # type: ignore[method-assign]
+    pipes.write = write_half
 
 
 class _Words:
