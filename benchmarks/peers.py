@@ -31,7 +31,7 @@ DISTRIBUTIONS = {
     "Sample Factory": "sample-factory",
 }
 _OWN_ENVIRONMENT = {
-    "EnvPool": ("envpool==1.2.5", "ale-py", "gymnasium[mujoco]"),
+    "EnvPool": ("envpool==1.2.5", "ale-py", "gymnasium[mujoco]", "opencv-python-headless"),
     "Tianshou": (
         "tianshou==2.0.1", "torch", "ale-py", "gymnasium[box2d,mujoco]", "opencv-python-headless",
     ),

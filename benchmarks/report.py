@@ -22,7 +22,7 @@ _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _IN_PICTURE = ("cartpole-64", "halfcheetah-16", "pong-16", "waiting-32")
 _BARS = (
     LOOP, "rookery", "gymnasium: SyncVectorEnv", "gymnasium: AsyncVectorEnv", "SB3: DummyVecEnv",
-    "SB3: SubprocVecEnv", "TorchRL", "Tianshou", "EnvPool", "native",
+    "SB3: SubprocVecEnv", "TorchRL", "Tianshou", "PufferLib", "EnvPool", "native",
 )  # fmt: skip
 # Rows of the READMEs: case, and its title in each language.
 _IN_README = {
@@ -40,6 +40,7 @@ _HEADS = (
     ("", "for 循环", "rookery", "最快的 Python 同类库", "最慢的同类库", "原生（C++/numpy）环境"),
 )
 _NATIVE = ("EnvPool", "native")
+_LISTED_ALREADY = ("rookery", "gymnasium", "native", "SB3", "SB3 on rookery", "TorchRL")
 _NOT_PEERS = (LIMIT, LOOP, "rookery", "SB3 on rookery", *_NATIVE)
 _HEAD = """# Speed
 
@@ -101,26 +102,31 @@ def _page(results: dict[str, Result]) -> Iterator[str]:
     yield from ("", "## Not measured", "")
     yield from (f"- **{name}** {why}" for name, why in ABSENT.items())
     yield from ("", "## Conditions", "")
-    told = dict.fromkeys(_conditions_of(result) for result in results.values())
-    yield from (f"- {line}" for line in told)
+    machines = dict.fromkeys(_machine_of(result) for result in results.values())
+    yield from (f"- {machine}" for machine in machines)
+    versions = {name: number for result in results.values() for name, number in _versions(result)}
+    yield f"- {', '.join(f'{name} {number}' for name, number in versions.items())}."
     loads = [result.conditions["load_average"] for result in results.values()]
     if loads:
-        yield f"- Load before a case began, over a minute: {min(loads):g} to {max(loads):g}."
+        yield (
+            f"- Load over the minute before a case began: {min(loads):g} to {max(loads):g}; "
+            "processes of the case before count."
+        )
 
 
-def _conditions_of(result: Result) -> str:
-    found = result.conditions
-    versions = {name: number for name, number in found["versions"].items() if number}
+def _versions(result: Result) -> Iterator[tuple[str, str]]:
+    yield from ((name, number) for name, number in result.conditions["versions"].items() if number)
     for contender, samples in result.samples.items():
-        if "version" in samples[0]:
-            versions[library_of(contender)] = samples[0]["version"]
-    for alias in ("SB3", "SB3 on rookery", "native", "TorchRL"):
-        versions.pop(alias, None)
-    listed = ", ".join(f"{name} {number}" for name, number in versions.items())
+        library = library_of(contender)
+        if "version" in samples[0] and library not in _LISTED_ALREADY:
+            yield library, samples[0]["version"]
+
+
+def _machine_of(result: Result) -> str:
+    found = result.conditions
     return (
-        f"{result.case.kind}: {found['cores']} cores ({found['processor']}), {found['system']}, "
-        f"kernel {found['kernel']}, Python {found['python']}, {listed}; commit {found['commit']}, "
-        f"{found['date'][:10]}."
+        f"{found['cores']:g} cores ({found['processor']}), {found['system']}, kernel "
+        f"{found['kernel']}, Python {found['python']}, commit {found['commit']}, {found['date'][:10]}."
     )
 
 
