@@ -126,7 +126,8 @@ def _machine_of(result: Result) -> str:
     found = result.conditions
     return (
         f"{found['cores']:g} cores ({found['processor']}), {found['system']}, kernel "
-        f"{found['kernel']}, Python {found['python']}, commit {found['commit']}, {found['date'][:10]}."
+        f"{found['kernel']}, Python {found['python']}, commit {found['commit']}, "
+        f"{found['date'][:10]}."
     )
 
 
