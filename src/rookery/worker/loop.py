@@ -213,7 +213,7 @@ def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: i
     """
     batch, part, handler = server.batch, server.part, server.handler
     for _ in range(first_requests):
-        _answer_request(channel, handler)
+        _answer_request(channel, handler, part)
 
     def nothing_to_do() -> bool:
         return not part.is_busy() and not channel.has_message()
@@ -224,9 +224,8 @@ def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: i
     while True:
         if part.requests[0] != heard or looks_for_requests:
             heard, looks_for_requests = part.requests[0], False
-            if _answer_requests(channel, handler):
+            if _answer_requests(channel, handler, part):
                 return
-            part.busy_s[0] = batch.busy_s  # a policy that acts here has the envs stepped by request
         group = next_group()
         if group is not None:
             status, payload = _outcome(server, group, channel, pid)
@@ -242,15 +241,15 @@ def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: i
         looks_for_requests = not wait(nothing_to_do)
 
 
-def _answer_requests(channel: Channel, handler: RequestHandler) -> bool:
+def _answer_requests(channel: Channel, handler: RequestHandler, part: OrderPart) -> bool:
     """Answer what requests have come; whether the last was among them."""
     while channel.has_message():
-        if _answer_request(channel, handler):
+        if _answer_request(channel, handler, part):
             return True
     return False
 
 
-def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
+def _answer_request(channel: Channel, handler: RequestHandler, part: OrderPart) -> bool:
     """Answer the request that has come; whether it was the last."""
     (number, payload), method = channel.receive(), ""
     try:
@@ -264,6 +263,7 @@ def _answer_request(channel: Channel, handler: RequestHandler) -> bool:
         raise
     except BaseException as error:  # whatever an env does, the caller hears of it
         answer = channel.failure(error)
+    part.busy_s[0] = handler.batch.busy_s  # a policy that acts here has the envs stepped by request
     channel.send(number, answer)
     return bool(method == "close")
 
