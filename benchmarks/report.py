@@ -164,14 +164,13 @@ def _readme_table(results: dict[str, Result], language: int) -> Iterator[str]:
     for name, titles in _IN_README.items():
         if (result := results.get(name)) is None:
             continue
-        libraries = dict.fromkeys(map(library_of, result.samples))
         peers = [
             name for name in result.measured_to_the_end() if library_of(name) not in _NOT_PEERS
         ]
         native = [name for library in _NATIVE if (name := result.best_of(library))]
         ours = result.best_of("rookery")
         cells = [
-            _spread(result, LOOP if LOOP in libraries else None),
+            _spread(result, LOOP),
             f"**{_spread(result, ours)}**",
             _named(result, min(peers, key=result.slowness, default=None)),
             _named(result, max(peers, key=result.slowness, default=None)),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import ALWAYS, Case
+from benchmarks.clocks import Sample
 from benchmarks.peers import ROOT, NotInstalled, interpreter_for, library_of
 from rookery.bench.conditions import conditions, load
 from rookery.telemetry.terminal import Counter
@@ -25,8 +26,6 @@ _LIBRARIES = (
 )  # fmt: skip
 _NEAR = 0.5  # of the library's best: what a variant must reach to go on
 _TIMEOUT_S = 600.0
-
-Sample = dict[str, Any]
 
 
 class ContenderFailed(Exception):

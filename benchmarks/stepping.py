@@ -47,9 +47,10 @@ def _exchanging(
     case: Case,
     receive: Callable[[], Any],
     send: Callable[[Any, Any], object],
+    encode: Callable[[Any], Any] = np.asarray,
 ) -> Work:
     """Receives from those that are ready and sends them on."""
-    batches = itertools.cycle(draw_actions(case.env, case.num_envs))
+    batches = itertools.cycle([encode(batch) for batch in draw_actions(case.env, case.num_envs)])
 
     def work() -> int:
         env_ids = receive()
@@ -82,11 +83,7 @@ def _rookery_recv(case: Case) -> Iterator[Work]:
         MAKERS[case.env], case.num_envs, backend="process", num_workers=case.num_workers
     ) as venv:
         venv.async_reset(seed=0)
-        yield _exchanging(
-            case,
-            lambda: venv.recv(min_envs=case.num_envs // 4)[-1],
-            lambda a, ids: venv.send(a, ids),
-        )
+        yield _exchanging(case, lambda: venv.recv(min_envs=case.num_envs // 4)[-1], venv.send)
 
 
 @contextmanager
@@ -205,23 +202,20 @@ def _envpool(case: Case, parts: int = 1) -> Iterator[Work]:
     name, options = _OF_ENVPOOL[case.env]
     size = case.num_envs // parts
     venv = envpool.make_gymnasium(name, num_envs=case.num_envs, batch_size=size, **options)
+    dtype = venv.action_space.dtype
+
+    def encode(actions: Any) -> Any:
+        return actions.astype(dtype)
+
     try:
         if parts == 1:
             venv.reset()
-            yield _stepping(case, venv.step, lambda actions: actions.astype(_dtype_of(venv)))
+            yield _stepping(case, venv.step, encode)
         else:
             venv.async_reset()
-            yield _exchanging(
-                case,
-                lambda: venv.recv()[-1]["env_id"],
-                lambda actions, ids: venv.send(actions.astype(_dtype_of(venv)), ids),
-            )
+            yield _exchanging(case, lambda: venv.recv()[-1]["env_id"], venv.send, encode)
     finally:
         venv.close()
-
-
-def _dtype_of(venv: Any) -> Any:
-    return venv.action_space.dtype
 
 
 @contextmanager

@@ -24,10 +24,9 @@ from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics import Statistics
 from rookery.worker.carrier import WorkerCarrier
 from rookery.worker.faults import FaultPolicy
-from rookery.worker.pipes import wait
+from rookery.worker.pipes import LOOK_S, wait
 from rookery.worker.protocol import INSTALL, NotFinishedError
 
-_LOOK_S = 0.1  # how often a wait for whoever is first looks after those that are slow
 _STOP_GRACE_S = 5.0
 _NOT_YET: Any = object()  # in place of an answer that a worker is going to give
 
@@ -200,7 +199,7 @@ class ActorPool:
             pipes: dict[Any, int] = {
                 self.workers[index].message_pipe: index for index in self._under_way
             }
-            ready = self._venv.waits.timed(partial(wait, list(pipes), _LOOK_S))
+            ready = self._venv.waits.timed(partial(wait, list(pipes), LOOK_S))
             if ready:
                 return [pipes[pipe] for pipe in ready]
             self._between_waits()

@@ -15,11 +15,8 @@ DESCRIPTORS_PER_WORKER = 3  # a pipe, a sentinel, and what tells the worker that
 ABANDONED_EXIT_CODE = 70  # of a process whose caller has ended, or has given up its start
 _DESCRIPTORS_TO_START = 12  # for a moment, with those of a fork server and the resource tracker
 _STANDARD_DESCRIPTORS = 3
-_NO_PAGING_FILE = (
-    8,
-    1450,
-    1455,
-)  # ERROR_NOT_ENOUGH_MEMORY, _NO_SYSTEM_RESOURCES, _COMMITMENT_LIMIT
+# ERROR_NOT_ENOUGH_MEMORY, ERROR_NO_SYSTEM_RESOURCES, ERROR_COMMITMENT_LIMIT
+_NO_PAGING_FILE = (8, 1450, 1455)
 
 
 def start_failed(error: OSError) -> WorkerError:
