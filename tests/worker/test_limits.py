@@ -128,9 +128,18 @@ os.fork = fork
 """
     )
     script = """
-import os, sys, rookery
-from rookery.worker import launch
+import os, select, sys, rookery
+from rookery.worker import forkserver, launch
 sys.path.insert(0, os.getcwd())
+connect = forkserver.ForkServer.connect_to_new_process
+def connect_late(self, descriptors):
+    status, to_child = connect(self, descriptors)
+    if len(launch._servers) == 2:  # go on only when nobody has the other end any more
+        poll = select.poll()
+        poll.register(to_child, 0)
+        poll.poll()
+    return status, to_child
+forkserver.ForkServer.connect_to_new_process = connect_late
 launch.start_process("forkserver", None, print, (), "first").join()
 before = len(os.listdir("/proc/self/fd"))
 try:

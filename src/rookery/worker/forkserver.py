@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import weakref
@@ -23,6 +24,7 @@ from typing import Any
 
 from rookery.errors import ConfigError
 
+ANSWER = struct.Struct("i")  # to a request: an error number, or 0
 _LEAVING_GRACE_S = 5.0
 _COMMAND = (
     "import sys; sys.path[:] = {}; from rookery.worker.forkserver_main import main; main({}, {})"
@@ -86,11 +88,11 @@ class ForkServer:
 
         Returns:
             The descriptor that the child's pid and later its exit code can be read from, as
-            signed numbers, and the one that the child reads what it is to run from. In place of
-            the pid there may be the negative of the error number that kept it from being forked.
+            signed numbers, and the one that the child reads what it is to run from.
 
         Raises:
             ConnectionError: when the server has ended.
+            OSError: when the system allowed it no further process or descriptor.
         """
         tracker = resource_tracker.getfd()
         assert tracker is not None  # it runs once it was asked for
@@ -100,8 +102,12 @@ class ForkServer:
         try:
             if sys.platform != "win32":  # which has no fork, and no such server
                 socket.send_fds(self._control, [bytes([len(sent)])], sent)
-            if not self._control.recv(1):  # what was sent stays open until it was received
+            answer = self._control.recv(ANSWER.size)  # until then what was sent stays open
+            if len(answer) < ANSWER.size:
                 raise ConnectionResetError("the server has ended")
+            (error_number,) = ANSWER.unpack(answer)
+            if error_number:
+                raise OSError(error_number, os.strerror(error_number))
         except BaseException:
             os.close(status_r)
             os.close(data_w)

@@ -3,7 +3,8 @@
 The caller's side is ``forkserver.py``. A request is one byte, the number of descriptors that come
 with it, and these: where to write the child's pid and later its exit code, where the child reads
 what it is to run, the resource tracker's, and those that are for the child itself. It is answered
-with a byte as soon as they have come, for macOS may lose descriptors that are closed on their way.
+with the number of the error that kept the child from being forked, or 0. Until then the caller
+keeps the descriptors open, for macOS may lose some that are closed on their way.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from contextlib import suppress
 from multiprocessing import connection, forkserver, resource_tracker, spawn, util
 from typing import NoReturn
 
+from rookery.worker.forkserver import ANSWER
+
 assert sys.platform != "win32", "Windows has no fork"
 
 _MAX_DESCRIPTORS = 250  # of one message; Linux allows 253
-_RECEIVED = b"r"
 
 
 def main(control_descriptor: int, preload: Sequence[str]) -> None:
@@ -81,29 +83,27 @@ class _Server:
             return False
         if not message:
             return False
-        self._control.send(_RECEIVED)  # what was sent may be closed at the other end
         for descriptor in received:
             os.set_inheritable(descriptor, False)
-        if len(received) < message[0]:  # the rest found no room in this process
-            pid = -errno.EMFILE
-        else:
+        error_number = 0
+        try:
+            if len(received) < message[0]:  # the rest found no room in this process
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = self._fork(*received)
-        for descriptor in received[1:]:
-            os.close(descriptor)
-        if received:
+        except OSError as error:
+            error_number = error.errno or errno.EAGAIN
+        else:
             _tell(received[0], pid)
-            if pid > 0:
-                self._children[pid] = received[0]
-            else:
-                os.close(received[0])
+            self._children[pid] = received.pop(0)
+        for descriptor in received:
+            os.close(descriptor)
+        with suppress(BrokenPipeError):  # nobody is left who could ask, which is seen next
+            self._control.send(ANSWER.pack(error_number))
         return True
 
     def _fork(self, status_w: int, data_r: int, tracker: int, *inherited: int) -> int:
-        """The child's pid, or the negative of the error number."""
-        try:
-            pid = os.fork()
-        except OSError as error:
-            return -(error.errno or errno.EAGAIN)
+        """The child's pid."""
+        pid = os.fork()
         if pid == 0:
             for descriptor in (status_w, *self._children.values()):
                 os.close(descriptor)

@@ -245,11 +245,6 @@ def _start_from_server(child: BaseProcess, key: tuple[int | None, tuple[str, ...
                     "What it printed last may say why; start_method='spawn' needs no server.",
                     command="make",
                 ) from error
-    pid = child.pid or 0
-    if pid < 0:  # the server could not fork it, and says why
-        child.join()
-        child.close()
-        raise OSError(-pid, os.strerror(-pid))
 
 
 def _server(key: tuple[int | None, tuple[str, ...]]) -> ForkServer:
