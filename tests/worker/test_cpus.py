@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from rookery.worker.cpus import CpuUsage, cgroup_quota, usable_cpus
+from rookery.worker.cpus import CpuUsage, cgroup_quota, cpus_in_use, usable_cpus
 
 
 def _write(root: Path, name: str, text: str) -> None:
@@ -55,3 +57,12 @@ def test_the_usage_of_now_is_that_of_this_process_and_another() -> None:
     after = CpuUsage.now(os.getpid())
     assert after.wall_s >= before.wall_s and after.all_s >= before.all_s > 0
     assert after.ours_s >= before.ours_s > 0 and after.cpus >= 1
+
+
+def test_what_others_compute_is_seen() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            used = cpus_in_use()
+        finally:
+            other.kill()
+    assert 0.1 < used <= (os.cpu_count() or 1)

@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rookery.worker.cpus import cpu_capacity
+from rookery.worker.cpus import cpu_capacity, cpus_in_use
 
 _LIBRARIES = ("rookery", "gymnasium", "numpy", "stable-baselines3", "torch")
 
 
 def conditions(libraries: Sequence[str] = _LIBRARIES) -> dict[str, Any]:
-    """The machine, the interpreter and the libraries, as far as results depend on them."""
+    """The machine, the interpreter and the libraries, as far as results depend on them.
+
+    It takes a third of a second: ``cores_in_use`` says what others compute just now, while the load
+    average is also of what has ended within the last minutes.
+    """
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": cpu_capacity(),
@@ -26,6 +30,7 @@ def conditions(libraries: Sequence[str] = _LIBRARIES) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in libraries},
         "load_average": load(),
+        "cores_in_use": round(cpus_in_use(), 2),
     }
 
 

@@ -26,7 +26,7 @@ from rookery.training.source import EnvSource
 from rookery.worker.launch import START_METHODS
 
 _COLUMNS = ("contender", "steps/s", "least – most", "speed-up", "of limit", "remarks")
-_DISTURBED = 0.3  # of the cores, that others want
+_DISTURBED = 0.3  # of the cores, that others use
 _WAY_OUT = "make its folder writable, make room, or choose another --output"
 
 
@@ -134,8 +134,8 @@ def tell_conditions(where: dict[str, Any]) -> None:
     """Print under which conditions something was measured."""
     versions = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v is not None)
     print(
-        f"{where['cores']:g} cores ({where['processor']}), load {where['load_average']} at the "
-        f"start, Python {where['python']}, {versions}, {where['date']}"
+        f"{where['cores']:g} cores ({where['processor']}), others used {where['cores_in_use']:g} at "
+        f"the start, Python {where['python']}, {versions}, {where['date']}"
     )
     if is_disturbed(where):
         print(
@@ -145,9 +145,8 @@ def tell_conditions(where: dict[str, Any]) -> None:
 
 
 def is_disturbed(where: dict[str, Any]) -> bool:
-    """Whether others wanted a good part of the cores when measuring began."""
-    load_before = where["load_average"]
-    return load_before is not None and load_before > _DISTURBED * where["cores"]
+    """Whether others used a good part of the cores when measuring began."""
+    return bool(where["cores_in_use"] > _DISTURBED * where["cores"])
 
 
 def told_settings(command: Namespace) -> dict[str, Any]:

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-import psutil
-
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
@@ -32,7 +30,7 @@ from rookery.tuning.measuring import Measurer
 from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, model_of
 from rookery.tuning.outcome import Outcome, trial_to_dict
 from rookery.tuning.trials import Slice, Trial
-from rookery.worker.cpus import usable_cpus
+from rookery.worker.cpus import cpus_in_use, usable_cpus
 
 # Settings of a run that a search has no use for, or that would end it early.
 OF_RUNS = (
@@ -178,11 +176,11 @@ class Search:
 
     def _tell_if_busy(self) -> None:
         """Say so if others use the machine: the figures are of what they leave."""
-        load, cpus = psutil.getloadavg()[0], usable_cpus()
-        if load > _BUSY * cpus:
+        used, cpus = cpus_in_use(), usable_cpus()
+        if used > _BUSY * cpus:
             self._say(
-                f"this machine is busy (load {load:.1f} on {cpus} CPUs): what is measured now is "
-                "what others leave, and may change with them"
+                f"this machine is busy (others use {used:.1f} of {cpus} CPUs): what is measured "
+                "now is what they leave, and may change with them"
             )
 
     def _look(self) -> bool:

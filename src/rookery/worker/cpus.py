@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -41,6 +42,25 @@ def cgroup_quota(root: Path) -> float | None:
     return int(quota) / int(period) if int(quota) > 0 else None
 
 
+def cpus_in_use(seconds: float = 0.3) -> float:
+    """CPUs' worth of computing that is done just now, of the CPUs that this process may use.
+
+    Unlike the system's load average it knows nothing of what has ended by now.
+
+    Args:
+        seconds: how long this one sleeps and looks on.
+    """
+    shares = psutil.cpu_percent(seconds, percpu=True)
+    return sum(_of_usable(shares)) / 100
+
+
+def _of_usable(by_cpu: list[Any]) -> list[Any]:
+    """Of what is known of every CPU, that of the CPUs that this process may use."""
+    if not hasattr(os, "sched_getaffinity"):
+        return by_cpu
+    return [each for i, each in enumerate(by_cpu) if i in os.sched_getaffinity(0)] or by_cpu
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text().strip()
@@ -67,9 +87,7 @@ class CpuUsage:
     @classmethod
     def now(cls, worker_pid: int) -> CpuUsage:
         """Until now."""
-        cpus = psutil.cpu_times(percpu=True)
-        if hasattr(os, "sched_getaffinity"):
-            cpus = [times for i, times in enumerate(cpus) if i in os.sched_getaffinity(0)] or cpus
+        cpus = _of_usable(psutil.cpu_times(percpu=True))
         own = [psutil.Process().cpu_times(), psutil.Process(worker_pid).cpu_times()]
         return cls(
             time.perf_counter(),
