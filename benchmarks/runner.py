@@ -147,8 +147,13 @@ def _measure(case: Case, contender: str, quick: bool, round_: int) -> Sample:
 
 
 def _commit() -> str:
-    """The state of the code, and whether more than was committed is in it."""
-    command = ["git", "describe", "--always", "--dirty"]
+    """The state of the code, and whether more than was committed is in what is measured."""
+    changed = _git("status", "--porcelain", "--", "src", "benchmarks", ":!benchmarks/results")
+    return _git("describe", "--always") + "-dirty" * bool(changed)
+
+
+def _git(*words: str) -> str:
+    command = ["git", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
