@@ -134,8 +134,8 @@ def tell_conditions(where: dict[str, Any]) -> None:
     """Print under which conditions something was measured."""
     versions = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v is not None)
     print(
-        f"{where['cores']:g} cores ({where['processor']}), others used {where['cores_in_use']:g} at "
-        f"the start, Python {where['python']}, {versions}, {where['date']}"
+        f"{where['cores']:g} cores ({where['processor']}), others used {where['cores_in_use']:g} "
+        f"at the start, Python {where['python']}, {versions}, {where['date']}"
     )
     if is_disturbed(where):
         print(

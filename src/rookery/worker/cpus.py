@@ -51,7 +51,7 @@ def cpus_in_use(seconds: float = 0.3) -> float:
         seconds: how long this one sleeps and looks on.
     """
     shares = psutil.cpu_percent(seconds, percpu=True)
-    return sum(_of_usable(shares)) / 100
+    return float(sum(_of_usable(shares))) / 100
 
 
 def _of_usable(by_cpu: list[Any]) -> list[Any]:
