@@ -120,7 +120,7 @@ def _stored(space: str) -> list[Any]:
     return [drawn_from.sample() for _ in range(4)]
 
 
-class WorkingEnv(gymnasium.Env[Any, int]):
+class WorkingEnv(gymnasium.Env[Any, np.int64]):
     """Computes or sleeps for a while and returns an observation that was drawn beforehand.
 
     Args:
@@ -146,7 +146,7 @@ class WorkingEnv(gymnasium.Env[Any, int]):
         self._steps = 0
         return next(self._stored), {}
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._steps += 1
         if self._sleep_s:
             time.sleep(self._sleep_s)
@@ -269,8 +269,10 @@ def _report(found: dict[str, Any]) -> Iterator[str]:
             f"{statistics.median(ratios):.2f}, the least {min(ratios):.2f}."
         )
     yield ""
-    heads = ("step", "observation", "envs", "machine", *_COMPARED, "threads", "auto", "chosen")
-    heads = (*heads, "auto / best", "choice / best")
+    heads = [
+        "step", "observation", "envs", "machine", *_COMPARED, "threads", "auto", "chosen",
+        "auto / best", "choice / best",
+    ]  # fmt: skip
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * 2}{'---:|' * (len(heads) - 2)}"
     for name, sample in found.items():

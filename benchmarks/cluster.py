@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -76,7 +77,7 @@ def a_cluster(nodes: int, num_cpus: int) -> Iterator[None]:
 
     head = {"num_cpus": 0, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
     for _ in range(nodes):
         cluster.add_node(num_cpus=num_cpus)
     cluster.wait_for_nodes()
@@ -133,16 +134,18 @@ def _put_s_per_byte() -> float:
     """Of an actor that returns arrays."""
     import ray
 
-    @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]
     class Giver:
         def give(self, size: int) -> Any:
             return np.zeros(size, np.uint8)
 
-    giver = Giver.remote()
+    actor: Any = ray.remote(num_cpus=0)(Giver)
+    giver = actor.remote()
     size = 2**26
-    small, large = (
-        _median_s(lambda count=count: ray.get(giver.give.remote(count)), 8) for count in (8, size)
-    )
+
+    def give(count: int) -> None:
+        ray.get(giver.give.remote(count))
+
+    small, large = (_median_s(partial(give, count), 8) for count in (8, size))
     ray.kill(giver)
     return max(large - small, 0.0) / size
 
@@ -168,7 +171,7 @@ def with_more_nodes() -> tuple[dict[str, Any], dict[str, Any]]:
                 for nodes in range(1, _MOST_NODES + 1):
                     setup = Setup(nodes, _WORKERS, _ENVS, _SHORT, is_async=is_async)
                     said = estimate(costs, setup).rows_per_s
-                    mode = "async" if is_async else "sync"
+                    mode: Literal["async", "sync"] = "async" if is_async else "sync"
                     with WorkerCollector(
                         partial(Waiting, shape), Drawing(), nodes * _ENVS, nodes * _WORKERS,
                         _SHORT, mode, backend="ray",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 Maker = Callable[[], gymnasium.Env[Any, Any]]
 
 
-class ImageEnv(gymnasium.Env[npt.NDArray[np.uint8], int]):
+class ImageEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     """Four stacked 84x84 frames that cost nothing to make: what remains is moving them."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -33,12 +33,14 @@ class ImageEnv(gymnasium.Env[npt.NDArray[np.uint8], int]):
         self._steps = 0
         return self._frames, {}
 
-    def step(self, action: int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: np.int64
+    ) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         self._steps += 1
         return self._frames, 0.0, False, self._steps >= self.episode_steps, {}
 
 
-class UnevenSleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
+class UnevenSleepEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
     """Waits 2 ms on average, exponentially distributed, as a simulator behind a socket would."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
@@ -52,13 +54,13 @@ class UnevenSleepEnv(gymnasium.Env[npt.NDArray[np.float32], int]):
         return np.zeros(4, np.float32), {}
 
     def step(
-        self, action: int
+        self, action: np.int64
     ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         time.sleep(self.np_random.exponential(self.step_s))
         return np.zeros(4, np.float32), 0.0, False, False, {}
 
 
-class _Stored(gymnasium.Env[Any, int]):
+class _Stored(gymnasium.Env[Any, np.int64]):
     """Returns observations that were drawn beforehand, in turn; what remains is moving them."""
 
     action_space = gymnasium.spaces.Discrete(4)
@@ -77,17 +79,17 @@ class _Stored(gymnasium.Env[Any, int]):
         self._steps = 0
         return next(self._stored), {}
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._steps += 1
         return next(self._stored), 0.0, False, self._steps >= self.episode_steps, {}
 
 
-def _make_sequence() -> gymnasium.Env[Any, int]:
+def _make_sequence() -> gymnasium.Env[Any, np.int64]:
     """As many objects as there happen to be in sight, eight numbers each."""
     return _Stored(gymnasium.spaces.Sequence(gymnasium.spaces.Box(-1, 1, (8,), np.float32)))
 
 
-def _make_graph() -> gymnasium.Env[Any, int]:
+def _make_graph() -> gymnasium.Env[Any, np.int64]:
     """A graph of up to ten nodes with eight numbers each, and edges of four kinds."""
     node, edge = gymnasium.spaces.Box(-1, 1, (8,), np.float32), gymnasium.spaces.Discrete(4)
     return _Stored(gymnasium.spaces.Graph(node, edge))

@@ -86,7 +86,7 @@ def train_sb3(preset: Preset, seed: int) -> dict[str, float]:
 
     settings: Any = preset.config
     num_envs, steps = preset.run["num_envs"], preset.run["total_steps"]
-    normalizes = {
+    normalizes: dict[str, Any] = {
         "norm_obs": getattr(settings, "normalize_obs", False),
         "norm_reward": getattr(settings, "normalize_reward", False),
     }
@@ -102,7 +102,7 @@ def train_sb3(preset: Preset, seed: int) -> dict[str, float]:
     if any(normalizes.values()):
         envs = VecNormalize(envs, training=False, norm_obs=normalizes["norm_obs"])
         envs.norm_reward, envs.obs_rms = False, venv.obs_rms
-    score, _ = evaluate_policy(model, envs, n_eval_episodes=EPISODES)
+    score: Any = evaluate_policy(model, envs, n_eval_episodes=EPISODES)[0]
     return {"steps": model.num_timesteps, "seconds": seconds, "return": float(score)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 from matplotlib.axes import Axes
@@ -83,9 +82,8 @@ def write() -> None:
         draw_panels(shown, _draw, PICTURE, columns=2, size=(6.0, 3.0))
     for language, path in enumerate(READMES):
         rows = "\n".join((_BEGIN, *_readme_table(results, language), _END))
-        pattern = f"{re.escape(_BEGIN)}.*{re.escape(_END)}"
-        found = re.sub(pattern, lambda _, rows=rows: rows, path.read_text(), flags=re.DOTALL)
-        path.write_text(found)
+        before, _, rest = path.read_text().partition(_BEGIN)
+        path.write_text(before + rows + rest.partition(_END)[2])
 
 
 def _page(results: dict[str, Result]) -> Iterator[str]:
@@ -167,7 +165,7 @@ def _readme_table(results: dict[str, Result], language: int) -> Iterator[str]:
         peers = [
             name for name in result.measured_to_the_end() if library_of(name) not in _NOT_PEERS
         ]
-        native = [name for library in _NATIVE if (name := result.best_of(library))]
+        native = [best for library in _NATIVE if (best := result.best_of(library))]
         ours = result.best_of("rookery")
         cells = [
             _spread(result, LOOP),

@@ -82,7 +82,7 @@ def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Work]:
     venv = open_sb3(case, kind, **options)
     try:
         layers = {"net_arch": list(HIDDEN_SIZES)}
-        model = PPO("MlpPolicy", venv, n_steps=NUM_STEPS, policy_kwargs=layers, device="cpu")
+        model: Any = PPO("MlpPolicy", venv, n_steps=NUM_STEPS, policy_kwargs=layers, device="cpu")
         _, callback = model._setup_learn(total_timesteps=1)
 
         def work() -> int:

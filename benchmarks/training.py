@@ -345,7 +345,8 @@ def _run_cleanrl() -> None:
     from stable_baselines3.common import atari_wrappers
 
     def make(env_id: str, **kwargs: Any) -> Any:
-        return made(env_id, **({"frameskip": 1} if env_id.startswith("ALE") else {}), **kwargs)
+        own: dict[str, Any] = {"frameskip": 1} if env_id.startswith("ALE") else {}
+        return made(env_id, **own, **kwargs)
 
     def transform(env: Any, function: Any) -> Any:
         return transformed(env, function, env.observation_space)

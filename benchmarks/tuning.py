@@ -39,7 +39,7 @@ def main() -> None:
     )
     told = parser.parse_args()
     for env in told.envs:
-        settings = {"preset": "auto"}
+        settings: dict[str, Any] = {"preset": "auto"}
         found = tune(env, told.algo, minutes=told.minutes, say=_say, **settings)
         known = {t.candidate: t.rate if t.is_measured else 0.0 for t in found.trials}
         once = rates_of(env, told.algo, settings, known, 1, told.seconds)
@@ -69,7 +69,7 @@ def rates_of(
         seconds: of each turn.
     """
     plan = RunPlan.new(env, algo, settings)
-    algorithm = plan.algorithm
+    algorithm: Any = plan.algorithm
     subject = Subject(plan.source, None, algorithm.name, algorithm.modules, plan.settings)
     tried, known = list(known), dict(known)
     rates: dict[Candidate, list[float]] = {candidate: [] for candidate in tried}
@@ -77,11 +77,11 @@ def rates_of(
         for turn in range(turns):
             for candidate in tried if turn % 2 == 0 else reversed(tried):
                 told = {**settings, "num_envs": candidate.num_envs}
-                config = RunPlan.new(plan.source.env, algo, told).algorithm.config
+                run: Any = RunPlan.new(plan.source.env, algo, told).algorithm
                 order = {
                     "do": "measure",
                     "settings": candidate.settings(),
-                    "config": config.to_dict(),
+                    "config": run.config.to_dict(),
                     "seconds": seconds,
                     "learns": False,
                     "step_s": candidate.num_envs / known[candidate] if known[candidate] else 0.0,
