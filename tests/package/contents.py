@@ -28,6 +28,7 @@ NEEDED = {
     "LICENSE",
     "PKG-INFO",
     "README.md",
+    "README.zh-CN.md",
     "SECURITY.md",
     "benchmarks/__main__.py",
     "constraints-lowest.txt",
