@@ -15,8 +15,8 @@ from rookery.tuning.memory import (
     memory_of,
     model_of,
     parse_memory,
-    with_children,
 )
+from rookery.worker.tree import with_children
 
 MB = 2**20
 

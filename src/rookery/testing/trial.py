@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from rookery.env import registrations
 from rookery.env.travel import by_value
 from rookery.testing.finding import Finding
 from rookery.worker.failure import exit_in_words
+from rookery.worker.tree import end_with_children
 
 _POLL_S = 0.02
 _START_S = 120.0  # for an interpreter and its imports, on a slow machine
@@ -103,7 +102,7 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) 
             )
             time.sleep(_POLL_S)
     finally:
-        _end(process)
+        end_with_children(process)
     complaint = (folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()
     outcome = _recorded(folder / "records")
     if hung:
@@ -116,22 +115,6 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) 
 
 def _has_written(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and everything that it has started."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
-    process.kill()
-    for member in family:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
-    process.wait()
-    psutil.wait_procs(family)
 
 
 def _recorded(path: Path) -> Outcome:

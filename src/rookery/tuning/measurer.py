@@ -33,8 +33,9 @@ from rookery.training.collection import Collection, open_collection
 from rookery.training.settings import TrainSettings
 from rookery.training.source import EnvSource
 from rookery.training.threads import threads_and_memory_for
-from rookery.tuning.memory import memory_of, with_children
+from rookery.tuning.memory import memory_of
 from rookery.vector.probe import measure as measure_env
+from rookery.worker.tree import with_children
 
 WINDOW_S = 0.1  # rollouts are taken together until they took so long
 _LEAST_STEPS = 4  # of a rollout that is measured

@@ -13,16 +13,14 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
-import psutil
-
 from rookery.tuning.halving import CandidateFailed
 from rookery.tuning.measurer import Subject, pack
-from rookery.tuning.memory import Ceiling, in_units, memory_of, with_children
+from rookery.tuning.memory import Ceiling, in_units, memory_of
 from rookery.worker.failure import exit_in_words
+from rookery.worker.tree import end_with_children, with_children
 
 _LOOK_S = 0.5  # between two looks at the memory of what is measured
 _START_S = 300.0  # for importing what a run needs; a slow disk takes long
-_END_S = 5.0  # for processes that were told to end, before they are ended
 _PROGRAM = "from rookery.tuning.measurer import main; main()"
 
 
@@ -70,22 +68,13 @@ class Measurer:
         process, self._process = self._process, None
         if process is None:
             return
-        family = with_children(process.pid)
-        with contextlib.suppress(OSError):
-            process.kill()
-        process.wait()
+        end_with_children(process)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):  # what was not sent any more is lost with it
                     pipe.close()
         if self._errors is not None:
             self._errors.close()
-        # Workers end by themselves when whoever started them has; those that hang do not.
-        _, left = psutil.wait_procs(family[1:], timeout=_END_S)
-        for each in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        psutil.wait_procs(left, timeout=_END_S)
 
     def __enter__(self) -> Measurer:
         return self

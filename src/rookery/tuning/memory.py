@@ -171,15 +171,6 @@ def memory_of(processes: Iterable[psutil.Process]) -> int:
     return sum(map(_memory_of, processes))
 
 
-def with_children(pid: int) -> list[psutil.Process]:
-    """A process and all that came of it; empty if it is gone."""
-    try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
 def _memory_of(process: psutil.Process) -> int:
     if sys.platform == "linux":
         try:
