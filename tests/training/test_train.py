@@ -318,6 +318,28 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path: Path):
     assert rookery.evaluate(tmp_path, episodes=2).episodes == 2
 
 
+@pytest.mark.parametrize("place", ["warn_of_missing", "check"])
+def test_a_signal_right_after_an_update_loses_no_line_of_the_journal(tmp_path: Path, place: str):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        rookery.Trainer(
+            "CartPole-v1", PPOConfig(num_steps=8, num_epochs=1), num_envs=4, run_dir=tmp_path,
+            total_steps=10**6, backend="serial", preset="none",
+        ) as trainer,
+    ):  # fmt: skip
+        next(trainer)
+
+        def signalled(*_: Any) -> None:
+            vars(owner).pop(place)
+            raise KeyboardInterrupt
+
+        owner = trainer.history if place == "warn_of_missing" else trainer._interrupts
+        setattr(owner, place, signalled)
+        next(trainer)
+    rows = read_rows(tmp_path / "metrics.jsonl")
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == rows[-1]["step"] == 64
+
+
 def test_arrays_of_strings_come_back_from_a_checkpoint(tmp_path: Path):
     from rookery.training.checkpoint import save_checkpoint
 

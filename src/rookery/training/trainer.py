@@ -244,6 +244,7 @@ class Trainer:
         self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
         self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
         self._unsaved = saved is None
+        self._unwritten: Update | None = None  # the last one, until the journal has it
         self._is_over = False  # whether the envs were used for the final evaluation
         self._is_whole = True  # whether no update is half done
         began = time.perf_counter()
@@ -351,19 +352,25 @@ class Trainer:
         self._require_whole("next")
         if self.stopped or self.steps >= self.plan.settings.total_steps:
             raise StopIteration
-        update = self._update()
         try:
+            update = self._update()
             self._interrupts.check()
             for callback in self.callbacks:
                 self._call(callback, update)
         finally:
-            with self._interrupts.deferred():  # no sink gets half of a line
-                now, means = update.metrics, self._means
-                self._journal.add(update.steps, now, means, self._times, self._peaks)
+            self._write_down()
         self._interrupts.check()
         if self._is_time_to_save():
             self.save()
         return update
+
+    def _write_down(self) -> None:
+        """Add the last update to the journal, unless it is there."""
+        with self._interrupts.deferred():  # no sink gets half of a line
+            update, self._unwritten = self._unwritten, None
+            if update is not None:
+                now, means = update.metrics, self._means
+                self._journal.add(update.steps, now, means, self._times, self._peaks)
 
     def _call(self, callback: Callback, update: Update) -> None:
         """Call a callback; one that ends the run keeps no other from its turn."""
@@ -402,14 +409,14 @@ class Trainer:
             self.history.add(self.steps, everybodys)
             self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
             observed = self._telemetry.look(self.steps, self.seconds, self._times)
+            speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
+            now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
+            metrics = {**now, **observed, **self._means, **self._peaks, **self._times}
+            update = self._unwritten = Update(self.steps, everybodys.num_transitions, metrics)
         self.history.warn_of_missing(self.plan.settings.info_keys)
         if self._first is not None:
             self._first = self._first if self._first.look(rollout) else None
-        speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
-        now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
-        now |= observed
-        metrics = {**now, **self._means, **self._peaks, **self._times}
-        return Update(self.steps, everybodys.num_transitions, metrics)
+        return update
 
     def _faults(self) -> dict[str, float]:
         """What faults have cost, as metrics; none while there was no fault."""
@@ -580,6 +587,7 @@ class Trainer:
                 is_whole = self._is_whole and not self._interrupts.cut_short
                 is_ours = not self._closed and os.getpid() == self._pid
                 if is_good and is_ours and self._unsaved and is_whole:
+                    self._write_down()  # no checkpoint is ahead of the journal
                     self.save()
             finally:
                 try:
