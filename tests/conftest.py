@@ -297,6 +297,8 @@ def _open_descriptors() -> Counter[str]:
             target = os.readlink(f"/proc/self/fd/{descriptor}")
         except FileNotFoundError:  # the descriptor that listed the folder
             continue
+        if target.endswith(".ttf"):  # matplotlib 3.8 keeps the fonts of a PDF open
+            continue
         targets[re.sub(r":\[\d+\]$", "", target)] += 1
     return targets
 

@@ -20,6 +20,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+_NUMPYS_NUMBER = re.compile(r"np\.\w+\(([-\w.]+)\)")  # numpy 1 writes the number alone
+
 
 def fault_of(path: str, raises: str | None, says: str) -> str:
     """Run one example and say what is wrong with it; empty if nothing is."""
@@ -46,6 +48,7 @@ def fault_of(path: str, raises: str | None, says: str) -> str:
 
 def fits(pattern: str, text: str) -> bool:
     """Whether a text is what a pattern says, but for spaces and what ``...`` stands for."""
+    pattern, text = (_NUMPYS_NUMBER.sub(r"\1", each) for each in (pattern, text))
     parts = [r"\s+".join(map(re.escape, part.split())) for part in pattern.split("...")]
     return re.fullmatch(r"\s*" + r"[\s\S]*".join(parts) + r"\s*", text) is not None
 

@@ -243,6 +243,9 @@ def test_past_the_budget_the_fault_is_raised(tmp_path: Path) -> None:
             with pytest.raises(rookery.EnvFailed, match="lost key") as caught:
                 _collect(collector, 20, Follower(), learns=True)
             assert caught.value.env_ids == (0,)
+            assert "replaced 2 times within 10000 s, which is all that max_restarts=2" in str(
+                caught.value
+            )
             with pytest.raises(rookery.ClosedError):
                 collector.collect()
 

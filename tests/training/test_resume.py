@@ -77,7 +77,7 @@ def _interrupted(run_dir: Path, env: Any, config: Any, step: int = 150, **option
     """Train until Ctrl-C comes, in the midst of a rollout."""
     SignalAt.signals[step] = signal.SIGINT
     wrappers = [*options.pop("wrappers", []), SignalAt]
-    with pytest.raises(KeyboardInterrupt, match=r"see .*checkpoint"):
+    with pytest.raises(KeyboardInterrupt, match=r"--resume .* goes on from .*checkpoint"):
         _train(run_dir, env, config, wrappers=wrappers, **options)
 
 
@@ -237,6 +237,17 @@ def test_a_finished_run_can_be_extended(tmp_path: Path):
     assert rookery.resume(tmp_path).steps == 480
 
 
+def test_a_finished_run_that_made_more_steps_than_were_asked_for_can_be_resumed(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    _train(tmp_path, env, config, total_steps=97)
+    made = load_checkpoint(tmp_path / "checkpoint.pt")["steps"]
+    assert made > 97  # rollouts are whole
+    result = rookery.resume(tmp_path, eval_episodes=2)
+    assert result.steps == made and result.eval_return_mean is not None
+    with pytest.raises(ConfigError, match=f"total_steps is 98, but the run has made {made} steps"):
+        rookery.resume(tmp_path, total_steps=98)
+
+
 def test_a_torn_save_leaves_the_one_before_it_whole(tmp_path: Path, monkeypatch):
     env, config = RUNS["dqn"]
     _interrupted(tmp_path, env, config)
@@ -298,7 +309,7 @@ def test_a_signal_that_is_waited_with_is_answered_in_words(capsys):
     interrupts = Interrupts()
     with interrupts, interrupts.deferred():
         os.kill(os.getpid(), signal.SIGTERM)
-        assert "rookery: SIGTERM: ending as soon as" in capsys.readouterr().err
+        assert "rookery: SIGTERM: ending once the" in capsys.readouterr().err
         with pytest.raises(Terminated):
             interrupts.check()
 

@@ -329,7 +329,7 @@ def test_a_signal_right_after_an_update_loses_no_line_of_the_journal(tmp_path: P
     ):  # fmt: skip
         next(trainer)
 
-        def signalled(*_: Any) -> None:
+        def signalled(*_: object) -> None:
             vars(owner).pop(place)
             raise KeyboardInterrupt
 

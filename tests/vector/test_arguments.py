@@ -27,6 +27,13 @@ class Touches(Faulty):
         (folder / f"built-{os.getpid()}").touch()
 
 
+@pytest.mark.parametrize("kind", [rookery.ProcessVectorEnv, rookery.SerialVectorEnv])
+@pytest.mark.parametrize("envs", ["CartPole-v1", Faulty, 4])
+def test_what_is_no_list_of_envs_is_told_what_takes_it(kind: Any, envs: Any) -> None:
+    with pytest.raises(rookery.ConfigError, match=r"a list of callables.*make_vec takes an id"):
+        kind(envs)
+
+
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("num_envs must be a whole number of at least 1, got 2.0", {"num_envs": 2.0}),
     ("num_envs must be .*got True", {"num_envs": True}),

@@ -19,7 +19,7 @@ from rookery.bench.throughput import limits_of, rows_of, table_of, to_dict
 from rookery.cli.arguments import CommandParser, checked_output, parse_json, print_result
 from rookery.env.arguments import check_positive, did_you_mean
 from rookery.errors import ConfigError, UsageError
-from rookery.telemetry.terminal import Counter, print_table
+from rookery.telemetry.terminal import Counter, print_table, require_tables
 from rookery.training.named_wrappers import wrapper_at
 from rookery.training.run_dir import whole_file
 from rookery.training.source import EnvSource
@@ -37,6 +37,7 @@ def run(arguments: list[str]) -> int:
         raise UsageError(
             "give an env, or --speed-up, which has envs of its own (see rookery bench --help)"
         )
+    require_tables()
     check_positive("--seconds", command.seconds)
     check_positive("--timeout", command.timeout)
     if command.speed_up:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from rookery.cli.arguments import parse, print_result
 
 try:
-    from tyro.conf import Positional
+    from tyro.conf import Positional, arg
 except ImportError as error:
     from rookery.errors import MissingExtra
 
@@ -26,7 +27,7 @@ class EvalCommand:
         deterministic: Take the most probable actions instead of drawing them.
     """
 
-    run_dir: Positional[str]
+    run_dir: Positional[Annotated[str, arg(metavar="RUN_DIR")]]
     episodes: int = 20
     seed: int | None = None
     num_envs: int | None = None

@@ -18,7 +18,7 @@ from rookery.training.presets import AUTO, find_preset
 from rookery.training.settings import TrainSettings
 
 try:
-    from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
+    from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
 except ImportError as error:
     from rookery.errors import MissingExtra
 
@@ -85,7 +85,7 @@ def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
     command = make_dataclass(
         f"{name.title()}Command",
         [
-            ("env", Positional[str]),
+            ("env", Positional[Annotated[str, arg(metavar="ENV")]]),
             ("env_kwargs", str, "{}"),
             ("wrapper", UseAppendAction[tuple[str, ...]], ()),
             ("train", settings, field(default_factory=lambda: defaults)),

@@ -151,9 +151,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     print("\n".join(line.rstrip() for line in lines), flush=True)
 
 
+def require_tables() -> None:
+    """Complain where `print_table` could not print, before what it is to print is measured.
+
+    Raises:
+        MissingExtra: rich is not installed.
+    """
+    _rich("table")
+
+
 def _rich(module: str) -> Any:
     """A module of rich."""
     try:
         return importlib.import_module(f"rich.{module}")
     except ImportError as error:
-        raise MissingExtra("tables and bars need: pip install 'rookery[train]'") from error
+        raise MissingExtra("tables and bars need rich: pip install 'rookery[train]'") from error

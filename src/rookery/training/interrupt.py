@@ -126,8 +126,8 @@ class Interrupts:
 def _tell(number: int) -> None:
     """Answer a signal that is waited with."""
     text = (
-        f"rookery: {SIGNALS[signal.Signals(number)]}: ending as soon as the update or file under "
-        "way is complete; a second one ends at once, with the checkpoint before\n"
+        f"rookery: {SIGNALS[signal.Signals(number)]}: ending once the present update is made and "
+        "saved; a second one ends at once, without it\n"
     )
     try:
         if sys.stderr is not None:

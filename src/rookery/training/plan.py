@@ -227,8 +227,8 @@ class RunPlan:
         for name in changes:
             if name in (_FIXED_SETTINGS if name in names else _FIXED_CONFIG):
                 raise ConfigError(
-                    f"{name} cannot be changed amid a run; start another one (with initial=... it "
-                    "begins with the weights of this one)"
+                    f"{name} cannot be changed amid a run; start another one (in Python, "
+                    "initial=rookery.load(...) begins it with the weights of this one)"
                 )
         run = {name: value for name, value in changes.items() if name in names}
         learner = {name: value for name, value in changes.items() if name not in names}

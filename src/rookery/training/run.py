@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from rookery.env.arguments import whole_number
+from rookery.errors import RookeryError
 from rookery.telemetry.sink import Sink
 from rookery.training.agent import Agent, agent_of
 from rookery.training.callbacks import Callback
@@ -156,12 +158,33 @@ def _to_the_end(trainer: Trainer) -> TrainResult:
         with trainer:
             for _ in trainer:
                 pass
-            result = _result(trainer, trainer.final_evaluation())
+            result = _result(trainer, _final_evaluation(trainer))
             trainer.learners.end(result.to_dict())
     except (KeyboardInterrupt, Terminated) as interrupt:
-        message = f"after {trainer.steps} steps; see {trainer.run_dir.checkpoint}"
-        raise type(interrupt)(message) from None
+        raise type(interrupt)(f"after {trainer.steps} steps; {_way_on(trainer)}") from None
     return result
+
+
+def _way_on(trainer: Trainer) -> str:
+    """What can be done with a run that was interrupted."""
+    path = trainer.run_dir.path
+    if not trainer.run_dir.checkpoint.is_file():
+        return f"{path} has no checkpoint yet"
+    return f"rookery train --resume {path} goes on from {trainer.run_dir.checkpoint}"
+
+
+def _final_evaluation(trainer: Trainer) -> EvalResult | None:
+    """Evaluate what was learned; if that fails, say that the rest did not."""
+    try:
+        return trainer.final_evaluation()
+    except RookeryError:
+        print(
+            f"rookery: all {trainer.steps} steps are made, and what was learned is saved in "
+            f"{trainer.run_dir.path}; the evaluation at the end failed (rookery eval "
+            f"{trainer.run_dir.path} makes another one)",
+            file=sys.stderr,
+        )
+        raise
 
 
 def _result(trainer: Trainer, score: EvalResult | None) -> TrainResult:

@@ -74,8 +74,9 @@ class RunDirectory:
     def _require_empty(self) -> None:
         if self.config.exists() or self.checkpoint.exists():
             raise ConfigError(
-                f"{self.path} already holds a run; choose another run_dir, "
-                "or overwrite=True (--overwrite) to replace it"
+                f"{self.path} already holds a run; rookery.resume (rookery train --resume "
+                f"{self.path}) goes on with it, overwrite=True (--overwrite) replaces it, and "
+                "another run_dir begins beside it"
             )
 
     @contextmanager

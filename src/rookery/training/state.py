@@ -124,7 +124,10 @@ def read(folder: RunDirectory) -> dict[str, Any]:
         ConfigError: there is no checkpoint, or none that can be understood.
     """
     if not folder.checkpoint.is_file():
-        raise ConfigError(f"{folder.path} holds no checkpoint to resume from")
+        raise ConfigError(
+            f"{folder.path} holds no checkpoint to resume from: the run was ended before it wrote "
+            "its first one (checkpoint_interval_s); rookery train --overwrite begins anew"
+        )
     return load_checkpoint(folder.checkpoint)
 
 
@@ -151,7 +154,7 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
             f"{type(error).__name__}: {error}"
         ) from error
     total = trainer.plan.settings.total_steps
-    if total < trainer.steps:
+    if total < trainer.steps and total != before.total_steps:
         raise ConfigError(
             f"total_steps is {total}, but the run has made {trainer.steps} steps already; give at "
             "least as many, or leave it out"

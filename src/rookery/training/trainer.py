@@ -245,8 +245,8 @@ class Trainer:
         self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
         self._unsaved = saved is None
         self._unwritten: Update | None = None  # the last one, until the journal has it
-        self._is_over = False  # whether the envs were used for the final evaluation
-        self._is_whole = True  # whether no update is half done
+        # Whether the envs were used for the final evaluation; whether no update is half done.
+        self._is_over, self._is_whole = False, True
         began = time.perf_counter()
         with ExitStack() as stack:
             stack.enter_context(folder.held(saved is not None or settings.overwrite))

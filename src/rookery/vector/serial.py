@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import EnvBatch
 from rookery.env.batches import Batch
+from rookery.env.failure import in_words
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
@@ -97,8 +98,13 @@ def as_recipes(env_fns: Sequence[Any]) -> list[EnvRecipe]:
     """Recipes of whatever describes envs; at least one.
 
     Raises:
-        ConfigError: when there is none.
+        ConfigError: when there is none, or it is no list.
     """
+    if isinstance(env_fns, (str, EnvRecipe)) or not hasattr(env_fns, "__len__"):
+        raise ConfigError(
+            f"env_fns is a list of callables that make an env each, not {in_words(env_fns)}; "
+            "rookery.make_vec takes an id, or one callable, and num_envs"
+        )
     if not len(env_fns):
         raise ConfigError("env_fns is empty; a vector env needs at least one env")
     return [fn if isinstance(fn, EnvRecipe) else make_recipes(fn, 1, None, ())[0] for fn in env_fns]

@@ -100,13 +100,29 @@ class RestartBudget:
         self._times: deque[float] = deque()  # of the restarts within the window
 
     def spend(self, error: WorkerError) -> None:
-        """Note a restart because of ``error``; where none is left, raise it instead."""
+        """Note a restart because of ``error``; where none is left, raise it instead.
+
+        Its message says so then, if there were any.
+        """
         now = time.perf_counter()
         while self._times and now - self._times[0] > self._policy.window_s:
             self._times.popleft()
-        if not self._policy.restarts or len(self._times) >= self._policy.max_restarts:
+        if not self._policy.restarts:
+            raise error
+        if len(self._times) >= self._policy.max_restarts:
+            error.args = (f"{error}{self._spent()}", *error.args[1:])
             raise error
         self._times.append(now)
+
+    def _spent(self) -> str:
+        count, window_s = len(self._times), self._policy.window_s
+        if not count:
+            return ""
+        times = "once" if count == 1 else f"{count} times"
+        return (
+            f". Its worker had been replaced {times} within {window_s:g} s, which is all that "
+            f"max_restarts={self._policy.max_restarts} allows"
+        )
 
 
 class MemoryWatch:
