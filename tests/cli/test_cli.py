@@ -39,7 +39,7 @@ def package_folder(tmp_path: Path, monkeypatch) -> Iterator[None]:
     yield
     for env_id in set(gym.registry) - registered:
         del gym.registry[env_id]
-    for name in ("my_envs", "odd_envs"):
+    for name in ("my_envs", "odd_envs", "failing_envs"):
         if name not in modules:
             sys.modules.pop(name, None)
 
@@ -445,3 +445,36 @@ def test_a_negative_seed_of_an_evaluation_is_one_line(short_run, capsys):
     assert main(["eval", short_run, "--seed", "-2"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "seed must be a whole number" in line
+
+
+_ENVS_THAT_FAIL = """
+import gymnasium as gym
+
+
+class Fails(gym.Wrapper):
+    def step(self, action):
+        raise ValueError("the arm is stuck")  # this line
+
+
+def failing():
+    return Fails(gym.make("CartPole-v1"))
+
+
+def lacking():
+    raise gym.error.DependencyNotInstalled("pip install simulator")
+"""
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_where_an_env_failed_is_shown_and_what_it_lacks_is_one_line(
+    package_folder: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    (tmp_path / "failing_envs.py").write_text(_ENVS_THAT_FAIL)
+    command = ["train", "ppo", "failing_envs:failing", "--backend", backend, "--num-envs", "2"]
+    assert main(command) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert any("# this line" in line for line in lines)
+    assert lines[-1].startswith("rookery: error: Env") and "the arm is stuck" in lines[-1]
+    assert main([part.replace("failing_envs:failing", "failing_envs:lacking") for part in command])
+    told = capsys.readouterr().err
+    assert "Traceback" not in told and "pip install simulator" in told

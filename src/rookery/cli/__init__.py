@@ -7,10 +7,13 @@ import importlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
+from gymnasium.error import DependencyNotInstalled
+
 from rookery.env.arguments import did_you_mean
-from rookery.errors import RookeryError, UsageError
+from rookery.errors import EnvFailed, RookeryError, UsageError
 
 COMMANDS = {
     "train": "train a policy on parallel environments",
@@ -35,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except RookeryError as error:
-        print(f"rookery: error: {error}", file=sys.stderr)
+        print(f"{_of_the_env(error)}rookery: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt as error:
         print(f"rookery: interrupted {error}".rstrip(), file=sys.stderr)
@@ -56,6 +59,18 @@ def _print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
+
+
+def _of_the_env(error: RookeryError) -> str:
+    """The traceback of what an env has raised, for whoever has to mend it; else empty."""
+    if not isinstance(error, EnvFailed) or error.__cause__ is None:
+        return ""
+    if isinstance(error.__cause__, (ImportError, DependencyNotInstalled)):  # which say it all
+        return ""
+    where = error.__cause__.__cause__  # in a worker
+    if where is not None and type(where).__name__ == "RemoteTraceback":
+        return f"{str(where).strip()}\n\n"
+    return "".join(traceback.format_exception(error.__cause__)) + "\n"
 
 
 def _is_broken_pipe_of_windows(error: OSError) -> bool:

@@ -85,8 +85,9 @@ class TrainSettings:
         eval_every: Env steps between evaluations, the best of which keeps best.pt; 0 makes none
             before the end.
         stop_at: End the run once an evaluation's mean return reaches this; needs eval_every.
-        checkpoint_interval_s: Seconds between writings of checkpoint.pt, which is also written at
-            the end. Writing takes at most a twentieth of the time, or it is done less often.
+        checkpoint_interval_s: Seconds between writings of checkpoint.pt, of which the first comes
+            after a tenth of them, and one at the end. Writing takes at most a twentieth of the
+            time, or it is done less often.
         checkpoint_every: Env steps between checkpoints that are kept by themselves, in
             checkpoints/; 0 keeps none.
         keep_checkpoints: How many of those are kept, the latest.
@@ -95,7 +96,8 @@ class TrainSettings:
         masks_from_info: Whether infos tell, as action_mask, which actions are legal; the others are
             never taken. A part action_mask of a Dict observation is read without being asked for.
         telemetry_interval_s: Seconds between two looks at what envs, workers and this process do
-            and use, each a line of telemetry.jsonl; 0 looks at nothing.
+            and use, each a line of telemetry.jsonl, the first after a tenth of them; 0 looks at
+            nothing.
         info_keys: Numbers that envs' infos hold when an episode ends, such as is_success; their
             means over the recent episodes are among the metrics.
     """

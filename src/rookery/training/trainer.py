@@ -61,6 +61,7 @@ from rookery.training.threads import threads_and_memory_for
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
+_EARLIER = 0.9  # of the time between two checkpoints, by which the first comes before that
 _CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
 
 
@@ -243,7 +244,7 @@ class Trainer:
         self.schedule = state.Schedule(settings.total_steps)
         self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
         self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
-        self._unsaved = saved is None
+        self._unsaved, self._save_s = saved is None, 0.0
         self._unwritten: Update | None = None  # the last one, until the journal has it
         # Whether the envs were used for the final evaluation; whether no update is half done.
         self._is_over, self._is_whole = False, True
@@ -278,7 +279,7 @@ class Trainer:
         # runs before what is collected together with it, files among it, has its own end.
         weakref.finalize(self, _close_own, self._stack, self._pid)
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
-        self._saved_at, self._save_s = time.perf_counter(), 0.0
+        self._saved_at = time.perf_counter() - _EARLIER * settings.checkpoint_interval_s
         # A run that is gone on with has had its advice.
         self._first = (
             advised(algorithm, settings.num_envs, self.learners.share.count, self.spaces[0])
