@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import Head, agents, left_of
+from nodes import Head, agents, left_of, orphaned_names
 
 _CONFORMANCE = Path(__file__).parents[1] / "conformance"
 sys.path.insert(0, str(_CONFORMANCE))
@@ -70,15 +70,27 @@ def open_workers(open_ours: Any) -> Any:
     return open_ours
 
 
+def _cpus_in_use() -> list[str]:
+    if not ray.is_initialized():
+        return []
+    all_of_them, free = ray.cluster_resources(), ray.available_resources()
+    return [name for name in ("CPU",) if free.get(name, 0) < all_of_them.get(name, 0)]
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Fail a test that leaves an actor, or a process of one, behind.
+    """Fail a test that leaves an actor, a process of one, or a name that one had, behind.
 
     Ray's own threads, mappings and descriptors in this process are its own matter.
     """
-    before = agents()
+    left_of(_cpus_in_use, _GRACE_S)  # by actors of the test before, which the cluster yet counts
+    before = {*agents(), *orphaned_names()}
     yield
     gc.collect()
-    left = left_of(lambda: [each for each in agents() if each not in before], _GRACE_S)
+
+    def gained() -> list[str]:
+        return [each for each in (*agents(), *orphaned_names()) if each not in before]
+
+    left = left_of(gained, _GRACE_S)
     if left:
         pytest.fail(f"the test left behind: {left}", pytrace=False)

@@ -74,6 +74,14 @@ def agents(ancestor: int | None = None) -> list[str]:
     return found
 
 
+def orphaned_names() -> list[str]:
+    """Names of semaphores whose process has ended."""
+    if sys.platform != "linux":
+        return []
+    names = [name for name in os.listdir("/dev/shm") if name.startswith("sem.rookery-")]
+    return [name for name in names if not psutil.pid_exists(int(name.split("-")[1]))]
+
+
 def left_of(find: Callable[[], list[str]], patience_s: float) -> list[str]:
     """What is still found when it has had time to go."""
     deadline = time.monotonic() + patience_s

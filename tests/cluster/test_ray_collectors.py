@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -119,6 +120,45 @@ class Quiet(Unruly):
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         return np.ones(2, np.float32), 1.0, False, False, {}
+
+
+class Hanging(Unruly):
+    """Is never built; a file says when that has begun."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "begun").touch()
+        time.sleep(3600)
+
+
+class Failing(Unruly):
+    """Cannot be built, once another one is being built."""
+
+    def __init__(self, folder: Path) -> None:
+        while not (folder / "begun").exists():
+            time.sleep(0.05)
+        raise ValueError("no licence")
+
+
+def test_a_share_that_is_ended_while_it_starts_leaves_no_name(tmp_path: Path) -> None:
+    envs = [lambda: Failing(tmp_path)] * 2 + [lambda: Hanging(tmp_path)] * 2
+    told: Any = {"backend": "ray", "ray_options": {"num_cpus": 7}}
+    with pytest.raises(EnvFailed, match="no licence"):
+        WorkerCollector(envs, _policy, 4, 2, 32, **told)
+    # What is left, the fixture of all tests tells.
+
+
+class Slow(Quiet):
+    """Takes longer to be built than a share waits for CPUs of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("")
+        time.sleep(seconds)
+
+
+def test_a_share_whose_envs_take_long_to_build_keeps_its_cpus() -> None:
+    told: Any = {"backend": "ray", "ray_options": {"num_cpus": 16}}  # all there are
+    with WorkerCollector(lambda: Slow(14.0), _policy, 1, 1, 8, **told) as collector:
+        assert collector.collect().valid.all()  # a warning would be an error
 
 
 def test_an_env_that_raises_has_its_number_in_the_whole_collector() -> None:

@@ -146,6 +146,9 @@ class NodeShare:
         size = -(-len(data) // num_pieces)
         return [data[i * size : (i + 1) * size] for i in range(num_pieces)]
 
+    def here(self) -> None:
+        """Answer as soon as there is a process."""
+
     def leave(self) -> None:
         """Have workers leave what they are doing; called by a thread of its own."""
         forget_all_names()

@@ -187,6 +187,7 @@ class Share:
         self._cluster, self._spec, self._options = cluster, spec, options
         self._name = f"Node share {place} (envs {env_ids[0]}-{env_ids[-1]})"
         self._actor: Any = None
+        self._placed: Any = None
 
     def hire(self, must_share: bool) -> None:
         """Have an actor start the workers somewhere.
@@ -208,6 +209,7 @@ class Share:
         self.node, self.under_way = "", None
         self._actor = self._cluster.hire(NodeShare, _GROUPS, options)
         self.waiting: Waiting = self._cluster.waiting(self._name, options)
+        self._placed = self._actor.here.options(concurrency_group="leave").remote()
         self.opened = self._actor.open.remote(self._spec, self._options)
 
     def wait_for_spaces(self, between_waits: Callable[[], None]) -> tuple[Space[Any], Space[Any]]:
@@ -215,11 +217,15 @@ class Share:
         while not wait_for_any([self.opened], _LOOK_S):
             between_waits()
             self.waiting.look()
-            if self.waiting.had_better_share():
+            if self.had_better_share():
                 self.end(deadline=0.0)
                 self.hire(must_share=True)
         self._take_opened()
         return self._spaces
+
+    def had_better_share(self) -> bool:
+        """Whether it had better take CPUs of others: not where only its envs take long to build."""
+        return not wait_for_any([self._placed], 0.0) and self.waiting.had_better_share()
 
     def _take_opened(self) -> None:
         """Take in where the share is, once it is there."""
@@ -304,7 +310,7 @@ class Share:
             self._actor.leave.options(concurrency_group="leave").remote()
             closed = self._actor.close.remote()
             wait_for_any([closed], max(deadline - time.perf_counter(), 0.0))
-        end_actor(self._actor, "leave", has_come=bool(self.node))
+        end_actor(self._actor, "leave")
         self._actor = None
 
 
@@ -504,7 +510,7 @@ class RayPool:
             except WorkerError as error:
                 self._lose(index, error)
                 return True
-            if share.waiting.had_better_share():
+            if share.had_better_share():
                 share.end(deadline=0.0)
                 self._hire_anew(index, must_share=True)
                 return True

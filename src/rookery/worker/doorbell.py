@@ -82,6 +82,7 @@ _company = _Company()
 
 _with_names: weakref.WeakSet[Doorbell] = weakref.WeakSet()  # made here; some have forgotten theirs
 _keeps_names = True
+_is_about_to_end = False
 
 
 def keep_no_names() -> None:
@@ -94,7 +95,12 @@ def keep_no_names() -> None:
 
 
 def forget_all_names() -> None:
-    """Remove the names of all bells that were made here: this process is about to be ended."""
+    """Remove the names of all bells that are made here: this process is about to be ended.
+
+    Also of those that another thread is about to make; whoever was to have them does not start.
+    """
+    global _is_about_to_end
+    _is_about_to_end = True
     for bell in list(_with_names):
         bell.forget_name()
 
@@ -127,9 +133,11 @@ class Doorbell:
             _unlink(os.getpid(), name)
             raise
         self._adopt(semaphore)
-        _with_names.add(self)
         self._most_lonely = _LONELY_TRIES if is_crowded else sys.maxsize
         self._unlink: Callable[[], Any] = weakref.finalize(self, _unlink, os.getpid(), name)
+        _with_names.add(self)
+        if _is_about_to_end:
+            self.forget_name()
 
     def _adopt(self, semaphore: Any) -> None:
         self._semaphore = semaphore

@@ -44,7 +44,7 @@ _PLACE_S = 10.0  # after which an actor that waits for CPUs takes those of other
 _TELL_AFTER_S = 10.0  # of waiting for a place
 _TELL_AGAIN_S = 60.0
 _ANSWER_S = 10.0
-_LEAVE_S = 1.0
+_LEAVE_S = 2.0
 
 
 def require_ray() -> Any:
@@ -298,16 +298,17 @@ def in_words(error: BaseException) -> str:
     return f"was lost: {text if len(text) < _MOST_WORDS else text[:_MOST_WORDS] + ' ...'}"
 
 
-def end_actor(actor: Any, group: str, has_come: bool) -> None:
-    """End an actor at once; if it answers, it leaves no name in the system.
+def end_actor(actor: Any, group: str) -> None:
+    """End an actor; if it answers, it leaves no name in the system.
+
+    One of which nothing was heard yet may be amid its start, and have names; one for which there is
+    no place yet is waited for in vain.
 
     Args:
         actor: has a method ``leave`` that calls ``forget_all_names``.
         group: whose thread is free to call that.
-        has_come: whether it is on a node; else there is nobody to answer.
     """
-    if has_come:
-        wait_for_any([actor.leave.options(concurrency_group=group).remote()], _LEAVE_S)
+    wait_for_any([actor.leave.options(concurrency_group=group).remote()], _LEAVE_S)
     require_ray().kill(actor)
 
 

@@ -365,7 +365,7 @@ class _Line:
         with self._lock:
             self._is_cut = self.is_over = True
         if self._cluster.is_joined:
-            end_actor(self._agent, "stack", has_come=bool(self.node))
+            end_actor(self._agent, "stack")
 
     def wait_for_end(self, seconds: float) -> None:
         """Wait until the agent has said that its process has ended."""
