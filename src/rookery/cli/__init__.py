@@ -63,14 +63,15 @@ def _print_anything() -> None:
 
 def _of_the_env(error: RookeryError) -> str:
     """The traceback of what an env has raised, for whoever has to mend it; else empty."""
-    if not isinstance(error, EnvFailed) or error.__cause__ is None:
+    cause = error.__cause__
+    if not isinstance(error, EnvFailed) or isinstance(error, UsageError) or cause is None:
         return ""
-    if isinstance(error.__cause__, (ImportError, DependencyNotInstalled)):  # which say it all
+    if isinstance(cause, (ImportError, DependencyNotInstalled, UsageError)):  # which say it all
         return ""
-    where = error.__cause__.__cause__  # in a worker
+    where = cause.__cause__  # in a worker
     if where is not None and type(where).__name__ == "RemoteTraceback":
         return f"{str(where).strip()}\n\n"
-    return "".join(traceback.format_exception(error.__cause__)) + "\n"
+    return "".join(traceback.format_exception(cause)) + "\n"
 
 
 def _is_broken_pipe_of_windows(error: OSError) -> bool:
