@@ -9,6 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from packaging.version import Version
+
+IS_GYMNASIUM_1_3 = Version(gym.__version__) < Version("1.4")  # the lowest that is allowed
 
 
 class DictEnv(gym.Env[Any, Any]):

@@ -8,7 +8,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from conformance_envs import DictEnv, FreeEnv, ImageEnv, MultiDiscreteEnv, TupleActionEnv
+from conformance_envs import (
+    IS_GYMNASIUM_1_3,
+    DictEnv,
+    FreeEnv,
+    ImageEnv,
+    MultiDiscreteEnv,
+    TupleActionEnv,
+)
 from gymnasium.vector import AutoresetMode
 
 SOURCES: dict[str, Any] = {
@@ -20,7 +27,7 @@ SOURCES: dict[str, Any] = {
     "MultiDiscrete": MultiDiscreteEnv,
     "TupleAction": TupleActionEnv,
 }
-if gym.__version__ < "1.4":  # its Text draws from a set, whose order each process has for itself
+if IS_GYMNASIUM_1_3:  # its Text draws from a set, whose order each process has for itself
     del SOURCES["Free"]
 
 NUM_ENVS = 5

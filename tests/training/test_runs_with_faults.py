@@ -115,29 +115,17 @@ def test_past_the_restarts_that_are_allowed_the_fault_ends_the_run(
         list(trainer)
 
 
-class BreaksLate(gym.Wrapper[Any, Any, Any, Any]):
-    """Fails at its 40th step: after a run of 32 of them, while what was learned is evaluated."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.steps = 0
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        if self.steps == 40:
-            raise ValueError("worn out")
-        return super().step(action)
-
-
 def test_a_failure_of_the_last_evaluation_is_told_as_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = rookery.PPOConfig(num_steps=32, num_epochs=1)
     options: dict[str, Any] = {"total_steps": 64, "num_envs": 2, "backend": "serial"}
-    with pytest.raises(rookery.EnvFailed, match="worn out"):
-        rookery.train(
-            "CartPole-v1", config, wrappers=[BreaksLate], run_dir=tmp_path / "run", **options
-        )
+
+    def make() -> Any:  # a run of 32 steps of each env is over before its 40th
+        return FailsOnce(gym.make("CartPole-v1"), str(tmp_path), {40: int(Fault.RAISE)})
+
+    with pytest.raises(rookery.EnvFailed, match="lost key"):
+        rookery.train(make, config, run_dir=tmp_path / "run", **options)
     told = capsys.readouterr().err
     assert "all 64 steps are made" in told and "the evaluation at the end failed" in told
     assert f"rookery eval {tmp_path / 'run'}" in told

@@ -68,9 +68,10 @@ def _of_the_env(error: RookeryError) -> str:
         return ""
     if isinstance(cause, (ImportError, DependencyNotInstalled, UsageError)):  # which say it all
         return ""
-    where = cause.__cause__  # in a worker
-    if where is not None and type(where).__name__ == "RemoteTraceback":
-        return f"{str(where).strip()}\n\n"
+    from rookery.worker.failure import RemoteTraceback  # not for every command that starts
+
+    if isinstance(cause.__cause__, RemoteTraceback):
+        return f"{str(cause.__cause__).strip()}\n\n"
     return "".join(traceback.format_exception(cause)) + "\n"
 
 

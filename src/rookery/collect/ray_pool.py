@@ -187,7 +187,6 @@ class Share:
         self._cluster, self._spec, self._options = cluster, spec, options
         self._name = f"Node share {place} (envs {env_ids[0]}-{env_ids[-1]})"
         self._actor: Any = None
-        self._placed: Any = None
 
     def hire(self, must_share: bool) -> None:
         """Have an actor start the workers somewhere.

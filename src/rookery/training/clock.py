@@ -8,6 +8,13 @@ from abc import ABC, abstractmethod
 from rookery.collect.base import Collector
 from rookery.vector.base import VectorEnv
 
+_FIRST = 0.1  # of an interval, after which what comes once in it comes first
+
+
+def as_if_done(interval_s: float) -> float:
+    """When what is done every so often was done last, for its first time to come early."""
+    return time.perf_counter() - (1 - _FIRST) * interval_s
+
 
 class Meter(ABC):
     """Says how the time of collecting was spent, by counters of seconds that others keep."""

@@ -12,13 +12,13 @@ from typing import Any
 from rookery.errors import StorageError
 from rookery.telemetry.jsonl import drop_after
 from rookery.training.advice import tell
+from rookery.training.clock import as_if_done
 from rookery.training.run_dir import cannot_write
 from rookery.training.telemetry_advice import Surroundings, judged, reset_share
 from rookery.vector.statistics import CallerStatistics, CarrierStatistics, Statistics
 from rookery.worker.cpus import usable_cpus
 from rookery.worker.resources import memory_room
 
-_EARLIER = 0.9  # of the time between two looks, by which the first comes before that
 _TIMES = ("policy_s", "env_s", "wait_s", "learn_s")
 
 
@@ -45,7 +45,7 @@ class TelemetryLog:
         self._interval_s, self._measure = interval_s, measure
         self._surroundings = surroundings
         self._times: dict[str, Any] = dict.fromkeys(_TIMES, 0.0)
-        self._looked_at = time.perf_counter() - _EARLIER * interval_s
+        self._looked_at = as_if_done(interval_s)
         self._written = resumed_at or 0  # env steps of the last line
         self._suspected: set[str] = set()  # by the last look
         self._said: set[str] = set()

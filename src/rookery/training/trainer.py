@@ -37,7 +37,7 @@ from rookery.training.callbacks import (
     callbacks_of,
     checked_callbacks,
 )
-from rookery.training.clock import Clock
+from rookery.training.clock import Clock, as_if_done
 from rookery.training.collection import open_collection
 from rookery.training.evaluation import (
     MOST_EPISODE_STEPS,
@@ -61,7 +61,6 @@ from rookery.training.threads import threads_and_memory_for
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
-_EARLIER = 0.9  # of the time between two checkpoints, by which the first comes before that
 _CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
 
 
@@ -279,7 +278,7 @@ class Trainer:
         # runs before what is collected together with it, files among it, has its own end.
         weakref.finalize(self, _close_own, self._stack, self._pid)
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
-        self._saved_at = time.perf_counter() - _EARLIER * settings.checkpoint_interval_s
+        self._saved_at = as_if_done(settings.checkpoint_interval_s)
         # A run that is gone on with has had its advice.
         self._first = (
             advised(algorithm, settings.num_envs, self.learners.share.count, self.spaces[0])

@@ -110,7 +110,9 @@ class RestartBudget:
         if not self._policy.restarts:
             raise error
         if len(self._times) >= self._policy.max_restarts:
-            error.args = (f"{error}{self._spent()}", *error.args[1:])
+            told = self._spent()
+            if not str(error).endswith(told):  # else an interruption has it dealt with once more
+                error.args = (f"{error}{told}", *error.args[1:])
             raise error
         self._times.append(now)
 
