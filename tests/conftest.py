@@ -58,7 +58,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --whole and --skip-missing."""
+    """Add --slow, --whole and --skip-missing."""
+    parser.addoption(
+        "--slow",
+        action="store_true",
+        help="run what takes seconds too, which the whole suite leaves out; "
+        "files, folders and -k run it in any case",
+    )
     parser.addoption(
         "--whole",
         action="store_true",
@@ -74,18 +80,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # after -k and -m have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only --whole runs."""
+    """Leave out what only --whole runs, and of the whole suite what only --slow runs."""
     if config.getoption("whole"):
         return
+    left_out = {"peer", "whole"}
+    if _is_for_everything(config) and not config.getoption("slow"):
+        left_out.add("slow")
     named = tuple(argument for argument in config.args if "::" in argument)
     candidates = defaultdict(list)
     for item in items:
-        is_left_out = any(item.get_closest_marker(mark) for mark in ("peer", "whole"))
+        is_left_out = any(mark.name in left_out for mark in item.iter_markers())
         if not is_left_out or item.nodeid.endswith(named):
             candidates[item.nodeid.partition("[")[0]].append(item)
     kept = {item.nodeid for test in candidates.values() for item in _where_every_pair_meets(test)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
+
+
+def _is_for_everything(config: pytest.Config) -> bool:
+    """Whether the whole suite is to run, and nothing was chosen from it."""
+    everything = {config.rootpath, *(config.rootpath / path for path in config.getini("testpaths"))}
+    asked = {config.invocation_params.dir / argument for argument in config.args}
+    return asked <= everything and not (config.option.keyword or config.option.markexpr)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

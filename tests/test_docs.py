@@ -244,6 +244,7 @@ def test_what_replaces_another_librarys_names_is_there() -> None:
 # ---------------------------------------------------------------- the site
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings_and_has_no_dead_links(tmp_path: Path) -> None:
     for module in NEEDED:
         pytest.importorskip(

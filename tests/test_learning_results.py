@@ -141,6 +141,7 @@ def test_runs_at_the_same_time_are_told_one_by_one_also_where_one_fails(learning
     assert list(learning._made(_echo, cells, 2, -1.0)) == []  # it is too late to begin one
 
 
+@pytest.mark.slow
 def test_a_run_that_was_broken_off_is_resumed(learning: Any, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import rookery

@@ -62,7 +62,7 @@ def collect(
     folder = request.path.parent
     pytester.makeconftest((folder / "conftest.py").read_text())
     pytester.makepyfile(pairs=(folder / "pairs.py").read_text())
-    pytester.makeini("[pytest]\nmarkers =\n peer: x\n whole: x\n")
+    pytester.makeini("[pytest]\nmarkers =\n peer: x\n slow: x\n whole: x\n")
     pytester.makepyfile(
         test_it="""
         import pytest
@@ -77,6 +77,9 @@ def collect(
 
         @pytest.mark.parametrize("how", ["once", pytest.param("again", marks=pytest.mark.whole)])
         def test_proved(how): pass
+
+        @pytest.mark.slow
+        def test_long(): pass
 
         def test_plain(): pass
         """
@@ -103,6 +106,12 @@ def test_the_whole_product_runs_on_request(collect) -> None:
     names = collect("--whole")
     assert len([name for name in names if "product" in name]) == 8
     assert {"test_peer[theirs]", "test_proved[again]"} <= set(names)
+
+
+def test_slow_tests_run_on_request_and_where_something_was_chosen(collect) -> None:
+    assert "test_long" in collect("--slow")
+    assert "test_long" in collect("test_it.py")
+    assert collect("-k", "long") == ["test_long"]
 
 
 def test_a_test_that_is_named_runs_in_any_case(collect) -> None:

@@ -52,6 +52,7 @@ for _each in EXAMPLES:
         TOGETHER.setdefault(_each.partition("/")[0], []).append(_each)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
 def test_an_example_runs_as_a_script_without_a_main_guard(name: str, tmp_path: Path) -> None:
     _require(EXAMPLES[name])
@@ -60,6 +61,7 @@ def test_an_example_runs_as_a_script_without_a_main_guard(name: str, tmp_path: P
     assert result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", list(TOGETHER))
 def test_the_examples_of_a_folder_run_and_fail_as_pages_say(folder: str, tmp_path: Path) -> None:
     told = []

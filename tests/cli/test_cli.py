@@ -231,6 +231,7 @@ def _await_content(file: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [
@@ -259,6 +260,7 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_goes_on(
     assert _last_json(capsys.readouterr().out)["steps"] == steps + 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [

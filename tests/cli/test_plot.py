@@ -234,6 +234,21 @@ def test_a_metric_that_nobody_has_is_answered_with_those_there_are(
     assert "holds no finite number" in _refused([young, "--metric", "loss"], capsys)
 
 
+def test_of_several_what_holds_no_run_is_left_out_and_named(
+    tmp_path: Path, panels: list[list[Panel]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(tmp_path / "a")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "report.html").write_text("of another day")
+    assert main(["plot", "a", "empty", "report.html", "a"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out.splitlines()[-1])["runs"] == 1
+    first, second = told.err.splitlines()
+    assert "left out: empty holds no run" in first and "left out: report.html" in second
+    assert "empty holds no run" in _refused(["empty", "report.html"], capsys)
+    assert "there is no folder b" in _refused(["a", "b"], capsys)
+
+
 def test_what_is_no_run_is_named_with_the_way_out(
     tmp_path: Path, panels: list[list[Panel]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,7 +258,7 @@ def test_what_is_no_run_is_named_with_the_way_out(
     assert "give the folder of the run" in _refused(["a/config.json"], capsys)
     assert "holds 1, such as a" in _refused(["."], capsys)
     (tmp_path / "empty").mkdir()
-    assert "empty holds no run" in _refused(["empty", "a"], capsys)
+    assert "empty holds no run" in _refused(["empty"], capsys)
     for text, said in (("", "no whole line"), ('{"step": 1', "no whole line")):
         (run / "metrics.jsonl").write_text(text)
         line = _refused(["a"], capsys)

@@ -71,6 +71,7 @@ def _assert_same(actual: Rollout, expected: Rollout) -> None:
         tree_map(lambda a, b, n=field.name: np.testing.assert_array_equal(a, b, n), *pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", [NUMBERS, PICTURES], ids=["numbers", "pictures"])
 @pytest.mark.parametrize("core", CORES)
 def test_one_worker_remembers_what_the_caller_would(core: str, space: Any) -> None:
@@ -93,6 +94,7 @@ def test_one_worker_remembers_what_the_caller_would(core: str, space: Any) -> No
     venv.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("core", CORES)
 def test_learners_see_what_the_workers_saw(core: str, mode: str) -> None:
@@ -116,6 +118,7 @@ def test_learners_see_what_the_workers_saw(core: str, mode: str) -> None:
             np.testing.assert_allclose(log_prob, rollout.log_prob.ravel(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_async_worker_remembers_what_a_sync_one_does_under_constant_weights() -> None:
     rollouts = {}
     for mode in ("sync", "async"):
@@ -189,6 +192,7 @@ class Recall(gym.Env[Any, Any]):
         return obs, reward, self._t == 4, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "mode", "core", "updates"),
     [

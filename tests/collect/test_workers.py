@@ -385,6 +385,7 @@ def test_a_worker_that_dies_is_named(mode):
     assert (caught.value.last_action, caught.value.steps_since_reset) == (Fault.KILL, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_env_that_hangs_is_named_and_ended(mode):
     faults = rookery.FaultPolicy(step_timeout_s=DEADLINE_S)

@@ -19,6 +19,7 @@ def _findings(source: Any, **kwargs: Any) -> dict[str, Finding]:
     return {finding.check: finding for finding in examine(recipe)}
 
 
+@pytest.mark.slow
 def test_a_healthy_env_has_nothing_that_would_break_a_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -42,6 +43,7 @@ class Sloppy(gym.Env[Any, Any]):
         return np.random.default_rng().uniform(5, 6, 2), 0.0, False, False, {}
 
 
+@pytest.mark.slow
 def test_what_would_break_a_run_fails_with_the_way_out() -> None:
     findings = _findings(Sloppy)
     assert findings["seeding is reproducible"].verdict == "fail"
@@ -122,6 +124,7 @@ def bad_envs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.testing.env_check.START_METHODS", ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -55,6 +55,7 @@ SHORT_RUNS = [
 WITH_WHOLE = SHORT_RUNS[-1:]  # the script is the same, and other tests know the mode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "library", "expected"),
     [

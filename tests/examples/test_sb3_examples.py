@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would fight over a busy machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "options"),
     [
@@ -39,6 +40,7 @@ def test_an_example_trains_and_says_how_well(script: str, options: list[str]) ->
     assert "mean return over 20 episodes" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
 @pytest.mark.parametrize(
     "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.whole)]

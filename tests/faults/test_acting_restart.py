@@ -100,6 +100,7 @@ def _end(pid: int) -> None:
 # ---------------------------------------------------------------- in step with the learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [KILL, EXIT, RAISE, HANG])
 def test_the_row_of_a_fault_is_left_out_and_all_others_are_kept(tmp_path: Path, fault: str) -> None:
     faults = PATIENT if fault != HANG else FaultPolicy("restart", step_timeout_s=DEADLINE_S)
@@ -173,6 +174,7 @@ def test_episodes_whose_cut_off_ends_went_with_the_worker_are_left_out(tmp_path:
         assert np.isnan(told[2:]).all() and (told[:2] == 7.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", [RAISE, HANG, KILL])
 def test_a_fault_in_a_reset_is_one_of_its_step(tmp_path: Path, fault: str, mode: str) -> None:
@@ -213,6 +215,7 @@ def test_a_worker_that_dies_between_rollouts_costs_its_episodes_alone(
         assert (follower.lost, statistics.lost_rows) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "mode"),
     [
@@ -353,6 +356,7 @@ def test_what_a_replay_draws_goes_over_no_fault(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- ahead of the learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [KILL, RAISE, HANG])
 def test_workers_that_run_ahead_are_replaced_too(tmp_path: Path, fault: str) -> None:
     faults = PATIENT if fault != HANG else FaultPolicy("restart", step_timeout_s=DEADLINE_S)
@@ -392,6 +396,7 @@ def test_rows_of_older_weights_are_dropped_where_a_new_worker_has_newer_ones(
 # ---------------------------------------------------------------- ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_workers_that_are_killed_again_and_again_leave_nothing(tmp_path: Path, mode: str) -> None:
     rng, follower = np.random.default_rng(0), Follower()

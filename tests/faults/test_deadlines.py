@@ -73,6 +73,7 @@ class Sleepy(Faulty):
         return super().step(0)
 
 
+@pytest.mark.slow
 def test_steps_that_are_slow_together_but_not_alone_are_no_fault() -> None:
     faults = FaultPolicy(step_timeout_s=DEADLINE_S)
     with _make(faults, env=Sleepy, num_envs=8, num_workers=1) as venv:

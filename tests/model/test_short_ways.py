@@ -119,6 +119,7 @@ def test_an_env_that_was_only_to_be_reset_does_not_end_twice() -> None:
             driver.step(ZEROS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [True, False])
 def test_an_env_that_hangs_is_lost_and_all_begin_anew(restarts: bool) -> None:
     with _driver("process-2", restarts=restarts, step_timeout_s=DEADLINE_S) as driver:

@@ -30,6 +30,7 @@ print("\\u2013 \\u00b5 \\u2500 \\u28ff")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables",
     [

@@ -34,6 +34,7 @@ def platform(
     assert not list(folder.glob("section-*")), "shared memory was left behind"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checks", GROUPS)
 def test_a_platform_does_what_every_platform_has_to_do(
     platform: dict[str, str], checks: str

@@ -120,6 +120,7 @@ def test_it_pickles_with_its_weights_and_learns_from_then_on_alone():
     assert (copy.value(obs) != policy.value(obs)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("where", ["caller", "workers"])
 def test_the_next_rollout_is_of_the_new_weights(where, change):
@@ -176,6 +177,7 @@ class Plain(rookery.Policy):
         return PolicyStep(np.full(len(obs), self.choice), zeros, zeros)
 
 
+@pytest.mark.slow
 def test_a_policy_that_does_not_change_needs_no_model():
     with _collector("workers", Plain()) as collector:
         for _ in range(3):
@@ -215,6 +217,7 @@ class JointEnv(gym.Env[Any, Any]):
         return np.zeros(4, np.float32), float(told), False, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["caller", "workers"])
 def test_joint_actions_reach_the_envs(where):
     policy = rookery.policy.make_policy(JointEnv.observation_space, JointEnv.action_space)

@@ -59,6 +59,7 @@ def _pendulum():
     return gym.make("Pendulum-v1", max_episode_steps=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["caller", "worker"])
 def test_it_begins_anew_where_an_episode_begins(where):
     with _pendulum() as env:

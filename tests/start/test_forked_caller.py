@@ -52,6 +52,7 @@ def test_the_child_starts_its_own_and_the_parent_goes_on(tmp_path: Path, method:
     assert (done.stdout, done.stderr, done.returncode) == ("went on\n", "", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_workers_end_with_the_caller_though_a_forked_copy_lives(
     tmp_path: Path, method: str

@@ -60,6 +60,7 @@ def _run_until(
     return caller, psutil.Process(caller.pid).children(recursive=True), folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "number"),
     [

@@ -81,6 +81,7 @@ def test_a_bad_env_is_told_of(name: str, check: str, text: str) -> None:
     assert failures[0].way_out or check == "step"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "check", "text"), HANGING, ids=[name for name, *_ in HANGING])
 def test_what_hangs_is_ended_and_named_with_its_line(name: str, check: str, text: str) -> None:
     (failure,) = _failures(getattr(bad_envs, name), deadline_s=5.0)

@@ -432,6 +432,7 @@ _PPO = rookery.PPOConfig(num_steps=8, num_epochs=1)
 _DQN = rookery.DQNConfig(warmup_steps=16, batch_size=4, replay_size=64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "config"),
     [(GAME, _PPO), (GAME, _DQN), ("ALE/Pong-v5", _PPO), ("ALE/Pong-v5", _DQN)],
@@ -463,6 +464,7 @@ rookery.train(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "collector", "preprocess"),
     [
@@ -503,6 +505,7 @@ def test_pong_is_trained_by_one_command(algorithm, tmp_path, capsys):
     assert _config(tmp_path / "run")["source"]["env_kwargs"] == {"max_num_frames_per_episode": 400}
 
 
+@pytest.mark.slow
 def test_games_are_preprocessed_in_workers_that_collect_by_themselves(tmp_path):
     config = rookery.PPOConfig(num_steps=16, num_epochs=1)
     told = {"total_steps": 64, "num_envs": 2, "num_workers": 1, "collector": "workers"}

@@ -102,6 +102,7 @@ def fill(tmp_path_factory: pytest.TempPathFactory) -> Fill:
     return Fill(folder, output_of(SCRIPT, arguments=[str(folder), *LIMITS]).splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", LIMITS)
 def test_the_last_checkpoint_stays_whole_and_the_run_goes_on_from_it(
     fill: Fill, limit: str

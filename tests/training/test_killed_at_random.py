@@ -90,6 +90,7 @@ for path in folder.glob("killed-*"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_kills", [3, pytest.param(20, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("algo", ["ppo", "sac"])
 def test_a_run_that_was_killed_at_any_moments_ends_as_if_it_had_not(

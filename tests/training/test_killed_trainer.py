@@ -81,6 +81,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_run_whose_trainer_is_killed_again_and_again_ends_as_if_it_had_not(
     runs: dict[str, tuple[Path, list[int]]], algo: str

@@ -70,6 +70,7 @@ def test_a_share_is_a_part_of_the_envs():
     assert [(share.first, share.count) for share in shares] == [(0, 2), (2, 3), (5, 3)]
 
 
+@pytest.mark.slow
 def test_two_learners_make_one_run_that_any_number_goes_on_with(tmp_path):
     before = len(_children())
     with rookery.Trainer("CartPole-v1", run_dir=tmp_path / "run", **RUN) as trainer:
@@ -88,6 +89,7 @@ def test_two_learners_make_one_run_that_any_number_goes_on_with(tmp_path):
     assert [line["step"] for line in lines] == [64, 128, 192, 256, 320, 384, 448]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "env"),
     [
@@ -105,12 +107,14 @@ def test_learners_from_replay_learn_together(algo, env, tmp_path):
     assert result.steps == 240
 
 
+@pytest.mark.slow
 def test_policies_in_workers_learn_together(tmp_path):
     settings = {**RUN, "backend": "auto", "collector": "workers", "num_workers": 1}
     result = rookery.train("CartPole-v1", run_dir=tmp_path / "run", **settings)
     assert result.steps == 256
 
 
+@pytest.mark.slow
 def test_an_env_that_fails_in_another_learner_is_named_and_the_run_can_be_resumed(tmp_path):
     before = len(_children())
     with pytest.raises(errors.LearnerDied, match=r"Learner 1 of 2 .*the arm is stuck") as caught:
@@ -121,6 +125,7 @@ def test_an_env_that_fails_in_another_learner_is_named_and_the_run_can_be_resume
     assert result.steps == 256
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_is_named_and_the_run_can_be_resumed(tmp_path):
     before = len(_children())
     with pytest.raises(errors.LearnerDied, match=r"Learner 1 of 2 .* killed by signal 9"):
@@ -146,6 +151,7 @@ def test_a_learner_that_is_killed_between_updates_is_named(tmp_path):
     assert rookery.resume(tmp_path / "run", num_learners=1).steps == 256
 
 
+@pytest.mark.slow
 def test_an_env_that_cannot_be_made_in_another_learner_is_named_at_once(tmp_path):
     before = len(_children())
     with pytest.raises(errors.LearnerDied, match=r"Learner 1 of 2 .*no licence here"):
@@ -153,6 +159,7 @@ def test_an_env_that_cannot_be_made_in_another_learner_is_named_at_once(tmp_path
     assert len(_children()) == before
 
 
+@pytest.mark.slow
 def test_an_env_that_fails_here_ends_the_others(tmp_path):
     before = len(_children())
     settings = _fails(tmp_path, 40)
@@ -162,6 +169,7 @@ def test_an_env_that_fails_here_ends_the_others(tmp_path):
     assert len(_children()) == before
 
 
+@pytest.mark.slow
 def test_an_update_that_was_interrupted_goes_on_with_all(tmp_path):
     settings = {**RUN, "eval_episodes": 0}
     with rookery.Trainer("CartPole-v1", run_dir=tmp_path / "run", **settings) as trainer:
@@ -207,6 +215,7 @@ def _torchrun(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_no_learner_survives_the_first_one(tmp_path):
     command = [sys.executable, "-m", "rookery", "train", "ppo", "CartPole-v1"]
     command += ["--num-learners", "2", "--num-envs", "4", "--total-steps", "100000000"]
@@ -222,6 +231,7 @@ def test_no_learner_survives_the_first_one(tmp_path):
     assert not left
 
 
+@pytest.mark.slow
 def test_a_signal_ends_all_learners_and_leaves_a_checkpoint(tmp_path):
     command = [sys.executable, "-m", "rookery", "train", "ppo", "CartPole-v1"]
     command += ["--num-learners", "2", "--num-envs", "4", "--total-steps", "100000000"]

@@ -163,6 +163,7 @@ def test_a_step_that_was_cut_short_needs_a_reset(monkeypatch):
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "env"), [(PPO, BREAKOUT), (DQN, PONG)], ids=["ppo", "dqn"])
 def test_a_run_counts_whole_games_and_is_evaluated_in_single_envs(algo, env, tmp_path, capsys):
     rollouts = []
@@ -207,6 +208,7 @@ def test_runs_of_one_seed_are_the_same_run(tmp_path):
     assert_same_run(tmp_path / "one", tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_run_amid_games_of_single_envs_goes_on_in_them_unless_told(tmp_path, capsys):
     run_dir, told = tmp_path / "run", {**TOLD, "backend": "serial"}
     rookery.train(PONG, PPO, run_dir=run_dir, **{**told, "total_steps": 60})

@@ -24,6 +24,7 @@ def _train(folder: Path, **options: Any) -> Any:
     return rookery.train("CartPole-v1", options.pop("algo", QUICK), run_dir=folder, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "modules", [{"encoder": features}, {"network": Whole}], ids=["encoder", "network"]
 )
@@ -108,6 +109,7 @@ class FirstLetter(nn.Module):
         return self.embedding(torch.tensor([ord(str(word)[0]) % 256 for word in words]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algo",
     [

@@ -45,6 +45,7 @@ def test_one_worker_that_collects_learns_what_the_caller_does(tmp_path: Path, al
     assert results[0].eval_return_mean == results[1].eval_return_mean
 
 
+@pytest.mark.slow
 def test_ppo_learns_from_workers_that_collect(tmp_path: Path):
     config = PPOConfig(num_steps=32, num_epochs=20, gamma=0.98, gae_lambda=0.8)
     result = _train(
@@ -65,6 +66,7 @@ def test_impala_learns_to_balance_the_pole(tmp_path: Path):
     assert max(row["episode_return_mean"] for row in rows if "episode_return_mean" in row) > 300.0
 
 
+@pytest.mark.slow
 def test_impala_learns_from_actors_ahead_of_it(tmp_path: Path):
     result = _train(tmp_path, ImpalaConfig(), num_envs=8, total_steps=30_000, eval_episodes=10)
     assert result.eval_return_mean > 60.0  # random actions get about 22

@@ -67,6 +67,7 @@ def test_ppo_improves_on_pendulum(tmp_path: Path):
 
 
 # Random actions balance the pole for about 22 steps.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "total_steps", "least"),
     [
@@ -145,6 +146,7 @@ def test_ppo_learns_continuous_answers(tmp_path: Path):
     assert result.eval_return_mean > 900.0
 
 
+@pytest.mark.slow
 def test_sac_learns_continuous_answers(tmp_path: Path):
     result = _quick(
         tmp_path,
@@ -158,6 +160,7 @@ def test_sac_learns_continuous_answers(tmp_path: Path):
     assert result.eval_return_mean > 6.3  # random answers get 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recurrent", "least", "most"), [("gru", 0.95, 1.0), ("none", 0.0, 0.8)])
 def test_only_a_policy_that_remembers_recalls_what_it_was_shown(tmp_path, recurrent, least, most):
     config = PPOConfig(

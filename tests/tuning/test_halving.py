@@ -23,6 +23,7 @@ from rookery.tuning.trials import Slice, Trial
 SERIAL = Mode("caller", "serial")
 WORKERS = Mode("workers", "process", 2)
 DOUBLE = Mode("double", "process", 4)
+CALLER = Mode("caller", "process", 2)
 POSSIBLE = Possible(cpus=4, collectors=("caller", "workers", "double", "served"))
 
 
@@ -150,6 +151,26 @@ def test_candidates_take_turns_there_and_back():
     assert second[4:] == second[:4][::-1]
 
 
+def test_the_best_of_each_number_of_envs_are_compared_longest_where_they_come_near() -> None:
+    speeds = {4: 50, 8: 97, 16: 100}
+    bench = Bench(lambda c, now: speeds[c.num_envs] - (c.mode == SERIAL))
+    tried = [Candidate(n, mode) for n in speeds for mode in (SERIAL, WORKERS, DOUBLE, CALLER)]
+    trials = bench.search(tried, 120).run()
+    final = [each for each in trials if each.last_round == 3]
+    assert [each.candidate.num_envs for each in final] == [8, 16]
+    slices = final[0].slices
+    assert len(slices) == 5 and slices[-1].collect_s > slices[-3].collect_s
+    assert knee(best_of_each(trials)) is final[0]
+    assert bench.now < 120 + 12
+
+
+def test_time_is_kept_for_the_final() -> None:
+    """The rounds before are cut short, since starting the envs takes most of the time."""
+    bench = Bench(lambda c, now: 100 - (c.mode == SERIAL), beside_s=3)
+    trials = bench.search(TRIED, 40).run()
+    assert len({each.candidate.num_envs for each in trials if each.last_round == 3}) == 2
+
+
 def test_a_machine_that_grows_slower_does_so_for_all():
     speeds = {SERIAL: 100, WORKERS: 103, DOUBLE: 90}
     bench = Bench(lambda c, now: speeds[c.mode] * c.num_envs * 200 / (200 + now))
@@ -159,7 +180,7 @@ def test_a_machine_that_grows_slower_does_so_for_all():
 
 def test_the_search_ends_when_the_time_is_over_and_says_what_was_not_tried():
     bench = Bench(lambda c, now: 100, beside_s=10)
-    trials = bench.search(TRIED, 40).run()
+    trials = bench.search(TRIED, 50).run()
     assert [bool(each.slices) for each in trials] == [True] * 3 + [False] * 3
     assert trials[-1].failure == "not tried: the time was over" and trials[-1].is_skipped
 

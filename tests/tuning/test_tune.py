@@ -39,6 +39,7 @@ def no_process_is_left():
     assert [child for child in after if child.pid not in before] == []
 
 
+@pytest.mark.slow
 def test_the_command_line_searches_writes_and_trains(tmp_path, monkeypatch, capsys):
     pytest.importorskip("rich")
     monkeypatch.chdir(tmp_path)

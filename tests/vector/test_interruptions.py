@@ -113,6 +113,7 @@ def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(
         assert line > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_a_ctrl_c_at_any_line_of_a_replacement_is_mended_by_a_reset(mode: str) -> None:
     faults = rookery.FaultPolicy("restart", max_restarts=10**6)
@@ -133,6 +134,7 @@ def test_a_ctrl_c_at_any_line_of_a_replacement_is_mended_by_a_reset(mode: str) -
         assert line > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take_up", ["reset", "step_wait"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_a_ctrl_c_at_any_line_of_a_step_that_tells_of_a_loss_is_mended(

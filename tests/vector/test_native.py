@@ -487,6 +487,7 @@ def test_a_batch_that_is_lost_is_closed_as_a_whole_and_replaced(mode: str, fault
             assert not venv.step(good)[3].any()
 
 
+@pytest.mark.slow
 def test_a_native_env_that_hangs_is_given_up() -> None:
     with rookery.make_vec(
         partial(faulty, mode="next_step"), 4, "native", 2,

@@ -279,6 +279,7 @@ def test_a_worker_that_is_killed_is_named_even_while_others_answer() -> None:
         assert error.value.env_ids == (2,)
 
 
+@pytest.mark.slow
 def test_a_hung_env_is_killed_at_its_deadline() -> None:
     policy = FaultPolicy(step_timeout_s=DEADLINE_S)
     with rookery.make_vec(Faulty, NUM_ENVS, isolate=True, faults=policy) as venv:
@@ -290,6 +291,7 @@ def test_a_hung_env_is_killed_at_its_deadline() -> None:
         assert error.value.env_ids == (1,)
 
 
+@pytest.mark.slow
 def test_an_env_that_steps_again_and_again_is_not_taken_for_hung() -> None:
     policy = FaultPolicy(step_timeout_s=DEADLINE_S)
     with rookery.make_vec(Faulty, 1, isolate=True, faults=policy) as venv:

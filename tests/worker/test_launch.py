@@ -67,6 +67,7 @@ def _run(arguments: list[str], **options: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "method"),
     [

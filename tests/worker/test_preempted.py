@@ -59,6 +59,7 @@ class Stops(gym.Env[Any, Any]):
         return self._trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["get_attr", "step"])
 def test_a_ring_that_comes_late_hides_no_request(tmp_path: Path, call: str) -> None:
     """The second ring is heard when both envs have answered; then the caller asks once more."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rookery.errors import WorkerDied
+from rookery.errors import EnvFailed, WorkerDied, WorkerTimeout
 from rookery.worker import watch
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.resources import ProcessWatch
@@ -36,6 +36,19 @@ def test_a_restart_too_many_raises_its_own_cause(clock: _Clock) -> None:
         clock.now += 1.0
     with pytest.raises(WorkerDied, match="third"):
         budget.spend(WorkerDied("third"))
+
+
+def test_where_none_is_allowed_a_lost_worker_names_the_policy_that_allows_some() -> None:
+    budget = RestartBudget(FaultPolicy())
+    error = WorkerTimeout("It hung:\nFile env.py")
+    for _ in range(2):  # again by an interruption
+        with pytest.raises(WorkerTimeout) as caught:
+            budget.spend(error)
+        assert (
+            str(caught.value).count('\nFaultPolicy("restart"), or --on-fault restart, goes on') == 1
+        )
+    with pytest.raises(EnvFailed, match=r"^the env itself$"):
+        budget.spend(EnvFailed("the env itself"))
 
 
 def test_restarts_are_forgotten_after_the_window(clock: _Clock) -> None:

@@ -207,18 +207,6 @@ class CommandParser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
-def add_group_by(parser: CommandParser) -> None:
-    """Add ``--group-by``, which several runs are grouped by."""
-    parser.add_argument(
-        "--group-by",
-        nargs="+",
-        default=[],
-        metavar="SETTING",
-        help="runs in which these settings are the same become one line, whatever else differs; "
-        "give it after the runs",
-    )
-
-
 def parse_json(text: str, flag: str) -> dict[str, Any]:
     """Read a flag's JSON object."""
     try:

@@ -1,16 +1,16 @@
-"""``rookery plot RUN [RUN ...]``."""
+"""``rookery plot RUN_DIR [RUN_DIR ...]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from rookery.cli.arguments import CommandParser, add_group_by, checked_output, print_result
+from rookery.cli.arguments import CommandParser, checked_output, print_result
+from rookery.cli.runs import add_runs, names_in, read_runs
 from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError
 from rookery.telemetry.comparison import Curve, Panel, draw_comparison
-from rookery.training.recorded import RecordedRun, read_run
+from rookery.training.recorded import RecordedRun
 from rookery.training.run_dir import whole_file
 from rookery.training.run_groups import RunGroup, groups_of
 
@@ -25,10 +25,8 @@ def run(arguments: list[str]) -> int:
     command = _parser().parse_args(arguments)
     output = checked_output(command.output, _FORMATS)
     over, xlabel = _AXES[command.x]
-    by = [name for names in command.group_by for name in names.split(",") if name]
-    paths = {Path(path).resolve(): path for path in command.runs}  # each folder once
-    runs = [read_run(path) for path in paths.values()]
-    groups = groups_of(_with_metric(runs, command.metric, over), by)
+    runs = _with_metric(read_runs(command.runs), command.metric, over)
+    groups = groups_of(runs, names_in(command.group_by))
     panels = _panels(groups, command.metric, over)
     with whole_file(output, has_one_writer=False, way_out=_WAY_OUT) as picture:
         draw_comparison(picture, panels, xlabel, command.metric, output.suffix[1:].lower())
@@ -48,7 +46,7 @@ def _parser() -> CommandParser:
         "but the seed become one line, their mean, with their standard deviation as a band.",
         epilog="The last line printed is one JSON object.",
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders that rookery train wrote")
+    add_runs(parser)
     parser.add_argument(
         "--output", default="curves.png", help="the picture: .png, .pdf or .svg (%(default)s)"
     )
@@ -58,7 +56,6 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--metric", default="episode_return_mean", help="any of metrics.jsonl (%(default)s)"
     )
-    add_group_by(parser)
     return parser
 
 

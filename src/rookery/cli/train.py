@@ -12,8 +12,8 @@ from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
 from rookery.training.algorithms import BUILT_IN, Given
 from rookery.training.interrupt import Terminated
-from rookery.training.learners import is_other_learner
 from rookery.training.named_wrappers import wrapper_at
+from rookery.training.open_learners import is_other_learner
 from rookery.training.presets import AUTO, find_preset
 from rookery.training.settings import TrainSettings
 

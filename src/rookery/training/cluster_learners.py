@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from rookery.env import registrations
 from rookery.env.travel import by_value
-from rookery.errors import LearnerDied
 from rookery.learn.peers import PeerLost
 from rookery.training.learners import SeveralLearners, tasks_of_others
 from rookery.training.other_learner import LEFT_ALONE, READY, Task, follow
@@ -149,16 +148,12 @@ class LearnersOnCluster(SeveralLearners):
         outcome = self._outcome(other)
         try:
             node, pid = self._ray.get(other.where, timeout=_LOOK_S)
-            who = f"Learner {other.rank} of {self.share.size} (process {pid} on node {node})"
+            known = f" (process {pid} on node {node})"
         except self._ray.exceptions.RayError:
-            who = f"Learner {other.rank} of {self.share.size}"
-        if isinstance(outcome, Failure):
-            cause = outcome.error()
-            raise LearnerDied(f"{who} failed: {cause}") from cause
+            known = ""
+        cause = outcome.error() if isinstance(outcome, Failure) else None
         how = in_words(outcome) if isinstance(outcome, Exception) else "ended before the run did"
-        raise LearnerDied(
-            f"{who} {how}. The run can be resumed with any number of learners (num_learners)"
-        )
+        self.raise_died(other.rank, known, how, cause)
 
     def close(self) -> None:
         super().close()

@@ -17,7 +17,7 @@ from rookery.training.callbacks import Callback
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes
 from rookery.training.interrupt import Terminated
-from rookery.training.learners import is_other_learner, learn_along
+from rookery.training.open_learners import is_other_learner, learn_along
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult, TrainResult
 from rookery.training.run_dir import RunDirectory

@@ -50,7 +50,7 @@ from rookery.training.finite import FiniteRollouts
 from rookery.training.history import History
 from rookery.training.interrupt import Interrupts, Terminated
 from rookery.training.journal import Journal, checked_sinks, numbers, sinks_of
-from rookery.training.learners import open_learners
+from rookery.training.open_learners import open_learners
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult
 from rookery.training.run_dir import RunDirectory

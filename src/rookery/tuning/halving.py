@@ -1,8 +1,9 @@
 """Successive halving: all candidates shortly, the better half of each number of envs longer.
 
 Halves are taken among candidates of the same number of envs, until two of each are left: the better
-ones make the curve, and among them is the choice. One that was left out comes back when those who
-went on turn out slower than it was.
+ones make the curve. One that was left out comes back when those who went on turn out slower than it
+was. A final, for which time is kept, then measures the best of each number of envs, where they come
+near the fastest of all: the choice is among these.
 
 Candidates of a round take turns, there and back, so that a machine that grows slower or faster
 meanwhile does so for all of them.
@@ -19,7 +20,9 @@ from rookery.tuning.trials import Slice, Trial
 
 LEAST_S, MOST_S = 0.3, 10.0  # of one slice
 FINALISTS = 2  # of each number of envs, that are compared to the end
-_FIRST_ROUND = 0.7  # of the time, at most
+FINAL = 0.25  # of the time
+NEAR = 0.8  # of the fastest: who takes part in the final
+_FIRST_ROUND = 0.7  # of the time before the final, at most
 _BESIDE_S = 1.0  # that a slice takes longer, until one was measured
 
 
@@ -63,6 +66,8 @@ class Halving:
         self._measure, self._clock, self._say = measure, clock, say
         self._whole_loop = whole_loop
         self._began, self._end = clock(), clock() + seconds
+        has_final = len(by_num_envs(self.trials)) > 1
+        self._end_of_rounds = self._end - FINAL * seconds * has_final
         self._beside: list[float] = []
         self._failed_modes: dict[Mode, tuple[float, str]] = {}
 
@@ -72,13 +77,14 @@ class Halving:
         rounds = num_rounds(alive)
         places = {count: len(group) for count, group in by_num_envs(alive).items()}
         for number in range(rounds):
-            if not alive or self._clock() >= self._end:
+            if not alive or self._clock() >= self._end_of_rounds:
                 break
             for trial in alive:
                 trial.last_round = number + 1
             self._round(alive, number, rounds - number)
             places = {count: max(math.ceil(size / 2), FINALISTS) for count, size in places.items()}
             alive = leaders(self.trials, places, self._whole_loop)
+        self._final()
         self.leave_out("the time was over")
         return self.trials
 
@@ -90,13 +96,32 @@ class Halving:
 
     def _round(self, alive: list[Trial], number: int, rounds_left: int) -> None:
         passes = 1 if number == 0 else 2
-        left = self._end - self._clock()
-        seconds = slice_seconds(left / rounds_left, passes * len(alive), self._beside_s())
-        count = f"{len(alive)} candidate{'s' * (len(alive) != 1)}"
-        self._say(f"round {number + 1}: {count}, {passes * seconds:.1f} s each")
-        stop = self._end
+        stop = self._end_of_rounds
+        left = (stop - self._clock()) / rounds_left
         if number == 0:
-            stop = self._began + _FIRST_ROUND * (self._end - self._began)
+            stop = self._began + _FIRST_ROUND * (stop - self._began)
+        self._take_turns(f"round {number + 1}", alive, passes, left, stop)
+
+    def _final(self) -> None:
+        """Compare the best of each number of envs where they come near the fastest of all."""
+        one_of_each = dict.fromkeys(by_num_envs(self.trials), 1)
+        best = leaders(self.trials, one_of_each, self._whole_loop)
+        most = max((trial.score(self._whole_loop) for trial in best), default=0.0)
+        near = [trial for trial in best if trial.score(self._whole_loop) >= NEAR * most]
+        if len(near) < 2 or self._clock() >= self._end:
+            return
+        last = 1 + max(trial.last_round for trial in self.trials)
+        for trial in near:
+            trial.last_round = last
+        self._take_turns("final", near, 2, self._end - self._clock(), self._end)
+
+    def _take_turns(
+        self, name: str, alive: Sequence[Trial], passes: int, left: float, stop: float
+    ) -> None:
+        """Measure each, there and back, within the seconds that are left for that."""
+        seconds = slice_seconds(left, passes * len(alive), self._beside_s())
+        count = f"{len(alive)} candidate{'s' * (len(alive) != 1)}"
+        self._say(f"{name}: {count}, {passes * seconds:.1f} s each")
         for turn in range(passes):
             for trial in alive if turn % 2 == 0 else reversed(alive):
                 if self._clock() >= stop:

@@ -29,12 +29,16 @@ def best_of_each(trials: Sequence[Trial], whole_loop: bool = False) -> list[Tria
 def knee(best: Sequence[Trial], whole_loop: bool = False) -> Trial | None:
     """The fewest envs that reach 95 % of the highest throughput; None if nothing was measured.
 
+    The choice is among those that came as far as any: where there was a final, among them.
+
     Args:
         best: what `best_of_each` gave.
         whole_loop: whether learning counts.
     """
-    most = max((trial.score(whole_loop) for trial in best), default=0.0)
-    return next((trial for trial in best if trial.score(whole_loop) >= ENOUGH * most), None)
+    last = max((trial.last_round for trial in best), default=0)
+    latest = [trial for trial in best if trial.last_round == last]
+    most = max((trial.score(whole_loop) for trial in latest), default=0.0)
+    return next((trial for trial in latest if trial.score(whole_loop) >= ENOUGH * most), None)
 
 
 @dataclass(frozen=True)

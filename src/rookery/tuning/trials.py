@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median
 
 from rookery.tuning.candidates import Candidate
 from rookery.tuning.memory import in_units
@@ -78,13 +77,14 @@ class Trial:
 
     @property
     def rate(self) -> float:
-        """Env steps per second of collecting: the median of the slices."""
-        return median(each.rate for each in self.slices)
+        """Env steps per second of collecting, in all slices together: the longest count most."""
+        return sum(each.steps for each in self.slices) / sum(each.collect_s for each in self.slices)
 
     @property
     def loop_rate(self) -> float:
-        """Env steps per second of the whole loop: the median of the slices."""
-        return median(each.loop_rate for each in self.slices)
+        """Env steps per second of the whole loop, in all slices together."""
+        seconds = sum(each.collect_s + each.learn_s for each in self.slices)
+        return sum(each.steps for each in self.slices) / seconds
 
     @property
     def learns(self) -> bool:

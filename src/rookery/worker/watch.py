@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from rookery.env.batch import IDLE
-from rookery.errors import WorkerError
+from rookery.errors import WorkerDied, WorkerError, WorkerTimeout
 from rookery.worker.faults import FaultPolicy
 from rookery.worker.protocol import Worker
 
@@ -102,19 +102,18 @@ class RestartBudget:
     def spend(self, error: WorkerError) -> None:
         """Note a restart because of ``error``; where none is left, raise it instead.
 
-        Its message says so then, if there were any.
+        Its message says so then, if there were any, or that there could be some.
         """
         now = time.perf_counter()
         while self._times and now - self._times[0] > self._policy.window_s:
             self._times.popleft()
-        if not self._policy.restarts:
-            raise error
-        if len(self._times) >= self._policy.max_restarts:
-            told = self._spent()
-            if not str(error).endswith(told):  # else an interruption has it dealt with once more
-                error.args = (f"{error}{told}", *error.args[1:])
-            raise error
-        self._times.append(now)
+        if self._policy.restarts and len(self._times) < self._policy.max_restarts:
+            self._times.append(now)
+            return
+        told = self._spent() if self._policy.restarts else _way_out(error)
+        if not str(error).endswith(told):  # else an interruption has it dealt with once more
+            error.args = (f"{error}{told}", *error.args[1:])
+        raise error
 
     def _spent(self) -> str:
         count, window_s = len(self._times), self._policy.window_s
@@ -125,6 +124,14 @@ class RestartBudget:
             f". Its worker had been replaced {times} within {window_s:g} s, which is all that "
             f"max_restarts={self._policy.max_restarts} allows"
         )
+
+
+def _way_out(error: WorkerError) -> str:
+    """What would go on although a worker was lost, to be added to what is said of it."""
+    if not isinstance(error, WorkerDied | WorkerTimeout):
+        return ""
+    space = "\n" if "\n" in str(error) else " "  # a stack, or a sentence
+    return f'{space}FaultPolicy("restart"), or --on-fault restart, goes on with a new worker.'
 
 
 class MemoryWatch:

@@ -1,0 +1,118 @@
+"""The other learners of a run in processes of this machine."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from multiprocessing import Pipe
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from pickle import loads
+from typing import Any, NamedTuple, NoReturn
+
+from rookery.env.travel import by_value
+from rookery.learn.distributed import ProcessGroup
+from rookery.training.learners import SeveralLearners, tasks_of_others
+from rookery.training.other_learner import LEFT_ALONE, run
+from rookery.training.plan import RunPlan
+from rookery.training.settings import CollectorName
+from rookery.worker.cpus import usable_cpus
+from rookery.worker.launch import start_process
+from rookery.worker.pipes import PipeEnd, wait
+
+_ENDING_S = 10.0
+_REASON_S = 60.0  # for a process to say why it ends
+
+
+class _Other(NamedTuple):
+    rank: int
+    process: BaseProcess
+    pipe: PipeEnd
+
+
+class LocalLearners(SeveralLearners):
+    """Several learners in processes of this machine, which this one starts.
+
+    Args:
+        plan: of the run.
+        collector: who collects.
+        policy_seed: of the run's policy.
+    """
+
+    def __init__(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
+        settings = plan.settings
+        size, num_envs = settings.num_learners, settings.num_envs
+        self._folder = Path(tempfile.mkdtemp(prefix="rookery-learners-"))
+        self._others: list[_Other] = []
+        store = str(self._folder / "store")
+        super().__init__(num_envs, ProcessGroup(0, size, store))
+        try:
+            for task in tasks_of_others(plan, collector, policy_seed, store):
+                rank = task.share.rank
+                here, there = Pipe()
+                with there:
+                    process = start_process(
+                        "spawn", max(usable_cpus() // size, 1), run, (there, by_value(task)),
+                        f"rookery learner {rank}",
+                    )  # fmt: skip
+                self._others.append(_Other(rank, process, here))
+        except BaseException:
+            self.close()
+            raise
+
+    def meet(self) -> None:
+        for other in self._others:
+            wait([other.pipe, other.process.sentinel])
+            self._require_ready(other)
+        for other in self._others:
+            other.pipe.send_bytes(b"")
+        super().meet()
+
+    def _require_ready(self, other: _Other) -> None:
+        try:
+            said = other.pipe.recv_bytes() if wait([other.pipe], 0) else None
+        except EOFError:
+            said = None
+        if said is None:
+            self._died(other, None)
+        if said:
+            self._died(other, said)
+
+    def lost(self, error: Exception) -> NoReturn:
+        self._is_over = True
+        waiting: dict[Any, _Other] = {other.process.sentinel: other for other in self._others}
+        while waiting and (ended := wait(list(waiting), _REASON_S)):
+            for sentinel in ended:
+                other = waiting.pop(sentinel)
+                said = _last_word(other.pipe)
+                if said or other.process.exitcode != LEFT_ALONE:
+                    self._died(other, said)
+        super().lost(error)
+
+    def _died(self, other: _Other, failure: bytes | None) -> NoReturn:
+        if not failure:
+            other.process.join(_ENDING_S)
+        code = other.process.exitcode
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended: {code}"
+        cause = loads(failure).error() if failure else None
+        self.raise_died(other.rank, f" (process {other.process.pid})", how, cause)
+
+    def close(self) -> None:
+        super().close()
+        for other in self._others:
+            other.pipe.close()
+        for other in self._others:
+            other.process.join(_ENDING_S)
+            if other.process.is_alive():
+                other.process.kill()
+                other.process.join()
+            other.process.close()
+        self._others.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _last_word(pipe: PipeEnd) -> bytes | None:
+    try:
+        return pipe.recv_bytes() if wait([pipe], 0) else None
+    except (EOFError, OSError):
+        return None
