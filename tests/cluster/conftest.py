@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ except ImportError:
     ray = None
 
 
+@pytest.hookimpl(tryfirst=True)  # before what is slow is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them are slow: Ray takes seconds to start."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="module", autouse=True)  # other tests count what is left in this process
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Join a cluster of one node, in a process that is no child of this one."""
@@ -31,6 +40,12 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         ray.init(address=head.address, logging_level="ERROR", log_to_driver=False)
         yield
         ray.shutdown()
+        assert not left_of(_threads_of_ours, _GRACE_S)  # a test that forks is told of threads
+
+
+def _threads_of_ours() -> list[str]:
+    gc.collect()
+    return [each.name for each in threading.enumerate() if each.name.startswith("rookery")]
 
 
 @pytest.fixture

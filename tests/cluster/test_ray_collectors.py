@@ -36,7 +36,6 @@ def _assert_same(actual: Any, expected: Any) -> None:
             assert ours == theirs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_a_rollout_is_what_workers_of_one_machine_would_collect(env_id: str) -> None:
     told: Any = {"num_envs": 8, "num_workers": 4, "num_steps": 32, "seed": 5}
@@ -68,7 +67,6 @@ def test_a_node_share_is_as_large_as_a_node_has_room() -> None:
         assert collector.num_workers == 4
 
 
-@pytest.mark.slow
 def test_shares_that_find_no_free_cpus_use_those_of_others_and_say_so() -> None:
     with pytest.warns(RuntimeWarning, match="needs 12 CPUs, and no node has so many free"):
         collector = WorkerCollector(
@@ -79,7 +77,6 @@ def test_shares_that_find_no_free_cpus_use_those_of_others_and_say_so() -> None:
         assert collector.collect().valid.all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("num_shares", [1, 2])
 def test_asynchronous_rollouts_are_no_older_than_allowed(num_shares: int) -> None:
     options = {"num_cpus": 8 // num_shares + 4 * (num_shares == 1)}
@@ -142,7 +139,6 @@ class Failing(Unruly):
         raise ValueError("no licence")
 
 
-@pytest.mark.slow
 def test_a_share_that_is_ended_while_it_starts_leaves_no_name(tmp_path: Path) -> None:
     envs = [lambda: Failing(tmp_path)] * 2 + [lambda: Hanging(tmp_path)] * 2
     told: Any = {"backend": "ray", "ray_options": {"num_cpus": 7}}
@@ -159,14 +155,12 @@ class Slow(Quiet):
         time.sleep(seconds)
 
 
-@pytest.mark.slow
 def test_a_share_whose_envs_take_long_to_build_keeps_its_cpus() -> None:
     told: Any = {"backend": "ray", "ray_options": {"num_cpus": 16}}  # all there are
     with WorkerCollector(lambda: Slow(14.0), _policy, 1, 1, 8, **told) as collector:
         assert collector.collect().valid.all()  # a warning would be an error
 
 
-@pytest.mark.slow
 def test_an_env_that_raises_has_its_number_in_the_whole_collector() -> None:
     # Two shares of two envs, of which the fourth raises.
     envs = [lambda: Quiet("")] * 3 + [lambda: Unruly("raise")]
@@ -213,7 +207,6 @@ def test_a_worker_is_replaced_as_often_as_allowed_and_no_more(backend: str) -> N
         assert collector.statistics().restarts == 2
 
 
-@pytest.mark.slow
 def test_what_a_signal_handler_raises_leaves_collect_as_it_is() -> None:
     class Waiting(Quiet):
         def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -335,7 +328,6 @@ ray.shutdown()
 """
 
 
-@pytest.mark.slow
 def test_rollouts_that_are_larger_than_the_object_store_arrive_all_the_same() -> None:
     assert "the same" in output_of(_SMALL_STORE)
 
@@ -364,7 +356,6 @@ cluster.shutdown()
 """
 
 
-@pytest.mark.slow
 def test_a_share_without_cpus_of_its_own_moves_to_a_node_that_joins() -> None:
     lines = output_of(_A_NODE_JOINS).splitlines()
     assert lines[-3:] == [

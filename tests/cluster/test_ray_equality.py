@@ -14,7 +14,6 @@ import rookery
 _OPTIONS: Any = {"backend": "ray", "num_workers": 2, "ray_options": {"num_cpus": 0}}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode", "copy"),
     [

@@ -58,7 +58,6 @@ def _stepped(action: int, **options: Any) -> Any:
         return first, second, venv.statistics()
 
 
-@pytest.mark.slow
 def test_an_env_that_raises_is_named_with_its_seed() -> None:
     with pytest.raises(EnvFailed, match=r"Env 1 .*ValueError in step .seed 11.*boom") as caught:
         _stepped(RAISE)
@@ -73,13 +72,11 @@ def test_a_worker_that_dies_is_named_with_its_node() -> None:
         _stepped(DIE)
 
 
-@pytest.mark.slow
 def test_an_env_that_hangs_shows_its_stack() -> None:
     with pytest.raises(WorkerTimeout, match=r"(?s)Env 1 .*did not finish its step.*in step"):
         _stepped(HANG, faults=rookery.FaultPolicy(step_timeout_s=1.0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("action", [RAISE, DIE, HANG])
 def test_a_worker_is_replaced_and_the_others_go_on(action: int) -> None:
     faults = rookery.FaultPolicy("restart", step_timeout_s=1.0 if action == HANG else None)
@@ -95,7 +92,6 @@ def test_a_worker_is_replaced_and_the_others_go_on(action: int) -> None:
     assert "node" in str(statistics).splitlines()[2]
 
 
-@pytest.mark.slow
 def test_envs_can_be_sent_actions_one_by_one() -> None:
     with rookery.make_vec(Unruly, 4, **_OPTIONS) as venv:
         venv.async_reset(seed=0)
@@ -107,7 +103,6 @@ def test_envs_can_be_sent_actions_one_by_one() -> None:
         assert set(seen) == {0, 1, 2, 3}
 
 
-@pytest.mark.slow
 def test_infos_that_grow_make_the_slab_grow() -> None:
     def make() -> Any:
         class Talkative(Unruly):
@@ -176,7 +171,6 @@ def test_an_argument_that_cannot_travel_is_named_and_fork_is_no_way_out() -> Non
     assert "fork" not in str(caught.value)
 
 
-@pytest.mark.slow
 def test_a_vector_env_that_is_forgotten_is_closed() -> None:
     venv = rookery.make_vec(Unruly, 2, **_OPTIONS)
     assert len(agents()) == 2
@@ -185,7 +179,21 @@ def test_a_vector_env_that_is_forgotten_is_closed() -> None:
     assert left_of(agents, PATIENCE_S) == []
 
 
-@pytest.mark.slow
+def test_the_thread_that_speaks_with_the_cluster_ends_with_the_last_vector_env() -> None:
+    def threads() -> list[str]:
+        gc.collect()
+        return [thread.name for thread in threading.enumerate() if thread.name == "rookery-ray"]
+
+    for _ in range(2):
+        with rookery.make_vec(Unruly, 2, **_OPTIONS) as venv:
+            venv.reset(seed=0)
+            with rookery.make_vec(Unruly, 2, **_OPTIONS):
+                assert len(threads()) == 1
+            assert len(threads()) == 1 and venv.step([0, 0])[1].tolist() == [1.0, 1.0]
+        del venv
+        assert left_of(threads, PATIENCE_S) == []
+
+
 def test_closing_twice_and_after_ray_was_left_is_fine() -> None:
     script = (
         "import rookery, ray\n"
@@ -220,7 +228,6 @@ actions = np.zeros(2, np.int64)
 """
 
 
-@pytest.mark.slow
 def test_two_vector_envs_of_one_program_share_the_cpus_of_a_ray_that_was_started_for_one() -> None:
     script = _IN_ITS_OWN_RAY + (
         "first, second = made(), made()\n"
@@ -233,7 +240,6 @@ def test_two_vector_envs_of_one_program_share_the_cpus_of_a_ray_that_was_started
     assert "both" in output_of(script)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["None", "rookery.FaultPolicy('restart')"])
 @pytest.mark.parametrize("again", ["", "ray.init('local', log_to_driver=False)"])
 def test_when_ray_was_shut_down_the_envs_are_lost_and_closing_is_silent(
@@ -252,7 +258,6 @@ def test_when_ray_was_shut_down_the_envs_are_lost_and_closing_is_silent(
     assert lines[1] == "nothing"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
 def test_a_fork_of_a_process_that_uses_ray_is_told_that_it_cannot() -> None:
     script = _IN_ITS_OWN_RAY + (
@@ -277,7 +282,6 @@ def test_a_fork_of_a_process_that_uses_ray_is_told_that_it_cannot() -> None:
     assert "is a fork" in lines[1]
 
 
-@pytest.mark.slow
 def test_without_an_address_ray_is_started_here_beside_any_other() -> None:
     other = ray.get_runtime_context().gcs_address
     script = (
@@ -315,7 +319,6 @@ while True:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["interrupt", "kill"])
 def test_a_program_that_is_ended_leaves_nothing(end: str, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address

@@ -34,7 +34,6 @@ def _losses(run_dir: Path) -> list[Any]:
     return [[json.loads(line).get(name) for name in names] for line in lines]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("num_learners", [1, 2])
 def test_a_run_on_a_cluster_learns_what_it_would_learn_here(
     num_learners: int, tmp_path: Path
@@ -47,7 +46,6 @@ def test_a_run_on_a_cluster_learns_what_it_would_learn_here(
     assert there == here
 
 
-@pytest.mark.slow
 def test_the_policy_may_act_here_on_envs_that_step_there(tmp_path: Path) -> None:
     told: Any = {**_SHORT, "total_steps": 256, "collector": "caller"}
     result = rookery.train(
@@ -65,7 +63,6 @@ def _kill_a_learner(trainer: Any, update: Any) -> None:
             process.kill()
 
 
-@pytest.mark.slow
 def test_a_learner_that_is_lost_is_named_and_the_run_goes_on_with_another_number(
     tmp_path: Path,
 ) -> None:
@@ -95,7 +92,6 @@ def test_settings_about_this_machine_are_refused(settings: dict[str, Any], messa
         rookery.train("CartPole-v1", "ppo", **{"cluster": "auto", **settings})
 
 
-@pytest.mark.slow
 def test_the_command_line_takes_the_clusters_address(tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     command = [
@@ -140,7 +136,6 @@ finally:
 """
 
 
-@pytest.mark.slow
 def test_a_run_survives_the_loss_of_a_node_and_learns_its_env(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _TWO_NODES, str(tmp_path / "run")],

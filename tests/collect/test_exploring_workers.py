@@ -104,6 +104,7 @@ def test_copies_draw_numbers_of_their_own():
     assert not np.allclose(action[:, :2], action[:, 2:])
 
 
+@pytest.mark.slow
 def test_every_worker_has_state_dependent_noise_of_its_own():
     """Envs that all show the same state: what is added to the mean is the noise alone."""
     with rookery.make_vec("Pendulum-v1", 1, backend="serial") as venv:

@@ -149,6 +149,7 @@ class Remembering(rookery.Policy):
         self.memory = np.where(env_ids[:, None], np.float32(0), before)
 
 
+@pytest.mark.slow
 def test_a_policy_of_the_users_own_remembers_too() -> None:
     policy = Remembering()
     policy.memory = np.full((7, 1), 9.0, np.float32)  # of other envs, elsewhere

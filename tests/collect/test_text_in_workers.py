@@ -97,6 +97,7 @@ def _assert_same_array(actual: Any, expected: Any, name: str) -> None:
     np.testing.assert_array_equal(actual, expected, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ENCODERS)
 def test_one_worker_gives_the_words_that_the_sync_collector_gives(form: str) -> None:
     kwargs = {"form": form}
@@ -117,6 +118,7 @@ def test_one_worker_gives_the_words_that_the_sync_collector_gives(form: str) -> 
     venv.close()
 
 
+@pytest.mark.slow
 def test_words_are_collected_ahead_of_the_learner() -> None:
     with rookery.WorkerCollector(Phrases, _maker("dict"), 4, 2, T, "async") as collector:
         for _ in range(4):

@@ -163,6 +163,7 @@ class Picture(gym.Env):
         return self._obs(), 1.0, False, bool(self.np_random.random() < 0.3), {}
 
 
+@pytest.mark.slow
 def test_image_policies_act_in_the_workers_through_torch():
     venv = rookery.make_vec(Picture, 2, backend="serial", autoreset_mode="same_step")
     policies = [make_policy(Picture.observation_space, Picture.action_space) for _ in range(2)]
@@ -206,6 +207,7 @@ def _noted(folder, what):
     return {int(file.stem) for file in folder.glob(f"*.{what}")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_what_is_raised_between_waits_leaves_collect_and_closes_the_envs(tmp_path, mode):
     asked = []

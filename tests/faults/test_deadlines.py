@@ -21,6 +21,7 @@ def _make(faults: FaultPolicy, **options: Any) -> rookery.VectorEnv:
     return rookery.make_vec(backend="process", faults=faults, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "fault", "place"),
     [

@@ -231,6 +231,7 @@ def test_a_reset_whose_signature_is_unknown_gets_its_options(make: Make) -> None
     assert vec_env.get_attr("options_seen") == [[{"a": 1}]] * 2
 
 
+@pytest.mark.slow
 def test_what_is_no_gymnasium_env_is_refused_as_sb3_does(make: Make) -> None:
     with pytest.raises(ValueError, match="not a Gymnasium environment"):
         make(object, object)

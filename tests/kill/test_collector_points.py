@@ -41,6 +41,7 @@ class Impatient(Exception):
     """Raised by whoever waits for a worker that has stopped."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize(
     ("point", "how"),

@@ -104,6 +104,7 @@ def _learn(form: str, answer: str, updates: int, kind: Any = PPO, config: Any = 
     return policy, np.mean(rewards[-3:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["image", "floats", "stacked"])
 def test_images_of_24_pixels_are_learned_from(form):
     config = PPOConfig(num_steps=8, num_epochs=4, minibatch_size=64, learning_rate=1e-3)

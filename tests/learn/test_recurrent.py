@@ -214,6 +214,7 @@ class Recall(gym.Env[Any, Any]):
         return obs, reward, self._t == 4, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", CORES)
 def test_a_sign_is_remembered(core):
     torch.set_num_threads(1)

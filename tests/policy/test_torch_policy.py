@@ -184,6 +184,7 @@ def test_a_policy_that_does_not_change_needs_no_model():
             assert (collector.collect().action == 0).all()
 
 
+@pytest.mark.slow
 def test_a_changed_policy_without_a_model_is_refused_by_workers():
     policy = Plain()
     with _collector("workers", policy) as collector:

@@ -37,6 +37,7 @@ print("went on")
 
 
 # The child starts workers by every method, whatever its parent's was.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["forkserver", "fork", pytest.param("spawn", marks=pytest.mark.whole)]
 )

@@ -60,6 +60,7 @@ def test_they_end_when_the_vector_env_is_closed(method: str) -> None:
     assert _gone(pids)
 
 
+@pytest.mark.slow
 def test_they_end_when_their_worker_is_killed() -> None:
     with rookery.make_vec(Launcher, 2, backend="process", num_workers=2) as venv:
         venv.reset()

@@ -79,6 +79,7 @@ def test_a_signal_leaves_nothing(tmp_path: Path, method: str, number: int) -> No
     assert _all_names_go(caller.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_a_kill_amid_starts_leaves_no_name_and_no_traceback(tmp_path: Path, method: str) -> None:
     caller, processes, folder = _run_until(tmp_path, method, "while True: make().close()")
@@ -95,6 +96,7 @@ def test_a_kill_amid_starts_leaves_no_name_and_no_traceback(tmp_path: Path, meth
     assert _all_names_go(caller.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_an_interrupt_amid_starts_is_the_callers_alone(tmp_path: Path, method: str) -> None:
     script = SCRIPT.replace("METHOD", repr(method)).replace("ENDING", "while True: make().close()")

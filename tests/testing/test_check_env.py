@@ -57,6 +57,7 @@ def _failures(env: Any, **options: Any) -> list[Finding]:
     return [f for f in check_env(env, raises=False, **options) if f.verdict == "fail"]
 
 
+@pytest.mark.slow
 def test_a_good_env_passes_in_workers_too(only_the_env_itself: Any) -> None:
     with only_the_env_itself.context() as patch:
         patch.setattr("rookery.testing.env_check.START_METHODS", ("spawn",))

@@ -114,6 +114,7 @@ def _mask(layout: Any, rows: int) -> Any:
     return legal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "suffix"),
     [

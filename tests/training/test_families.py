@@ -385,6 +385,7 @@ def test_actions_are_as_sticky_as_those_of_the_env(kwargs, share):
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_game_is_trained_resumed_and_evaluated(algorithm, tmp_path, capsys):
     whole, halves = tmp_path / "whole", tmp_path / "halves"

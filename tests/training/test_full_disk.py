@@ -112,6 +112,7 @@ def test_the_last_checkpoint_stays_whole_and_the_run_goes_on_from_it(
     assert rookery.evaluate(folder, episodes=2).episodes == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", LIMITS)
 def test_where_nothing_was_saved_yet_nobody_is_told_to_resume(fill: Fill, limit: str) -> None:
     folder, told, is_saved, has_config, steps = fill.at_once(limit)

@@ -136,6 +136,7 @@ def test_a_learner_that_is_killed_is_named_and_the_run_can_be_resumed(tmp_path):
     assert rookery.resume(tmp_path / "run", env_kwargs={}).steps == 256
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_between_updates_is_named(tmp_path):
     before = set(_children())
     with (

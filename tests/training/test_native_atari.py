@@ -202,6 +202,7 @@ def test_a_run_that_is_resumed_begins_new_games(tmp_path, capsys):
     assert "they start new episodes" in told
 
 
+@pytest.mark.slow
 def test_runs_of_one_seed_are_the_same_run(tmp_path):
     for name in ("one", "other"):
         rookery.train(BREAKOUT, PPO, run_dir=tmp_path / name, **TOLD)

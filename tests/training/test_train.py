@@ -108,6 +108,7 @@ def test_ppo_trains_in_worker_processes(tmp_path: Path):
     assert result.steps == 144
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "action_space",
     [spaces.Discrete(2), spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)],
@@ -129,6 +130,7 @@ def test_ppo_learns_from_dict_observations_with_every_kind_of_choice(tmp_path, a
     assert result.eval_return_mean > 9.5
 
 
+@pytest.mark.slow
 def test_ppo_learns_continuous_answers(tmp_path: Path):
     config = PPOConfig(
         num_steps=64, num_epochs=10, minibatch_size=64, learning_rate=3e-3, gamma=0.5

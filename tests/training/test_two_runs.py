@@ -22,6 +22,7 @@ rookery.train(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["resume", "train"])
 def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path, how: str) -> None:
     folder = tmp_path / "run"

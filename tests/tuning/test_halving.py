@@ -171,6 +171,31 @@ def test_time_is_kept_for_the_final() -> None:
     assert len({each.candidate.num_envs for each in trials if each.last_round == 3}) == 2
 
 
+def test_where_starting_takes_long_the_likeliest_are_tried_with_every_number_of_envs() -> None:
+    speeds = {SERIAL: 100, WORKERS: 300, DOUBLE: 200}
+    bench = Bench(lambda c, now: speeds[c.mode] * c.num_envs, beside_s=3)
+    counts = (8, 2, 32, 128)
+    tried = [Candidate(n, mode) for n in counts for mode in (SERIAL, WORKERS, DOUBLE)]
+    trials = bench.search(tried, 50).run()
+    assert bench.measured[:3] == tried[:3]
+    assert bench.measured[3:6] == [Candidate(n, WORKERS) for n in counts[1:]]
+    assert not all(each.slices for each in trials)
+    assert best_of_each(trials)[-1].candidate == Candidate(128, WORKERS)
+
+
+def test_where_starting_takes_long_the_search_does_too_as_far_as_it_may() -> None:
+    tried = [Candidate(n, mode) for n in (8, 2, 32, 128) for mode in (SERIAL, WORKERS, DOUBLE)]
+    for most, all_tried in ((None, False), (60, False), (600, True)):
+        told: list[str] = []
+        bench = Bench(lambda c, now: c.num_envs, beside_s=6)
+        trials = bench.search(tried, 50, most_seconds=most, say=told.append).run()
+        assert all(each.slices for each in trials) is all_tried
+        assert bench.now < (most or 50) + 12
+        assert any("minutes instead of 0.83" in line for line in told) is (most is not None)
+        assert (best_of_each(trials)[-1].candidate.num_envs == 128) is all_tried
+    assert bench.now < 12 * 6.5 / 0.5 + 12
+
+
 def test_a_machine_that_grows_slower_does_so_for_all():
     speeds = {SERIAL: 100, WORKERS: 103, DOUBLE: 90}
     bench = Bench(lambda c, now: speeds[c.mode] * c.num_envs * 200 / (200 + now))

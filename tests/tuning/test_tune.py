@@ -187,6 +187,7 @@ def order(**changes):
     return {**plain, **changes}
 
 
+@pytest.mark.slow
 def test_what_fails_and_what_hangs_is_told_in_a_line(no_process_is_left):
     workers = {"num_envs": 2, "backend": "process", "num_workers": 1, "collector": "workers"}
     with Measurer(subject_of(OnlyHere), AMPLE, deadline_s=600) as measurer:

@@ -52,6 +52,7 @@ def _held() -> tuple[int, int, int]:
 LIVES = [*((name, 10) for name in (*CARRIERS, "fork-2")), ("spawn-1", 3)]
 
 
+@pytest.mark.slow
 @linux_only
 @pytest.mark.parametrize(
     ("carrier", "num_lives"), [*LIVES, pytest.param("spawn-1", 10, marks=pytest.mark.whole)]

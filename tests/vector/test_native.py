@@ -151,6 +151,7 @@ def pong() -> str:
     return "ALE/Pong-v5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_ale_is_the_same_in_one_process_and_in_two(pong: str, mode: str) -> None:
     options: dict[str, Any] = {

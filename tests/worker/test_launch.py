@@ -194,6 +194,7 @@ if __name__ == "__main__":
     assert _run(["script.py"], cwd=tmp_path) == "__mp_main__\n__mp_main__\n"
 
 
+@pytest.mark.slow
 def test_a_daemonic_process_may_start_workers_and_workers_may_start_workers(tmp_path: Path) -> None:
     script = """
 import multiprocessing, gymnasium as gym, rookery

@@ -71,6 +71,7 @@ def _run(script: str, method: str, tmp_path: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 def test_too_few_descriptors_are_named_and_none_is_lost(tmp_path: Path, method: str) -> None:

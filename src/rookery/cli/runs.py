@@ -47,8 +47,8 @@ def read_runs(folders: Sequence[str]) -> list[RecordedRun]:
             left_out.append(error)
     if not runs:
         raise left_out[0]
-    for error in left_out:
-        print(f"rookery: left out: {error}", file=sys.stderr)
+    for reason in left_out:
+        print(f"rookery: left out: {reason}", file=sys.stderr)
     return runs
 
 

@@ -37,7 +37,8 @@ class TuneSettings:
     """Settings of a search.
 
     Attributes:
-        minutes: About how long the search may take.
+        minutes: About how long the search may take; unset, 2, or up to 10 where envs are so slow to
+            start that each candidate could not be tried once in less.
         memory: The most memory that a run may take, such as 6G or 800M; unset, what the machine has
             available, or what its container's limit leaves.
         max_envs: The most envs to try; unset, 64 for each CPU.
@@ -47,7 +48,7 @@ class TuneSettings:
         picture: Picture of throughput against the number of envs; unset, beside the output.
     """
 
-    minutes: float = 2.0
+    minutes: float | None = None
     memory: str | None = None
     max_envs: int | None = None
     whole_loop: bool = False

@@ -12,7 +12,7 @@ meanwhile does so for all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rookery.errors import RookeryError
 from rookery.tuning.candidates import Candidate, Mode
@@ -51,6 +51,8 @@ class Halving:
         clock: in seconds.
         whole_loop: whether learning counts.
         say: told what happens, in lines.
+        most_seconds: for all of it, where so many are needed to try every candidate once; None
+            keeps to ``seconds``.
     """
 
     def __init__(
@@ -61,15 +63,28 @@ class Halving:
         clock: Callable[[], float],
         whole_loop: bool = False,
         say: Callable[[str], None] = lambda line: None,
+        most_seconds: float | None = None,
     ) -> None:
         self.trials = [Trial(candidate) for candidate in candidates]
         self._measure, self._clock, self._say = measure, clock, say
         self._whole_loop = whole_loop
-        self._began, self._end = clock(), clock() + seconds
-        has_final = len(by_num_envs(self.trials)) > 1
-        self._end_of_rounds = self._end - FINAL * seconds * has_final
+        self._began, self._seconds = clock(), seconds
+        self._most_seconds = max(most_seconds or seconds, seconds)
+        self._final_share = FINAL if len(by_num_envs(self.trials)) > 1 else 0.0
         self._beside: list[float] = []
         self._failed_modes: dict[Mode, tuple[float, str]] = {}
+
+    @property
+    def _end(self) -> float:
+        return self._began + self._seconds
+
+    @property
+    def _end_of_rounds(self) -> float:
+        return self._began + self._seconds * (1.0 - self._final_share)
+
+    @property
+    def _end_of_first_round(self) -> float:
+        return self._began + self._seconds * (1.0 - self._final_share) * _FIRST_ROUND
 
     def run(self) -> list[Trial]:
         """Search until the time is over, or the last round was made."""
@@ -95,12 +110,43 @@ class Halving:
                 trial.failure, trial.is_skipped = f"not tried: {reason}", True
 
     def _round(self, alive: list[Trial], number: int, rounds_left: int) -> None:
-        passes = 1 if number == 0 else 2
-        stop = self._end_of_rounds
-        left = (stop - self._clock()) / rounds_left
-        if number == 0:
-            stop = self._began + _FIRST_ROUND * (stop - self._began)
-        self._take_turns(f"round {number + 1}", alive, passes, left, stop)
+        left = (self._end_of_rounds - self._clock()) / rounds_left
+        name = f"round {number + 1}"
+        if number > 0:
+            self._there_and_back(name, alive, left, self._end_of_rounds)
+            return
+        seconds = self._of_each(name, len(alive), 1, left)
+        for tried, trial in enumerate(self._likeliest_first()):
+            if self._clock() >= self._end_of_first_round:
+                self._lengthen((len(alive) - tried) * (seconds + self._beside_s()))
+            if self._clock() >= self._end_of_first_round:
+                return
+            self._try(trial, seconds)
+
+    def _lengthen(self, missing_s: float) -> None:
+        """Search for longer, if that is allowed: so much is missing of the first round."""
+        share = (1.0 - self._final_share) * _FIRST_ROUND
+        needed = (self._clock() - self._began + missing_s) / share
+        before, self._seconds = self._seconds, min(needed, self._most_seconds)
+        if self._seconds > before:
+            self._say(
+                f"starting envs takes {self._beside_s():.1f} s a time: the search goes on for "
+                f"{self._seconds / 60:.2g} minutes instead of {before / 60:.2g} (--minutes)"
+            )
+
+    def _likeliest_first(self) -> Iterator[Trial]:
+        """All trials: those of the first number of envs, then what was fastest there with others.
+
+        The modes that were slowest there come last, with whatever number of envs: where starting
+        envs takes long, there is no time for them.
+        """
+        count = self.trials[0].candidate.num_envs
+        first = [trial for trial in self.trials if trial.candidate.num_envs == count]
+        others = [trial for trial in self.trials if trial.candidate.num_envs != count]
+        yield from first
+        known = {trial.candidate.mode: trial for trial in first if trial.is_measured}
+        speeds = {mode: trial.score(self._whole_loop) for mode, trial in known.items()}
+        yield from sorted(others, key=lambda trial: -speeds.get(trial.candidate.mode, 0.0))
 
     def _final(self) -> None:
         """Compare the best of each number of envs where they come near the fastest of all."""
@@ -113,23 +159,24 @@ class Halving:
         last = 1 + max(trial.last_round for trial in self.trials)
         for trial in near:
             trial.last_round = last
-        self._take_turns("final", near, 2, self._end - self._clock(), self._end)
+        self._there_and_back("final", near, self._end - self._clock(), self._end)
 
-    def _take_turns(
-        self, name: str, alive: Sequence[Trial], passes: int, left: float, stop: float
-    ) -> None:
-        """Measure each, there and back, within the seconds that are left for that."""
-        seconds = slice_seconds(left, passes * len(alive), self._beside_s())
-        count = f"{len(alive)} candidate{'s' * (len(alive) != 1)}"
-        self._say(f"{name}: {count}, {passes * seconds:.1f} s each")
-        for turn in range(passes):
-            for trial in alive if turn % 2 == 0 else reversed(alive):
-                if self._clock() >= stop:
-                    return
-                if not trial.failure:
-                    self._try(trial, seconds)
+    def _there_and_back(self, name: str, alive: list[Trial], left: float, stop: float) -> None:
+        seconds = self._of_each(name, len(alive), 2, left)
+        for trial in (*alive, *reversed(alive)):
+            if self._clock() >= stop:
+                return
+            self._try(trial, seconds)
+
+    def _of_each(self, name: str, count: int, passes: int, left: float) -> float:
+        """How long each of so many may collect each time, of the seconds that are left for all."""
+        seconds = slice_seconds(left, passes * count, self._beside_s())
+        self._say(f"{name}: {count} candidate{'s' * (count != 1)}, {passes * seconds:.1f} s each")
+        return seconds
 
     def _try(self, trial: Trial, seconds: float) -> None:
+        if trial.failure:
+            return
         mode = trial.candidate.mode
         num_envs, reason = self._failed_modes.get(mode, (math.inf, ""))
         if trial.candidate.num_envs > num_envs:

@@ -40,6 +40,7 @@ OF_RUNS = (
 )  # fmt: skip
 SEARCHED = ("num_envs", "collector", "backend", "num_workers", "caller_steps")
 _LEAST_DEADLINE_S, _DEADLINE_SHARE = 30.0, 1 / 4  # of the time, for each stage of a candidate
+_MINUTES, _MOST_MINUTES = 2.0, 10.0  # of a search, unless told
 _BUSY = 0.5  # of the CPUs, by others
 _LOOK_SHARE = 4  # of the memory, for the envs whose memory is measured
 
@@ -56,7 +57,7 @@ def tune(
     env: Any,
     algo: Any = "ppo",
     *,
-    minutes: float = 2.0,
+    minutes: float | None = None,
     memory: int | None = None,
     max_envs: int | None = None,
     whole_loop: bool = False,
@@ -75,7 +76,8 @@ def tune(
     Args:
         env: as for `rookery.train`; likewise the others that are not explained here.
         algo: likewise.
-        minutes: for the search, about.
+        minutes: for the search, about; None takes 2, or up to 10 where envs are so slow to start
+            that each candidate could not be tried once in less.
         memory: bytes that a run may take; None takes what the machine has.
         max_envs: the most envs to try; None takes 64 for each CPU.
         whole_loop: compare by env steps per second of collecting and learning, instead of by those
@@ -96,7 +98,7 @@ def tune(
         TuningFailed: no candidate could be run.
         TuningInterrupted: Ctrl-C came before anything was measured.
     """
-    if not minutes > 0 or not math.isfinite(minutes):
+    if minutes is not None and (not minutes > 0 or not math.isfinite(minutes)):
         raise ConfigError(f"minutes is {minutes}; it must be above 0")
     unused = [name for name in settings if name in OF_RUNS]
     if unused:
@@ -108,7 +110,8 @@ def tune(
         "network": network,
     }
     search = Search(env, algo, settings, parts, whole_loop, ceiling_here(memory), say)
-    return search.run(60 * minutes, max_envs)
+    least, most = (_MINUTES, _MOST_MINUTES) if minutes is None else (minutes, minutes)
+    return search.run(60 * least, 60 * most, max_envs)
 
 
 class Search:
@@ -133,8 +136,8 @@ class Search:
         self._too_large: set[int] = set()  # numbers of envs that memory does not carry
         self._seen: dict[Candidate, Slice] = {}
 
-    def run(self, seconds: float, max_envs: int | None) -> Outcome:
-        """Search for about so many seconds."""
+    def run(self, seconds: float, most_seconds: float, max_envs: int | None) -> Outcome:
+        """Search for about so many seconds, or the most where every candidate needs them."""
         began = time.monotonic()
         plan = self.plan
         algorithm = plan.algorithm
@@ -158,10 +161,10 @@ class Search:
                     f"{len(tried)} candidates, with {_listed({c.num_envs for c in tried})} envs, "
                     f"memory ceiling {self._ceiling}"
                 )
-                left = seconds - (time.monotonic() - began)
+                spent = time.monotonic() - began
                 halving = Halving(
-                    tried, self._measure, max(left, seconds / 2), time.monotonic,
-                    self._whole_loop, self._say,
+                    tried, self._measure, max(seconds - spent, seconds / 2), time.monotonic,
+                    self._whole_loop, self._say, most_seconds - spent,
                 )  # fmt: skip
                 halving.run()
             except KeyboardInterrupt:

@@ -13,6 +13,7 @@ import pickle
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -303,7 +304,8 @@ class _Line:
         self._is_cut = False
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._loop = _loop_of_all()
+        self._speaker = _speaker_of_all()
+        self._loop = self._speaker.loop
 
     # ---------------------------------------------------------------- the caller's side
 
@@ -435,18 +437,41 @@ class _Line:
         self._arrivals.ring()
 
 
-_threads: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork has no thread of its own
+class _Speaker:
+    """A thread with an event loop, which ends with the last one who holds this.
+
+    Attributes:
+        loop: it runs.
+    """
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=_run, args=(self.loop,), name="rookery-ray", daemon=True).start()
+        weakref.finalize(self, _stop, self.loop, os.getpid()).atexit = False
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, owner: int) -> None:
+    if os.getpid() == owner:
+        loop.call_soon_threadsafe(loop.stop)
+
+
+# By process: a fork has no thread of its own.
+_speakers: weakref.WeakValueDictionary[int, _Speaker] = weakref.WeakValueDictionary()
 _starting = threading.Lock()
 
 
-def _loop_of_all() -> asyncio.AbstractEventLoop:
-    """The loop of the thread that speaks with all agents."""
+def _speaker_of_all() -> _Speaker:
+    """Who speaks with all agents."""
     with _starting:
-        loop = _threads.get(os.getpid())
-        if loop is None:
-            loop = _threads[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="rookery-ray", daemon=True).start()
-    return loop
+        speaker = _speakers.get(os.getpid())
+        if speaker is None:
+            speaker = _speakers[os.getpid()] = _Speaker()
+    return speaker
 
 
 def _zeros(columns: Columns) -> dict[str, Any]:
