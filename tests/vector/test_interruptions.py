@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from patience import PATIENCE_S
 
 import rookery
 from rookery.testing import Fault, Faulty
+from rookery.worker import pipes
 
 CARRIERS = ["serial", "thread", "process"]
 
@@ -231,3 +233,62 @@ def test_a_reset_after_a_worker_died_is_survived_where_restarts_are_allowed(
         psutil.wait_procs([worker])
         assert _counts(venv.reset(seed=5, options=options)[0]) == [0, 0]
         assert venv.get_attr("_seed") == (5, 6)
+
+
+class TellsMore(gym.Env[Any, Any]):
+    """Infos of steps have other keys than those of resets."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(2, np.float32), {"begun": 1}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        return np.ones(2, np.float32), 1.0, False, False, {"made": 7}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="messages are read whole there")
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+@pytest.mark.parametrize("on_fault", ["restart", "raise"])
+def test_of_answers_that_a_lost_message_explains_none_is_returned(
+    mode: str, on_fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of envs that answer one by one the first tells the keys of all, in a message of its own."""
+    faults = rookery.FaultPolicy(on_fault)
+    options: Any = {"autoreset_mode": mode, "faults": faults, "num_workers": 1}
+    with rookery.make_vec(TellsMore, 3, "process", **options) as venv:
+        venv.async_reset(seed=0)
+        begun = 0
+        while begun < 3:
+            begun += len(venv.recv(timeout=PATIENCE_S)[-1])
+        venv.send(np.zeros(3, np.int64))
+        orders: Any = vars(venv)["_orders"]
+        give_up = time.monotonic() + PATIENCE_S
+        while (orders.asked != orders.answered).any():
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
+        def interrupted(*_: Any) -> Any:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(pipes, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            venv.recv(timeout=PATIENCE_S)
+        told: dict[int, Any] = {}
+        lost: set[int] = set()
+        while len(told) + len(lost) < 3:
+            try:
+                _, _, _, truncated, infos, env_ids = venv.recv(timeout=PATIENCE_S)
+            except rookery.WorkerDied as error:
+                lost.update(error.env_ids)
+                continue
+            assert "made" not in infos
+            told.update(zip(env_ids.tolist(), truncated.tolist(), strict=True))
+        if on_fault == "restart":
+            assert told == dict.fromkeys(range(3), True)
+        else:
+            assert not told and lost == {0, 1, 2}
+        venv.reset(seed=0)
+        assert venv.step(np.zeros(3, np.int64))[4]["made"].tolist() == [7, 7, 7]

@@ -42,6 +42,11 @@ class RowReader:
         self._shape = arrays.slab.shape
         self.wanted: SlabShape | None = None
 
+    def knows(self, env_id: int, buffer: int) -> bool:
+        """Whether the form of an env's info was told."""
+        form_id = int(self._slab.forms[buffer][env_id])
+        return not form_id or form_id in self._forms
+
     def hear(self, news: News) -> None:
         """Take in what a batch tells; before anything of it is read."""
         for form in news.forms:

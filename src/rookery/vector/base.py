@@ -126,7 +126,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._carriers, self._arrays, self._orders = tuple(carriers), arrays, orders
         self._results = Results(arrays, copy)
         for carrier in self._carriers:
-            carrier.hear = self._results.reader.hear
+            carrier.reader = self._results.reader
         self._pending = Pending(orders, self._carriers)
         is_disabled = self.autoreset_mode is AutoresetMode.DISABLED
         self._episodes = Episodes(arrays) if is_disabled else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from rookery.env.slab import News, SlabShape
+from rookery.env.row_reader import RowReader
+from rookery.env.slab import SlabShape
 from rookery.errors import RookeryError
 from rookery.worker.faults import RestartCause
 from rookery.worker.orders import Order
@@ -33,7 +34,7 @@ class Carrier(Protocol):
         is_torn: whether an interruption has left something that only a reset can mend.
         has_told: whether what was finished last has told anything beside its columns.
         failures: what went wrong in answers that have come, by env id.
-        hear: is told what answers tell beside the arrays.
+        reader: is told what answers tell beside the arrays; set by the vector env.
     """
 
     env_ids: range
@@ -41,7 +42,7 @@ class Carrier(Protocol):
     is_replaceable: bool
     has_told: bool
     failures: dict[int, RookeryError]
-    hear: Callable[[News], None]
+    reader: RowReader | None
 
     @property
     def pid(self) -> int: ...

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batches import Batch
+from rookery.env.row_reader import RowReader
 from rookery.env.slab import SEE_SLAB, News, SlabShape
 from rookery.errors import RookeryError, UsageError
 from rookery.worker.faults import RestartCause
@@ -37,7 +38,7 @@ class LocalCarrier:
         self.env_ids = env_ids
         self.pid = os.getpid()
         self.failures: dict[int, RookeryError] = {}
-        self.hear: Callable[[News], None] = lambda news: None
+        self.reader: RowReader | None = None
         self._batch = batch
         self._part = orders.part(env_ids, None)
         self._handler = RequestHandler(batch, None, None)  # type: ignore[arg-type]
@@ -111,7 +112,7 @@ class LocalCarrier:
             if news is not None:
                 status = IN_SLAB
                 if news is not SEE_SLAB:
-                    self.hear(news)
+                    self._tell(news)
         except RookeryError as failure:
             error = failure
         if error is not None:
@@ -145,8 +146,12 @@ class LocalCarrier:
             self.failures.update(dict.fromkeys(_envs_of(error, _WHOLE, self.env_ids), error))
         self.has_told = news is not None
         if news is not None and news is not SEE_SLAB:
-            self.hear(news)
+            self._tell(news)
         self._under_way = self._step = None
+
+    def _tell(self, news: News) -> None:
+        if self.reader is not None:
+            self.reader.hear(news)
 
     def forget(self) -> None:
         """Drop what went wrong, and what was cut short."""

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.description import Description
+from rookery.env.row_reader import RowReader
 from rookery.env.seeding import remember_seeds
 from rookery.env.slab import News, SlabShape
 from rookery.errors import (
@@ -60,7 +61,7 @@ class WorkerCarrier:
     Attributes:
         env_ids: as given.
         failures: what went wrong in answers that have come, by env id; whoever raises takes it out.
-        hear: is told news; set by the vector env.
+        reader: reads what its envs write, and is told news; None where nobody does.
     """
 
     steps_in_caller = False
@@ -70,7 +71,7 @@ class WorkerCarrier:
     ) -> None:
         self.env_ids = env_ids
         self.failures: dict[int, RookeryError] = {}
-        self.hear: Callable[[News], None] = lambda news: None
+        self.reader: RowReader | None = None
         self.has_told = False
         self._restarts = policy.restarts
         self._watches_memory = policy.max_worker_rss_mb is not None
@@ -271,7 +272,8 @@ class WorkerCarrier:
                 continue
             content = self._message_of_order(env_id)
             if isinstance(content, News):
-                self.hear(content)
+                if self.reader is not None:
+                    self.reader.hear(content)
             else:
                 error = content.error() if isinstance(content, Failure) else content
                 failed: Sequence[int] = (env_id,)
@@ -303,12 +305,16 @@ class WorkerCarrier:
         self._recovery.fail(error, [*self._untold(), *failed])
 
     def _untold(self) -> list[int]:
-        """Envs that have answered, but whose message did not come."""
-        part, received = self._part, self._orders.received
-        waiting = (part.asked == part.answered) & (part.status == IN_MESSAGE)
-        ids = [self.env_ids[i] for i in waiting.nonzero()[0].tolist()]
-        numbers = self._orders.asked
-        return [i for i in ids if numbers[i] not in (received[i], self._told.get(i))]
+        """Envs that have answered, but whose message did not come, or one that explains theirs."""
+        part, orders, untold = self._part, self._orders, []
+        for place in (part.asked == part.answered).nonzero()[0].tolist():
+            env_id, number = self.env_ids[place], part.answered[place]
+            if number in (orders.received[env_id], self._told.get(env_id)):
+                continue
+            is_known = self.reader is None or self.reader.knows(env_id, int(part.buffer[place]))
+            if part.status[place] == IN_MESSAGE or not is_known:
+                untold.append(env_id)
+        return untold
 
     # ---------------------------------------------------------------- requests
 
