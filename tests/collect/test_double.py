@@ -40,6 +40,16 @@ def test_two_halves_collect_what_two_collectors_do(mode):
             )
 
 
+def test_a_reset_begins_both_halves_anew_with_seeds_of_their_own():
+    with _make(2, "same_step") as left, _make(3, "same_step") as right:
+        double = rookery.DoubleBufferedCollector((left, right), Certain(left), T, seed=5)
+        first = double.collect()
+        double.reset(range(5, 10))
+        np.testing.assert_array_equal(double.collect().obs, first.obs)
+        double.reset()
+        assert (double.collect().obs[0] != first.obs[0]).any()
+
+
 def test_telemetry_counts_both_halves_on():
     with _make(2, "same_step") as left, _make(3, "same_step") as right:
         double = rookery.DoubleBufferedCollector((left, right), Certain(left), T, seed=5)

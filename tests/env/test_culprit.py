@@ -49,6 +49,8 @@ def _closing_over() -> Any:
         (Bound().method, "x.__self__.lock"),
         (type("Local", (), {"lock": LOCK}), "x.lock"),
         (lambda lock=LOCK: lock, "x (default 0)"),
+        (lambda *, lock=LOCK: lock, "x (default of 'lock')"),
+        ({LOCK}, "x (an element)"),
     ],
 )
 def test_the_path_leads_to_what_cannot_travel(value: Any, path: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 import rookery
 from rookery.cli import main
@@ -58,6 +59,24 @@ def test_a_report_fails_again_with_the_same_error(
     assert str(again.value.__cause__) == str(caught.value.__cause__)
     assert main(["replay", str(path)]) == 1
     assert "broke at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_a_report_of_envs_that_were_sent_actions_one_by_one_fails_again(
+    tmp_path: Path, backend: str
+) -> None:
+    with rookery.make_vec(Fragile, 3, backend=backend, crash_dir=tmp_path) as venv:
+        venv.action_space.seed(0)
+        venv.async_reset(seed=5)
+        with pytest.raises(ArithmeticError) as caught:
+            while True:
+                env_ids = venv.recv(timeout=PATIENCE_S)[-1]
+                pushes = venv.action_space.sample()["push"]
+                venv.send({"push": pushes[env_ids]}, env_ids)
+    (path,) = tmp_path.iterdir()
+    with pytest.raises(ArithmeticError) as again:
+        CrashReport.load(path).replay()
+    assert str(again.value.__cause__) == str(caught.value.__cause__)
 
 
 def test_even_a_killed_worker_leaves_a_report(tmp_path: Path) -> None:

@@ -98,3 +98,31 @@ def test_many_steps_of_one_vector_env_need_no_more_memory(
         before = run(50)
         after = run(200)
     assert all(new <= old + 10 for new, old in zip(after, before, strict=True)), (before, after)
+
+
+class Echoes(gym.Env[Any, Any]):
+    """Observes how many numbers its action had."""
+
+    observation_space = gym.spaces.Box(0, np.inf, (1,), np.float64)
+    action_space = gym.spaces.Sequence(gym.spaces.Discrete(9))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        return np.array([float(len(action))]), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("way", ["step", "send"])
+def test_actions_may_be_of_any_length(way: str) -> None:
+    with rookery.make_vec(Echoes, 2, "process", num_workers=2) as venv:
+        venv.reset(seed=0)
+        for length in (1, 5000, 3, 200_000):
+            actions = ((1,) * length, (2,) * (length + 1))
+            if way == "step":
+                counts = venv.step(actions)[0][:, 0].tolist()
+            else:
+                venv.send(actions)
+                obs, *_, env_ids = venv.recv(min_envs=2)
+                counts = obs[np.argsort(env_ids), 0].tolist()
+            assert counts == [length, length + 1]
