@@ -244,7 +244,7 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
 
 def _machine(conditions: dict[str, Any]) -> str:
     cores = conditions["cores"]
-    return f"{conditions['processor']}, {cores} core{'s' * (cores != 1)}"
+    return f"{conditions['processor']}, {cores:g} core{'s' * (cores != 1)}"
 
 
 def _seconds(runs: list[dict[str, Any]]) -> str:
