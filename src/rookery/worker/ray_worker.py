@@ -176,7 +176,7 @@ class RayWorker:
         self.channel.close()
 
     def _look(self, check: Callable[[], None]) -> None:
-        if not self.pid:
+        if not self._line.node:  # it has no place yet, or is about to be there
             self._waiting.look()
             if self._waiting.had_better_share():
                 self._share_cpus()
@@ -315,10 +315,10 @@ class _Line:
         asyncio.run_coroutine_threadsafe(self._listen(self._agent), self._loop)
 
     def begin_anew(self, agent: Any, task: tuple[Any, ...]) -> None:
-        """Speak with another agent from now on; the first one has started nothing yet."""
+        """Speak with another agent from now on; the first one may be about to start."""
         before = self._agent
         self._loop.call_soon_threadsafe(self._change, agent)
-        self._ray.kill(before)
+        end_actor(before, "stack")
         self.say("start", *task)
 
     def say(self, method: str, *args: Any) -> None:
@@ -392,8 +392,8 @@ class _Line:
 
     async def _listen(self, agent: Any) -> None:
         try:
-            self.node = await agent.node.remote()
             call = agent.answers.options(concurrency_group="answers")
+            self.node = await agent.node.options(concurrency_group="answers").remote()
             while agent is self._agent and self._take(await call.remote()):
                 self._require_session()
         except Exception as error:  # likewise
