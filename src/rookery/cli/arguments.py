@@ -23,6 +23,8 @@ T = TypeVar("T")
 # Where tyro's error box turns from what is wrong to general help.
 _HELP_STARTS = ("For full helptext", "Argument helptext", "Perhaps you meant")
 
+OUTPUT_WAY_OUT = "make its folder writable, make room, or choose another --output"
+
 
 def parse(kind: type[T], arguments: list[str], program: str) -> T:
     """Fill a dataclass from ``arguments``.

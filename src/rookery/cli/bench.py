@@ -16,7 +16,13 @@ from rookery.bench.picture import draw_throughput
 from rookery.bench.rounds import Measured, measure_in_rounds
 from rookery.bench.sample import Order
 from rookery.bench.throughput import limits_of, rows_of, table_of, to_dict
-from rookery.cli.arguments import CommandParser, checked_output, parse_json, print_result
+from rookery.cli.arguments import (
+    OUTPUT_WAY_OUT,
+    CommandParser,
+    checked_output,
+    parse_json,
+    print_result,
+)
 from rookery.env.arguments import check_positive, did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.telemetry.terminal import Counter, print_table, require_tables
@@ -27,7 +33,6 @@ from rookery.worker.launch import START_METHODS
 
 _COLUMNS = ("contender", "steps/s", "least – most", "speed-up", "of limit", "remarks")
 _DISTURBED = 0.3  # of the cores, that others use
-_WAY_OUT = "make its folder writable, make room, or choose another --output"
 
 
 def run(arguments: list[str]) -> int:
@@ -164,9 +169,9 @@ def write_files(
     Raises:
         StorageError: they cannot be written.
     """
-    with whole_file(output, has_one_writer=False, way_out=_WAY_OUT) as file:
+    with whole_file(output, has_one_writer=False, way_out=OUTPUT_WAY_OUT) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode())
-    with whole_file(picture, has_one_writer=False, way_out=_WAY_OUT) as file:
+    with whole_file(picture, has_one_writer=False, way_out=OUTPUT_WAY_OUT) as file:
         draw(file)
 
 

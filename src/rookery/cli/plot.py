@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from rookery.cli.arguments import CommandParser, checked_output, print_result
+from rookery.cli.arguments import OUTPUT_WAY_OUT, CommandParser, checked_output, print_result
 from rookery.cli.runs import add_runs, names_in, read_runs
 from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError
@@ -16,7 +16,6 @@ from rookery.training.run_groups import RunGroup, groups_of
 
 _FORMATS = (".png", ".pdf", ".svg")
 _AXES = {"steps": ("step", "environment steps"), "time": ("seconds", "seconds of training")}
-_WAY_OUT = "make its folder writable, make room, or choose another --output"
 _RETURNS = ("episode_return_mean", "eval_return_mean")  # what evaluations stand beside
 
 
@@ -28,7 +27,7 @@ def run(arguments: list[str]) -> int:
     runs = _with_metric(read_runs(command.runs), command.metric, over)
     groups = groups_of(runs, names_in(command.group_by))
     panels = _panels(groups, command.metric, over)
-    with whole_file(output, has_one_writer=False, way_out=_WAY_OUT) as picture:
+    with whole_file(output, has_one_writer=False, way_out=OUTPUT_WAY_OUT) as picture:
         draw_comparison(picture, panels, xlabel, command.metric, output.suffix[1:].lower())
     told: dict[str, list[str]] = {}
     for group in groups:

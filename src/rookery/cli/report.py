@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rookery.cli.arguments import CommandParser, checked_output, print_result
+from rookery.cli.arguments import OUTPUT_WAY_OUT, CommandParser, checked_output, print_result
 from rookery.cli.runs import add_runs, names_in, read_runs
 from rookery.telemetry.report.page import page_of
 from rookery.training.run_dir import RunDirectory, whole_file
 from rookery.training.run_report import report_on
-
-_WAY_OUT = "make its folder writable, make room, or choose another --output"
 
 
 def run(arguments: list[str]) -> int:
@@ -22,7 +20,7 @@ def run(arguments: list[str]) -> int:
     if command.output is None:
         output = RunDirectory(runs[0].path).report if len(runs) == 1 else Path("report.html")
     report = report_on(runs, names_in(command.group_by))
-    with whole_file(output, has_one_writer=False, way_out=_WAY_OUT) as page:
+    with whole_file(output, has_one_writer=False, way_out=OUTPUT_WAY_OUT) as page:
         page.write(page_of(report).encode())
     print_result({"output": str(output), "runs": len(runs), "groups": list(report.groups)})
     return 0

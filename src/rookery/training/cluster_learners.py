@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from rookery.env import registrations
 from rookery.env.travel import by_value
 from rookery.learn.peers import PeerLost
-from rookery.training.learners import SeveralLearners, tasks_of_others
+from rookery.training.learners import ENDING_S, REASON_S, StartedLearners
 from rookery.training.other_learner import LEFT_ALONE, READY, Task, follow
 from rookery.training.plan import RunPlan
 from rookery.training.settings import CollectorName
@@ -28,8 +28,6 @@ from rookery.worker.ray_cluster import (
 
 _GROUPS = {"words": 1}
 _LOOK_S = 0.1
-_REASON_S = 60.0  # for an actor to say why it ends
-_ENDING_S = 10.0
 
 
 class ClusterLearner:
@@ -87,7 +85,7 @@ class _Other(NamedTuple):
     end: Any
 
 
-class LearnersOnCluster(SeveralLearners):
+class LearnersOnCluster(StartedLearners):
     """Several learners, of which this process is the first and actors are the others.
 
     Args:
@@ -97,25 +95,18 @@ class LearnersOnCluster(SeveralLearners):
     """
 
     def __init__(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
-        from rookery.learn.distributed import ProcessGroup
-
-        settings = plan.settings
-        size, num_envs = settings.num_learners, settings.num_envs
-        self._cluster = cluster = Cluster({"address": settings.cluster}, None)
-        self._ray = require_ray()
+        self._cluster = cluster = Cluster({"address": plan.settings.cluster}, None)
+        self._ray, self._options = require_ray(), _options(plan)
         self._others: list[_Other] = []
-        host = self._ray.util.get_node_ip_address()
-        super().__init__(num_envs, ProcessGroup(0, size, f"tcp://{host}:0"))
+        super().__init__(plan, f"tcp://{self._ray.util.get_node_ip_address()}:0")
         self._finalizer = weakref.finalize(self, _end, self._others, cluster)
-        try:
-            for task in tasks_of_others(plan, collector, policy_seed, self.peers.store):
-                actor = cluster.hire(ClusterLearner, _GROUPS, _options(plan))
-                words = actor.word.options(concurrency_group="words")
-                where, end = actor.where.remote(), actor.run.remote(by_value(task))
-                self._others.append(_Other(task.share.rank, actor, where, words.remote(), end))
-        except BaseException:
-            self.close()
-            raise
+        self.start_others(plan, collector, policy_seed)
+
+    def start(self, task: Task) -> None:
+        actor = self._cluster.hire(ClusterLearner, _GROUPS, self._options)
+        words = actor.word.options(concurrency_group="words")
+        where, end = actor.where.remote(), actor.run.remote(by_value(task))
+        self._others.append(_Other(task.share.rank, actor, where, words.remote(), end))
 
     def meet(self) -> None:
         for other in self._others:
@@ -131,7 +122,7 @@ class LearnersOnCluster(SeveralLearners):
     def lost(self, error: Exception) -> NoReturn:
         self._is_over = True
         waiting = {other.end: other for other in self._others}
-        while waiting and (ended := wait_for_any(list(waiting), _REASON_S)):
+        while waiting and (ended := wait_for_any(list(waiting), REASON_S)):
             for reference in ended:
                 other = waiting.pop(reference)
                 if self._outcome(other) != LEFT_ALONE:
@@ -159,7 +150,7 @@ class LearnersOnCluster(SeveralLearners):
         super().close()
         if self._others and self._cluster.is_joined:
             ends = [other.end for other in self._others]
-            self._ray.wait(ends, num_returns=len(ends), timeout=_ENDING_S)
+            self._ray.wait(ends, num_returns=len(ends), timeout=ENDING_S)
         self._finalizer()
 
 

@@ -18,6 +18,9 @@ from rookery.training.plan import RunPlan
 from rookery.training.settings import CollectorName
 from rookery.training.share import Share
 
+ENDING_S = 10.0
+REASON_S = 60.0  # for a learner to say why it ends
+
 
 class Learners:
     """One learner alone, and what several have in common.
@@ -123,6 +126,49 @@ class SeveralLearners(Learners):
         self._is_over = True
         super().lost(error)
 
+    def close(self) -> None:
+        try:
+            self.end()
+        except PeerLost:  # it has ended before the run
+            self._is_over = True
+        self.peers.close()  # which others notice that are in an update
+
+
+class StartedLearners(SeveralLearners):
+    """Several learners, of which this is the first and starts the others.
+
+    Args:
+        plan: of the run.
+        store: by which they find each other, see `ProcessGroup`.
+    """
+
+    def __init__(self, plan: RunPlan, store: str) -> None:
+        from rookery.learn.distributed import ProcessGroup
+
+        settings = plan.settings
+        super().__init__(settings.num_envs, ProcessGroup(0, settings.num_learners, store))
+
+    def start_others(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
+        """Start each learner but the first; if one cannot be started, all end.
+
+        Args:
+            plan: of the run.
+            collector: who collects.
+            policy_seed: of the run's policy.
+        """
+        size, num_envs, store = self.share.size, plan.settings.num_envs, self.peers.store
+        try:
+            for rank in range(1, size):
+                share, seed = Share(rank, size, num_envs), seed_of(policy_seed, rank)
+                self.start(Task(plan, collector, share, seed, store, registrations.collect()))
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, task: Task) -> None:
+        """Start the learner of a task."""
+        raise NotImplementedError
+
     def raise_died(self, rank: int, where: str, how: str, cause: Exception | None) -> NoReturn:
         """Raise what has become of a learner.
 
@@ -138,30 +184,6 @@ class SeveralLearners(Learners):
         raise LearnerDied(
             f"{who} {how}. The run can be resumed with any number of learners (num_learners)"
         )
-
-    def close(self) -> None:
-        try:
-            self.end()
-        except PeerLost:  # it has ended before the run
-            self._is_over = True
-        self.peers.close()  # which others notice that are in an update
-
-
-def tasks_of_others(
-    plan: RunPlan, collector: CollectorName, policy_seed: int, store: str
-) -> Iterator[Task]:
-    """What each learner but the first has to do.
-
-    Args:
-        plan: of the run.
-        collector: who collects.
-        policy_seed: of the run's policy.
-        store: by which they find each other, see `ProcessGroup`.
-    """
-    size = plan.settings.num_learners
-    for rank in range(1, size):
-        share, seed = Share(rank, size, plan.settings.num_envs), seed_of(policy_seed, rank)
-        yield Task(plan, collector, share, seed, store, registrations.collect())
 
 
 def seed_of(seed: int, rank: int) -> int:

@@ -11,17 +11,13 @@ from pickle import loads
 from typing import Any, NamedTuple, NoReturn
 
 from rookery.env.travel import by_value
-from rookery.learn.distributed import ProcessGroup
-from rookery.training.learners import SeveralLearners, tasks_of_others
-from rookery.training.other_learner import LEFT_ALONE, run
+from rookery.training.learners import ENDING_S, REASON_S, StartedLearners
+from rookery.training.other_learner import LEFT_ALONE, Task, run
 from rookery.training.plan import RunPlan
 from rookery.training.settings import CollectorName
 from rookery.worker.cpus import usable_cpus
 from rookery.worker.launch import start_process
 from rookery.worker.pipes import PipeEnd, wait
-
-_ENDING_S = 10.0
-_REASON_S = 60.0  # for a process to say why it ends
 
 
 class _Other(NamedTuple):
@@ -30,7 +26,7 @@ class _Other(NamedTuple):
     pipe: PipeEnd
 
 
-class LocalLearners(SeveralLearners):
+class LocalLearners(StartedLearners):
     """Several learners in processes of this machine, which this one starts.
 
     Args:
@@ -40,25 +36,19 @@ class LocalLearners(SeveralLearners):
     """
 
     def __init__(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
-        settings = plan.settings
-        size, num_envs = settings.num_learners, settings.num_envs
         self._folder = Path(tempfile.mkdtemp(prefix="rookery-learners-"))
         self._others: list[_Other] = []
-        store = str(self._folder / "store")
-        super().__init__(num_envs, ProcessGroup(0, size, store))
-        try:
-            for task in tasks_of_others(plan, collector, policy_seed, store):
-                rank = task.share.rank
-                here, there = Pipe()
-                with there:
-                    process = start_process(
-                        "spawn", max(usable_cpus() // size, 1), run, (there, by_value(task)),
-                        f"rookery learner {rank}",
-                    )  # fmt: skip
-                self._others.append(_Other(rank, process, here))
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(plan, str(self._folder / "store"))
+        self.start_others(plan, collector, policy_seed)
+
+    def start(self, task: Task) -> None:
+        here, there = Pipe()
+        with there:
+            process = start_process(
+                "spawn", max(usable_cpus() // self.share.size, 1), run, (there, by_value(task)),
+                f"rookery learner {task.share.rank}",
+            )  # fmt: skip
+        self._others.append(_Other(task.share.rank, process, here))
 
     def meet(self) -> None:
         for other in self._others:
@@ -81,7 +71,7 @@ class LocalLearners(SeveralLearners):
     def lost(self, error: Exception) -> NoReturn:
         self._is_over = True
         waiting: dict[Any, _Other] = {other.process.sentinel: other for other in self._others}
-        while waiting and (ended := wait(list(waiting), _REASON_S)):
+        while waiting and (ended := wait(list(waiting), REASON_S)):
             for sentinel in ended:
                 other = waiting.pop(sentinel)
                 said = _last_word(other.pipe)
@@ -91,7 +81,7 @@ class LocalLearners(SeveralLearners):
 
     def _died(self, other: _Other, failure: bytes | None) -> NoReturn:
         if not failure:
-            other.process.join(_ENDING_S)
+            other.process.join(ENDING_S)
         code = other.process.exitcode
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended: {code}"
         cause = loads(failure).error() if failure else None
@@ -102,7 +92,7 @@ class LocalLearners(SeveralLearners):
         for other in self._others:
             other.pipe.close()
         for other in self._others:
-            other.process.join(_ENDING_S)
+            other.process.join(ENDING_S)
             if other.process.is_alive():
                 other.process.kill()
                 other.process.join()

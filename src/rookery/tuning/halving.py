@@ -70,7 +70,7 @@ class Halving:
         self._whole_loop = whole_loop
         self._began, self._seconds = clock(), seconds
         self._most_seconds = max(most_seconds or seconds, seconds)
-        self._final_share = FINAL if len(by_num_envs(self.trials)) > 1 else 0.0
+        self._rounds_share = 1.0 - FINAL if len(by_num_envs(self.trials)) > 1 else 1.0
         self._beside: list[float] = []
         self._failed_modes: dict[Mode, tuple[float, str]] = {}
 
@@ -80,11 +80,11 @@ class Halving:
 
     @property
     def _end_of_rounds(self) -> float:
-        return self._began + self._seconds * (1.0 - self._final_share)
+        return self._began + self._seconds * self._rounds_share
 
     @property
     def _end_of_first_round(self) -> float:
-        return self._began + self._seconds * (1.0 - self._final_share) * _FIRST_ROUND
+        return self._began + self._seconds * self._rounds_share * _FIRST_ROUND
 
     def run(self) -> list[Trial]:
         """Search until the time is over, or the last round was made."""
@@ -125,8 +125,7 @@ class Halving:
 
     def _lengthen(self, missing_s: float) -> None:
         """Search for longer, if that is allowed: so much is missing of the first round."""
-        share = (1.0 - self._final_share) * _FIRST_ROUND
-        needed = (self._clock() - self._began + missing_s) / share
+        needed = (self._clock() - self._began + missing_s) / (self._rounds_share * _FIRST_ROUND)
         before, self._seconds = self._seconds, min(needed, self._most_seconds)
         if self._seconds > before:
             self._say(

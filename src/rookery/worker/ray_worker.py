@@ -305,25 +305,24 @@ class _Line:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._speaker = _speaker_of_all()
-        self._loop = self._speaker.loop
 
     # ---------------------------------------------------------------- the caller's side
 
     def begin(self, task: tuple[Any, ...]) -> None:
         """Have the agent start its process, and listen to it."""
         self.say("start", *task)
-        asyncio.run_coroutine_threadsafe(self._listen(self._agent), self._loop)
+        asyncio.run_coroutine_threadsafe(self._listen(self._agent), self._speaker.loop)
 
     def begin_anew(self, agent: Any, task: tuple[Any, ...]) -> None:
         """Speak with another agent from now on; the first one may be about to start."""
         before = self._agent
-        self._loop.call_soon_threadsafe(self._change, agent)
+        self._speaker.loop.call_soon_threadsafe(self._change, agent)
         end_actor(before, "stack")
         self.say("start", *task)
 
     def say(self, method: str, *args: Any) -> None:
         """Have the agent do something."""
-        self._loop.call_soon_threadsafe(self._say, method, args)
+        self._speaker.loop.call_soon_threadsafe(self._say, method, args)
 
     def assign(self, mirror: Mirror, index: int, board: RayBoard, assignment: bytes) -> None:
         """Have the worker begin with its part of a board."""
@@ -388,7 +387,7 @@ class _Line:
 
     def _change(self, agent: Any) -> None:
         self._agent, self._turn = agent, 0
-        self._listening = self._loop.create_task(self._listen(agent))
+        self._listening = self._speaker.loop.create_task(self._listen(agent))
 
     async def _listen(self, agent: Any) -> None:
         try:
