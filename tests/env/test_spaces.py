@@ -221,4 +221,4 @@ def test_a_batch_is_taken_apart_as_gymnasium_iterates_over_it() -> None:
     batch = batch_space(space, 3)
     batch.seed(1)
     value = batch.sample()
-    assert list(rows(space, value)) == list(iterate(batch, value))
+    assert list(rows(space, value, 3)) == list(iterate(batch, value))

@@ -32,18 +32,22 @@ def _words(num_envs: int) -> WatchWords:
 
 def _watch(words: WatchWords, ids: range) -> Stopwatch:
     watch = Stopwatch(words, ids)
-    watch.time_steps([_echo] * len(ids))
+    watch.time_steps([_ECHO] * len(ids))
     return watch
 
 
-def _echo(action: int) -> int:
-    return action
+class _Echo:
+    def step(self, action: int) -> int:
+        return action
+
+
+_ECHO = _Echo()
 
 
 def _step(watch: Stopwatch, took_s: float, count: int) -> bool:
     """One step of a batch as `EnvBatch` makes it; whether it was timed."""
-    is_timed = watch.steps[0] is not _echo
-    assert [step(7) for step in watch.steps] == [7] * count
+    is_timed = watch.stepped[0] is not _ECHO
+    assert [env.step(7) for env in watch.stepped] == [7] * count
     _end(watch, took_s, count, 0.0)
     return is_timed
 
@@ -97,7 +101,7 @@ def test_a_step_that_was_broken_off_is_timed_when_it_is_made_again() -> None:
     watch = _watch(words, range(1))
     for _ in range(2):
         _step(watch, 1.0, 1)
-    watch.steps[0](0)  # and an interruption comes
+    watch.stepped[0].step(0)  # and an interruption comes
     assert _step(watch, 1.0, 1)
     assert words.steps.sum() == 1
 

@@ -160,3 +160,17 @@ def test_global_streams_follow_a_seed_even_after_a_restart(method: str) -> None:
     assert len(set(drawn)) == 16
     assert _dice(method, 5) == drawn
     assert not set(_dice(method, 6)) & set(drawn)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_attributes_are_set_again_as_they_were_set(copies: bool) -> None:
+    with _make(num_envs=4, num_workers=2) as venv:
+        settings = [{"rate": 1} for _ in range(4)] if copies else [{"rate": 1}] * 4
+        venv.set_attr("settings", settings)
+        venv.reset(seed=1)
+        for each in settings:
+            each["rate"] = 2
+        venv.step([0, DIE, 0, 0])
+        venv.step([0, 0, 0, 0])
+        assert venv.restarts == 1
+        assert venv.get_attr("settings") == ({"rate": 1},) * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -59,6 +60,77 @@ def test_a_report_fails_again_with_the_same_error(
     assert str(again.value.__cause__) == str(caught.value.__cause__)
     assert main(["replay", str(path)]) == 1
     assert "broke at" in capsys.readouterr().err
+
+
+class Mortal(Fragile):
+    """Draws random numbers; kills its process, or raises, when it is told to.
+
+    Args:
+        folder: with a file ``die`` in it, the next reset removes that and kills the process.
+    """
+
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.deadly = Path(folder) / "die"
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self.deadly.exists():
+            self.deadly.unlink()
+            os._exit(3)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action == KILL:
+            os._exit(3)
+        self.total += self.np_random.random()
+        if action == RAISE:
+            raise ArithmeticError(f"broke at {self.total!r}")
+        return np.array([self.total]), 0.0, bool(self.np_random.random() < 0.2), False, {}
+
+
+NOTHING, KILL, RAISE = 0, 1, 2
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("lost_in", ["step", "reset", "partial"])
+@pytest.mark.parametrize("steps", [0, 1, 12])
+def test_a_report_after_a_restart_tells_what_the_new_worker_did(
+    tmp_path: Path, steps: int, lost_in: str, mode: str
+) -> None:
+    reports = tmp_path / "reports"
+    faults = rookery.FaultPolicy("restart", max_restarts=1)
+    options: Any = {"num_workers": 1, "autoreset_mode": mode, "crash_dir": reports}
+    with rookery.make_vec(
+        Mortal, 2, backend="process", faults=faults, env_kwargs={"folder": str(tmp_path)}, **options
+    ) as venv:
+        venv.reset(seed=5)
+        venv.step([NOTHING, NOTHING])
+        if lost_in == "step":
+            venv.step([KILL, NOTHING])
+        elif lost_in == "reset":
+            (tmp_path / "die").touch()
+            venv.reset()
+        else:  # env 1 is lost while it does nothing, and told with its next step
+            venv.send([KILL], [0])
+            venv.recv(timeout=PATIENCE_S)
+        for _ in range(steps):
+            venv.step([NOTHING, NOTHING])
+        error = None
+        for _ in range(3):  # a step may be but the reset after an episode
+            try:
+                venv.step([NOTHING, RAISE])
+            except ArithmeticError as caught:
+                error = caught
+                break
+    assert error is not None and venv.restarts == 1
+    (path,) = reports.iterdir()
+    report = CrashReport.load(path)
+    assert report.is_whole
+    with pytest.raises(ArithmeticError) as again:
+        report.replay()
+    assert str(again.value.__cause__) == str(error.__cause__)
 
 
 @pytest.mark.parametrize("backend", ["serial", "process"])

@@ -143,6 +143,30 @@ class EndsItsProcess(Good):
         os._exit(3)
 
 
+class EndsItsProcessWell(Good):
+    def step(self, action: Any) -> Any:
+        import os
+
+        os._exit(0)
+
+
+class EndsAllWhenBuiltTwice(Good):
+    built = 0
+
+    def __init__(self) -> None:
+        type(self).built += 1
+        if type(self).built == 2:
+            raise SystemExit(0)
+
+
+class TellsALockAtTheEnd(Good):
+    def step(self, action: Any) -> Any:
+        import threading
+
+        *result, info = super().step(action)
+        return (*result, {"lock": threading.Lock()} if result[2] else info)
+
+
 class OneAtATime(Good):
     """Only one may exist in a process."""
 

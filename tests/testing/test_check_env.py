@@ -34,6 +34,9 @@ BAD = [
     ("RaisesInStep", "behaviour", "KeyError: 'lost key'"),
     ("RaisesWhenBuilt", "can be built", "no such simulator"),
     ("EndsItsProcess", "step", "exit code 3"),
+    ("EndsItsProcessWell", "step", "exit code 0"),
+    ("EndsAllWhenBuiltTwice", "two in one process", "exit code 0"),
+    ("TellsALockAtTheEnd", "infos can travel", "info['lock'], a lock"),
     ("OneAtATime", "two in one process", "in use"),
     ("Singleton", "two in one process", "same env twice"),
 ]

@@ -76,7 +76,7 @@ def test_functions_are_applied_where_the_envs_live(make: Make) -> None:
     assert venv.apply(lambda env: env.unwrapped.spec.id) == ["CartPole-v1"] * 3
     venv.apply(lambda env: setattr(env.unwrapped, "gravity", 5.0), [2, 0])
     assert venv.apply(lambda env: env.unwrapped.gravity, [1, 2]) == [9.8, 5.0]
-    with pytest.raises(rookery.UsageError, match="there is no env 3"):
+    with pytest.raises(rookery.UsageError, match="apply: env_ids must lie in 0 to 2"):
         venv.apply(repr, [3])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _multiprocessing
 import errno
 import os
 import subprocess
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S
 
+import rookery
 from rookery.errors import WorkerError
+from rookery.testing import Fault, Faulty
 from rookery.worker import launch
 from rookery.worker.limits import DESCRIPTORS_PER_WORKER, start_failed
 
@@ -159,6 +162,54 @@ def test_every_known_reason_has_a_way_out(number: int) -> None:
     error = start_failed(OSError(number, os.strerror(number)))
     assert os.strerror(number) in str(error)
     assert "fewer workers (num_workers=)" in str(error)
+
+
+class _NoRoom:
+    """Makes so many semaphores, and then the system has no room for more.
+
+    Args:
+        number: what the system says then.
+        count: how many there is room for.
+    """
+
+    def __init__(self, number: int, count: int) -> None:
+        self._number, self.left = number, count
+        self._make = _multiprocessing.SemLock
+
+    def __call__(self, *args: Any) -> Any:
+        if self.left <= 0:
+            raise OSError(self._number, os.strerror(self._number))
+        self.left -= 1
+        return self._make(*args)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="semaphores have no names there")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("count", [0, 3])
+def test_no_room_for_semaphores_is_told_with_the_way_out(
+    count: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_multiprocessing, "SemLock", _NoRoom(number, count))
+    with pytest.raises(WorkerError, match="/dev/shm") as caught:
+        rookery.make_vec("CartPole-v1", 2, backend="process", num_workers=2)
+    assert "num_workers=" in str(caught.value) or "backend='serial'" in str(caught.value)
+
+
+def test_without_room_for_a_new_workers_semaphores_its_envs_wait_for_a_reset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults = rookery.FaultPolicy("restart")
+    with rookery.make_vec(Faulty, 2, backend="process", num_workers=2, faults=faults) as venv:
+        venv.reset(seed=0)
+        room = _NoRoom(errno.ENOSPC, 0)
+        monkeypatch.setattr(_multiprocessing, "SemLock", room)
+        with pytest.raises(WorkerError, match="Semaphores need room in /dev/shm"):
+            venv.step([0, Fault.KILL])
+        with pytest.raises(WorkerError, match=r"reset\(\) starts a new one"):
+            venv.step([0, 0])
+        room.left = 100
+        venv.reset(seed=0)
+        assert venv.step([0, 0])[2].tolist() == [False, False]
 
 
 def test_an_unknown_reason_is_passed_on() -> None:

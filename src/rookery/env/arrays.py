@@ -257,7 +257,7 @@ class BatchArrays:
         """The actions of some envs, one by one, as a plain loop would see them."""
         if self._only_action is not None:
             return iter(self._only_action.read(env_ids))
-        return rows(self.spaces.action_space, self.read_action_batch(env_ids))
+        return rows(self.spaces.action_space, self.read_action_batch(env_ids), len(env_ids))
 
     def read_action_batch(self, env_ids: Sequence[int]) -> Any:
         """The actions of some envs in the batched form of the action space; a copy."""
@@ -274,7 +274,7 @@ class BatchArrays:
     def row(self, env_id: int, buffer: int) -> Any:
         """A copy of the observation of one env, unbatched."""
         ids = np.array([env_id])
-        return next(rows(self.spaces.observation_space, self.observations(buffer, ids)))
+        return next(rows(self.spaces.observation_space, self.observations(buffer, ids), 1))
 
     def close_rows(self, env_ids: Sequence[int], buffer: int) -> None:
         """Mark transitions as cut short: no reward, not terminated, truncated."""

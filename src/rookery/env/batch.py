@@ -10,7 +10,8 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
-from rookery.env.batches import checked
+from rookery.env.batches import CheckedEnv
+from rookery.env.failure import is_from_outside
 from rookery.env.group import EnvGroup
 from rookery.env.guard import reset_problem, reward_as_float, step_problem
 from rookery.env.recipe import EnvRecipe
@@ -28,11 +29,7 @@ class EnvBatch(EnvGroup):
 
     Attributes:
         busy_s: seconds spent stepping so far.
-        passes_on: exceptions that come from outside while an env is busy, and end the call: they
-            are no failures of the env.
     """
-
-    passes_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
 
     def __init__(self, recipes: Sequence[EnvRecipe], first_id: int) -> None:
         self.busy_s = 0.0
@@ -59,10 +56,9 @@ class EnvBatch(EnvGroup):
         self._progress = [IDLE, 0, 0] if progress is None else progress
         self._steps = self._progress[1]  # where a lost batch stopped
         self._mode = autoreset_mode
-        self._env_steps: list[Callable[[Any], Any]] = [env.step for env in self.envs]
-        self._env_resets: list[Callable[..., Any]] = [env.reset for env in self.envs]
+        self._stepped: list[Any] = list(self.envs)
         self._watch = Stopwatch(arrays.watched, self.ids)
-        self._watch.time_steps(self._env_steps)
+        self._watch.time_steps(self._stepped)
         space = arrays.spaces.observation_space
         free = self._free = list[bytes]()  # encoded free values of the observation at hand
         self._write_obs = [
@@ -102,14 +98,14 @@ class EnvBatch(EnvGroup):
         """
         started = time.perf_counter()
         progress, ended, free, watch = self._progress, self._ended, self._free, self._watch
-        env_steps = watch.steps
+        stepped = watch.stepped
         ids: Sequence[int] = self.ids if env_ids is None else self._counted(env_ids)
         self._steps = progress[1] = self._steps + (env_ids is None)
         first_id = self.ids.start
         rewards, terminateds, truncateds, writers, sink = self._targets[buffer]
         used = sink.used
         failure: EnvFailed | None = None
-        for env_id, action in zip(ids, self._arrays.read_actions(ids), strict=False):
+        for env_id, action in zip(ids, self._arrays.read_actions(ids), strict=True):
             i = env_id - first_id
             progress[0] = env_id + 1
             result = None
@@ -119,7 +115,9 @@ class EnvBatch(EnvGroup):
                     self._start_episode(i, buffer)
                     rewards[env_id], terminateds[env_id], truncateds[env_id] = 0.0, False, False
                     continue
-                result = env_steps[i](action)
+                # Looked up with every step: an env may give itself another. It takes no longer here
+                # than to call what was looked up once.
+                result = stepped[i].step(action)
                 obs, reward, terminated, truncated, info = result
                 try:
                     rewards[env_id] = reward
@@ -188,9 +186,8 @@ class EnvBatch(EnvGroup):
 
     def check_after_env(self, check: Callable[[], None]) -> None:
         """Have something called whenever an env returns, before what it returned is written."""
-        self._env_steps = [checked(step, check) for step in self._env_steps]
-        self._env_resets = [checked(reset, check) for reset in self._env_resets]
-        self._watch.time_steps(self._env_steps)
+        self._stepped = [CheckedEnv(env, check) for env in self._stepped]
+        self._watch.time_steps(self._stepped)
 
     def _counted(self, env_ids: Sequence[int]) -> Sequence[int]:
         """Some envs, whose steps are counted."""
@@ -240,11 +237,11 @@ class EnvBatch(EnvGroup):
         try:
             watch.until_reset_timed[i] -= 1
             if watch.until_reset_timed[i] > 0:
-                result = self._env_resets[i](seed=seed, options=options)
+                result = self._stepped[i].reset(seed=seed, options=options)
                 watch.resets[i] += 1
             else:
                 started = time.perf_counter_ns()
-                result = self._env_resets[i](seed=seed, options=options)
+                result = self._stepped[i].reset(seed=seed, options=options)
                 watch.note_reset(i, time.perf_counter_ns() - started)
             obs, info = result
             self._write_obs[buffer][i](obs)
@@ -275,7 +272,7 @@ class EnvBatch(EnvGroup):
         action: Any = None,
     ) -> EnvFailed:
         """The failure to raise; what the env returned may say more than what came of it."""
-        if isinstance(error, self.passes_on) or os.getpid() != self._pid:
+        if is_from_outside(error, self.passes_on) or os.getpid() != self._pid:
             raise error
         problem = None if result is None else find_problem(result)
         if problem is not None:

@@ -120,13 +120,22 @@ class Batch(Protocol):
         """Close all envs, then what was built for them; the first error is raised at the end."""
 
 
-def checked(function: Callable[..., Any], check: Callable[[], None]) -> Callable[..., Any]:
-    """The same function, with ``check`` called whenever it returns or raises."""
+class CheckedEnv:
+    """An env to step and to reset, with ``check`` called whenever it returns or raises."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def __init__(self, env: Any, check: Callable[[], None]) -> None:
+        self._env, self._check = env, check
+
+    def step(self, action: Any) -> Any:
+        """Step the env."""
         try:
-            return function(*args, **kwargs)
+            return self._env.step(action)
         finally:
-            check()
+            self._check()
 
-    return call
+    def reset(self, *, seed: Any, options: Any) -> Any:
+        """Reset the env."""
+        try:
+            return self._env.reset(seed=seed, options=options)
+        finally:
+            self._check()

@@ -6,6 +6,7 @@ or that end a process where nobody catches them.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import GetSetDescriptorType, MemberDescriptorType
@@ -87,6 +88,35 @@ def context_of(error: EnvFailed) -> dict[str, Any]:
         "steps_since_reset": error.steps_since_reset,
         "last_action": error.last_action,
     }
+
+
+def is_from_outside(error: BaseException, passes_on: tuple[type[BaseException], ...]) -> bool:
+    """Whether an exception that left a busy env is none of the env's.
+
+    Args:
+        error: the exception.
+        passes_on: types that are from outside. Where there are any, exceptions that this process's
+            handlers of signals have raised are, too: a program that ends at SIGTERM, an alarm.
+    """
+    return isinstance(error, passes_on) or (bool(passes_on) and _is_raised_by_a_handler(error))
+
+
+def _is_raised_by_a_handler(error: BaseException) -> bool:
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> Any:
+    """The code that runs when a handler is called; None if that is not Python's."""
+    handler = getattr(handler, "func", handler)  # of a partial
+    if not hasattr(handler, "__code__") and not hasattr(handler, "__func__"):
+        handler = getattr(type(handler), "__call__", None)  # noqa: B004 - its code is looked for
+    return getattr(getattr(handler, "__func__", handler), "__code__", None)
 
 
 # ---------------------------------------------------------------- words

@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from rookery.env.deferred import Workshop
 from rookery.env.description import Description
-from rookery.env.failure import env_failed
+from rookery.env.failure import env_failed, is_from_outside
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError, EnvFailed
 
@@ -25,11 +25,15 @@ class EnvGroup:
         envs: the envs.
         ids: their indices.
         seeds: of the last seeded reset of each env.
+        passes_on: exceptions that come from outside while an env is busy, and end the call: they
+            are no failures of the env.
 
     Raises:
         EnvFailed: when an env cannot be built.
         ConfigError: when two of them are one and the same object.
     """
+
+    passes_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
 
     def __init__(self, recipes: Sequence[EnvRecipe], first_id: int) -> None:
         self.envs: list[gym.Env[Any, Any]] = []
@@ -41,7 +45,9 @@ class EnvGroup:
             for i, recipe in enumerate(recipes):
                 try:
                     self.envs.append(recipe.build(self._workshop))
-                except (Exception, SystemExit, GeneratorExit) as error:
+                except BaseException as error:
+                    if is_from_outside(error, self.passes_on):
+                        raise
                     raise self.failure(error, i, "make") from error
             self._refuse_twins()
         except BaseException:
@@ -102,19 +108,19 @@ class EnvGroup:
 
     def close(self) -> None:
         """Close all envs, then the deferred arguments; the first error is raised at the end."""
-        errors: list[EnvFailed] = []
         envs, self.envs = self.envs, []
-        for i, env in enumerate(envs):
-            try:
-                env.close()
-            except (Exception, SystemExit, GeneratorExit) as error:
-                errors.append(self.failure(error, i, "close"))
+        errors = [self._closed(env.close, i, "close") for i, env in enumerate(envs)]
+        errors.append(self._closed(self._workshop.close, 0, "close of a deferred argument"))
+        raise_first(errors)
+
+    def _closed(self, close: Callable[[], object], i: int, command: str) -> BaseException | None:
+        """Close something; what is to be raised because of it, once all else is closed."""
         try:
-            self._workshop.close()
-        except (Exception, SystemExit, GeneratorExit) as error:
-            errors.append(self.failure(error, 0, "close of a deferred argument"))
-        if errors:
-            raise errors[0]
+            close()
+        except BaseException as error:
+            is_ours = not is_from_outside(error, self.passes_on)
+            return self.failure(error, i, command) if is_ours else error
+        return None
 
     def _each(
         self, env_ids: Iterable[int], function: Callable[[gym.Env[Any, Any]], Any], command: str
@@ -124,7 +130,9 @@ class EnvGroup:
             i = env_id - self.ids.start
             try:
                 results.append((env_id, function(self.envs[i])))
-            except (Exception, SystemExit, GeneratorExit) as error:
+            except BaseException as error:
+                if is_from_outside(error, self.passes_on):
+                    raise
                 raise self.failure(error, i, command) from error
         return results
 
@@ -143,6 +151,13 @@ class EnvGroup:
             self.close()
         except EnvFailed:  # why the group cannot be built is what the caller must hear
             return
+
+
+def raise_first(errors: Iterable[BaseException | None]) -> None:
+    """Raise the first of some errors; one that is no failure of an env goes before."""
+    raised = [error for error in errors if error is not None]
+    if raised:
+        raise min(raised, key=lambda error: isinstance(error, EnvFailed))
 
 
 def find_twins(keys: Sequence[int]) -> tuple[int, int] | None:

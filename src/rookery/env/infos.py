@@ -65,7 +65,7 @@ class InfoForm:
     """
 
     entries: tuple[InfoEntry, ...]
-    order: tuple[Any, ...] = ()
+    order: tuple[Any, ...] = ()  # texts, where there are entries
 
     def __reduce__(self) -> Any:
         return InfoForm, (self.entries, self.order)  # without what was worked out from them
@@ -75,14 +75,15 @@ class InfoForm:
         """The form of an info; what is no number, and no array of numbers, is left out.
 
         A key that begins with an underscore may be the mask of another, of any env. What becomes
-        of the two depends on the order in which they are merged, so such an info has no form.
+        of the two depends on the order in which they are merged, so such an info has no form. Nor
+        has one with a key that is no text: in another process it may be told otherwise.
         """
         entries: list[InfoEntry] = []
         offset = 0
-        if any(type(key) is str and key.startswith("_") for key in info):
+        if any(type(key) is not str or key.startswith("_") for key in info):
             return cls((), tuple(info))
         for key, value in info.items():
-            if type(key) is not str or key in _OBJECT_KEYS:
+            if key in _OBJECT_KEYS:
                 continue
             column = _column_of(value)
             if column is None:
@@ -194,6 +195,20 @@ class VectorInfos(gym.vector.VectorEnv[Any, Any, Any]):
         for i, info in infos:
             merged = self._add_info(merged, info, i)
         return merged
+
+
+def kept(info: Mapping[Any, Any]) -> dict[Any, Any]:
+    """An info that nothing its env does later changes, as far as Gymnasium copies values.
+
+    It copies numbers, arrays and what is nested in dicts out of an info; other objects it keeps.
+    """
+    return {key: _kept_value(value) for key, value in info.items()}
+
+
+def _kept_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return kept(value) if isinstance(value, dict) else value
 
 
 def merge_loose(loose: Mapping[int, Sequence[Info]], merged: Info, num_envs: int) -> Info:

@@ -19,10 +19,11 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.batch import IDLE
-from rookery.env.batches import checked
+from rookery.env.batches import CheckedEnv
 from rookery.env.deferred import Workshop
 from rookery.env.description import Description
-from rookery.env.failure import env_failed
+from rookery.env.failure import env_failed, is_from_outside
+from rookery.env.group import raise_first
 from rookery.env.infos import Info
 from rookery.env.native_calls import call_native, set_native_attr
 from rookery.env.native_infos import NativeInfos
@@ -77,12 +78,9 @@ class NativeBatch:
         self._workshop = Workshop()
         try:
             self.envs.append(self._recipe.build(self._workshop))
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except BaseException as error:
             self._workshop.close()
             raise self._failure(error, "make") from error
-        except BaseException:
-            self._workshop.close()
-            raise
         self._mode = autoreset_mode_of(self.envs[0])
 
     def describe(self) -> Description:
@@ -117,8 +115,7 @@ class NativeBatch:
         self._reset_at = arrays.reset_at[self._rows]
         self._asked_mode = autoreset_mode
         self._resets_ended = autoreset_mode is not self._mode  # then it is same-step, by us
-        self._env_step: Callable[[Any], Any] = env.step
-        self._env_reset: Callable[..., Any] = env.reset
+        self._stepped: Any = env
         self._results = NativeResults(space, len(self.ids))
         self._infos = NativeInfos(space, len(self.ids))
         self._watch = NativeWatch(arrays.watched, self.ids)
@@ -133,8 +130,7 @@ class NativeBatch:
 
     def check_after_env(self, check: Callable[[], None]) -> None:
         """Have something called whenever the native env returns."""
-        self._env_step = checked(self._env_step, check)
-        self._env_reset = checked(self._env_reset, check)
+        self._stepped = CheckedEnv(self._stepped, check)
 
     # ---------------------------------------------------------------- steps and resets
 
@@ -183,7 +179,7 @@ class NativeBatch:
     def _step(self, buffer: int) -> News | None:
         if not self._has_begun:
             raise gym.error.ResetNeeded("a native env must be reset, all its envs, before a step")
-        result = self._env_step(self._actions)
+        result = self._stepped.step(self._actions)
         results, arrays, rows = self._results, self._arrays, self._rows
         obs, reward, terminated, truncated, info = results.of_step(result)
         self._write_obs(buffer, obs)
@@ -233,7 +229,7 @@ class NativeBatch:
         if not mask.all():
             options = {**(options or {}), "reset_mask": mask.copy()}
         self._has_begun = False  # until it is known that all went well
-        result = self._reset_form.reset(self._env_reset, seeds, mask, options)
+        result = self._reset_form.reset(self._stepped.reset, seeds, mask, options)
         obs, info = self._results.of_reset(result)
         self._write_obs(buffer, obs, list(places), None if mask.all() else mask)
         self._has_begun = True
@@ -347,19 +343,19 @@ class NativeBatch:
 
     def close(self) -> None:
         """Close the native env, then the deferred arguments; the first error is raised at last."""
-        errors: list[EnvFailed] = []
         envs, self.envs = self.envs, []
-        for env in envs:
-            try:
-                env.close()
-            except (Exception, SystemExit, GeneratorExit) as error:
-                errors.append(self._failure(error, "close"))
+        errors = [self._closed(env.close, "close") for env in envs]
+        errors.append(self._closed(self._workshop.close, "close of a deferred argument"))
+        raise_first(errors)
+
+    def _closed(self, close: Callable[[], object], command: str) -> BaseException | None:
+        """Close something; what is to be raised because of it, once all else is closed."""
         try:
-            self._workshop.close()
-        except (Exception, SystemExit, GeneratorExit) as error:
-            errors.append(self._failure(error, "close of a deferred argument"))
-        if errors:
-            raise errors[0]
+            close()
+        except BaseException as error:
+            is_ours = not is_from_outside(error, self.passes_on)
+            return self._failure(error, command) if is_ours else error
+        return None
 
     # ---------------------------------------------------------------- failures
 
@@ -373,8 +369,6 @@ class NativeBatch:
         self._progress[0] = word if command == "step" else -word
         try:
             return function()
-        except self.passes_on:
-            raise
         except BaseException as error:
             raise self._failure(error, command) from error
         finally:
@@ -391,11 +385,16 @@ class NativeBatch:
             return function()
         except UsageError:
             raise
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except BaseException as error:
             raise self._failure(error, command) from error
 
     def _failure(self, error: BaseException, command: str) -> EnvFailed:
-        """What to raise, for all envs, because the native env raised ``error``."""
+        """What to raise, for all envs, because the native env raised ``error``.
+
+        What comes from outside is raised as it is.
+        """
+        if is_from_outside(error, self.passes_on):
+            raise error
         is_stepping = command in ("step", "reset")
         return env_failed(
             error,

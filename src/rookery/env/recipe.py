@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.env.arguments import checked_kwargs, checked_wrappers, near_names, whole_number
-from rookery.env.deferred import Workshop
+from rookery.env.deferred import Deferred, Workshop
 from rookery.env.failure import in_words
 from rookery.env.guard import env_problem
 from rookery.env.packages import package_of
@@ -45,6 +45,7 @@ class EnvRecipe:
         kwargs = workshop.resolve(self.kwargs)
         if isinstance(self.source, (str, EnvSpec)):
             env: Any = gym.make(self.source, **kwargs)
+            self._defer_in_spec(env.unwrapped.spec)
         else:
             env = self.source(**kwargs)
         for wrapper in self.wrappers:
@@ -53,6 +54,16 @@ class EnvRecipe:
         if problem is not None:
             raise TypeError(problem)
         return cast("gym.Env[Any, Any]", env)
+
+    def _defer_in_spec(self, spec: EnvSpec | None) -> None:
+        """Have a built env's spec tell of deferred arguments, and not hold what was built.
+
+        That cannot travel, and each wrapper that is asked for its spec would copy it.
+        """
+        if spec is not None:
+            spec.kwargs.update(
+                {name: value for name, value in self.kwargs.items() if isinstance(value, Deferred)}
+            )
 
     @property
     def name(self) -> str:

@@ -12,14 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.env.arrays import BatchArrays
+from rookery.env.failure import describe
 from rookery.env.infos import Info, InfoForm, merge_columns, merge_loose
 from rookery.env.slab import IN_MESSAGE, LENGTH, UNCHANGED, News, SlabShape
+from rookery.errors import WorkerError
 
 Array = npt.NDArray[Any]
 
 
 class RowReader:
-    """The caller's side: reads rows.
+    """The caller's side: reads rows. What cannot be read is a WorkerError that names the env.
 
     Args:
         arrays: whose slab it reads; decoded free values go into their ``free_obs``.
@@ -86,7 +88,10 @@ class RowReader:
             for form, values in zip(self._free_forms, self._values, strict=True):
                 (length,) = LENGTH.unpack_from(view, at)
                 start, at = at + LENGTH.size, at + LENGTH.size + length
-                values[env_id] = form.decode(view[start:at])
+                try:
+                    values[env_id] = form.decode(view[start:at])
+                except Exception as error:
+                    raise _unreadable(env_id, "observation", error) from error
 
     # ---------------------------------------------------------------- infos
 
@@ -189,8 +194,11 @@ class RowReader:
         if tail is None:
             tail = self._slab.tails[buffer][env_id].data[used - length : used].tobytes()
         pickles = io.BytesIO(tail[-length:])
-        while pickles.tell() < length:
-            infos.append(pickle.load(pickles))
+        try:
+            while pickles.tell() < length:
+                infos.append(pickle.load(pickles))
+        except Exception as error:
+            raise _unreadable(env_id, "info", error) from error
         return infos
 
     def _columns_of(self, buffer: int, form_id: int) -> list[tuple[str, str, Array]]:
@@ -204,3 +212,13 @@ class RowReader:
             columns = [(key, f"_{key}", view) for key, view in views.items()]
             self._columns[buffer, form_id] = columns
         return columns
+
+
+def _unreadable(env_id: int, what: str, error: Exception) -> WorkerError:
+    """What to raise because a value cannot be made again here; its type has raised anything."""
+    return WorkerError(
+        f"Env {env_id}: its {what} holds something that cannot be rebuilt in this process: "
+        f"{type(error).__name__}: {describe(error, 500)}. It can be pickled but not unpickled; "
+        "give its type a __reduce__ that makes it again, or leave it out",
+        env_ids=(env_id,),
+    )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rookery.env.culprit import find_culprit
 from rookery.env.failure import describe
-from rookery.env.infos import Info, InfoForm, element
+from rookery.env.infos import Info, InfoForm, element, kept
 from rookery.env.slab import IN_MESSAGE, LENGTH, SEE_SLAB, News, Slab
 from rookery.env.travel import pickled
 from rookery.errors import PicklingError
@@ -92,8 +92,8 @@ class RowWriter:
         if self._travels:
             return _sent({"final_obs": obs, "final_info": info}, "final")
         # An array's own copy takes a seventh of the time.
-        kept = obs.copy() if type(obs) is np.ndarray and not obs.dtype.hasobject else deepcopy(obs)
-        return {"final_obs": kept, "final_info": dict(info)}
+        is_plain = type(obs) is np.ndarray and not obs.dtype.hasobject
+        return {"final_obs": obs.copy() if is_plain else deepcopy(obs), "final_info": kept(info)}
 
     def post(self, env_id: int, info: Info, final: Any = None) -> None:
         """Write an env's row: its info, and the free values of its observation.
@@ -113,7 +113,8 @@ class RowWriter:
         else:
             self._slab.added[self._buffer].pop(env_id, None)
             if final or rest:
-                self._slab.added[self._buffer][env_id] = [part for part in (final, rest) if part]
+                parts = [final, kept(rest) if rest else rest]
+                self._slab.added[self._buffer][env_id] = [part for part in parts if part]
         self._forms[env_id] = form_id
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
@@ -156,7 +157,7 @@ class RowWriter:
     def _post_loose(self, env_id: int, info: Info) -> None:
         """Add what has no form to a row."""
         if not self._travels:
-            self._slab.added[self._buffer][env_id] = [info]
+            self._slab.added[self._buffer][env_id] = [kept(info)]
             return
         loose = _sent(info)
         self._loose[env_id] = len(loose)

@@ -81,14 +81,19 @@ def batched(space: Space[Any], columns: Iterator[Any]) -> Any:
     return next(columns)
 
 
-def rows(space: Space[Any], batch: Any) -> Iterator[Any]:
-    """Take a batch of values of ``space`` apart into the values, as a plain loop would see them."""
+def rows(space: Space[Any], batch: Any, count: int) -> Iterator[Any]:
+    """Take a batch of ``count`` values of ``space`` apart, as a plain loop would see them."""
     if isinstance(space, spaces.Dict):
-        parts = [rows(sub, batch[key]) for key, sub in space.spaces.items()]
-        return (dict(zip(space.spaces, row, strict=True)) for row in zip(*parts, strict=True))
+        parts = [rows(sub, batch[key], count) for key, sub in space.spaces.items()]
+        return (dict(zip(space.spaces, row, strict=True)) for row in _joined(parts, count))
     if isinstance(space, spaces.Tuple):
-        return zip(*[rows(sub, batch[i]) for i, sub in enumerate(space.spaces)], strict=True)
+        return _joined([rows(sub, batch[i], count) for i, sub in enumerate(space.spaces)], count)
     return iter(batch)
+
+
+def _joined(parts: list[Iterator[Any]], count: int) -> Iterator[tuple[Any, ...]]:
+    """Rows of several parts; of none, as of an empty Dict or Tuple, ``count`` empty ones."""
+    return zip(*parts, strict=True) if parts else iter([()] * count)
 
 
 def flattened(space: Space[Any], value: Any, path: str) -> list[Any]:

@@ -14,7 +14,7 @@ phases.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,8 +79,8 @@ class Stopwatch:
     Attributes:
         until_timed: steps until the next that is timed; whoever steps counts it down, and calls
             :meth:`end` when it is 0 or less. A call per step would take 0.4 us.
-        steps: the envs' ``step`` to call next, with a look at the clock before and after each
-            where the step is to be timed.
+        stepped: the envs to step next, with a look at the clock before and after each where the
+            step is to be timed.
         extra: of each env, orders to step it beyond its batch's, less those that reset it instead;
             whoever steps counts them.
         episodes: of each env, how many have ended; likewise.
@@ -105,14 +105,14 @@ class Stopwatch:
         self._busy_before = 0.0
         self._took = [0] * len(ids)  # nanoseconds of the step that is timed, by env
         self._reset_took = [0] * len(ids)  # of resets since the last one
-        self.steps: list[Callable[[Any], Any]] = []
+        self.stepped: list[Any] = []
         self.until_timed = _FIRST_TIMED
         self._apart = 1  # steps of the batch from one that is timed to the next
 
-    def time_steps(self, steps: Sequence[Callable[[Any], Any]]) -> None:
-        """Have ``steps`` call these."""
-        self.steps = self._plain = list(steps)
-        self._timed = [_timed(step, self._took, i) for i, step in enumerate(steps)]
+    def time_steps(self, envs: Sequence[Any]) -> None:
+        """Have ``stepped`` step these."""
+        self.stepped = self._plain = list(envs)
+        self._timed = [_TimedEnv(env, self._took, i) for i, env in enumerate(envs)]
 
     def begin(self, started: float, busy_s: float) -> None:
         """Note that the batch has something to do, if it is the first time.
@@ -138,7 +138,7 @@ class Stopwatch:
             is_slow = took_s >= ALWAYS_FROM_S * num_envs
             self._apart = 1 if is_slow else min(2 * self._apart, SPARSELY)
             self.until_timed = self._apart - 1
-        self.steps = self._plain if self.until_timed else self._timed
+        self.stepped = self._plain if self.until_timed else self._timed
         self._reset_took = [0] * len(self._took)
 
     def note_reset(self, i: int, took_ns: int) -> None:
@@ -167,13 +167,15 @@ class Stopwatch:
         self._words[WAIT_NS] = self._waited_before + max(int(waited_s * 1e9), 0)
 
 
-def _timed(step: Callable[[Any], Any], took: list[int], i: int) -> Callable[[Any], Any]:
-    clock = time.perf_counter_ns
+class _TimedEnv:
+    """An env to step, which notes how long that took."""
 
-    def call(action: Any) -> Any:
-        started = clock()
-        result = step(action)
-        took[i] = clock() - started or 1  # a coarse clock may show no difference
+    def __init__(self, env: Any, took: list[int], i: int) -> None:
+        self._env, self._took, self._i = env, took, i
+
+    def step(self, action: Any) -> Any:
+        started = time.perf_counter_ns()
+        result = self._env.step(action)
+        # A coarse clock may show no difference.
+        self._took[self._i] = time.perf_counter_ns() - started or 1
         return result
-
-    return call

@@ -15,8 +15,10 @@ import gymnasium as gym
 import numpy as np
 import psutil
 
+from rookery.env.culprit import find_culprit
 from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe
+from rookery.env.travel import pickled
 from rookery.errors import RookeryError
 from rookery.testing.trial import Report
 
@@ -141,6 +143,7 @@ class _Use:
             "reset and step return what they should": "see gymnasium.Env.reset and .step",
             "observations are in their space": _SPACE_WAY_OUT,
             "no NaN": "find where it comes from; training on it fails without a word",
+            "infos can travel": "leave it out of the info, or keep the envs in one process",
         }
         for check, way_out in checks.items():
             problems = self._problems.get(check)
@@ -220,6 +223,13 @@ class _Use:
         if not isinstance(info, dict):
             text = f"{command}'s info is {_described(info)}, not a dict"
             self._note("reset and step return what they should", text)
+            return
+        try:
+            pickle.loads(pickled(info))
+        except Exception as error:  # noqa: BLE001 (an info holds whatever the env likes)
+            path, part = find_culprit(info, "info") or ("info", info)
+            text = f"{command}: {path}, a {type(part).__qualname__}: {_told(error)}"
+            self._note("infos can travel", text)
 
     def _look_at_obs(self, command: str, obs: Any) -> None:
         if _has_nan(obs):

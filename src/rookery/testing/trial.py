@@ -22,6 +22,7 @@ from rookery.worker.tree import end_with_children
 
 _POLL_S = 0.02
 _START_S = 120.0  # for an interpreter and its imports, on a slow machine
+_THE_END = None  # the record that says so
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from rookery.testing import trial; trial.main()"
 
 
@@ -48,8 +49,9 @@ class Report:
         self._records.write(pickle.dumps(Finding(check, verdict, detail, way_out)))
 
     def close(self) -> None:
-        """There is nothing more to wait for."""
+        """There is nothing more to wait for: the trial has come to its end."""
         faulthandler.cancel_dump_traceback_later()
+        self._records.write(pickle.dumps(_THE_END))
         self._records.close()
         self._stack.close()
 
@@ -61,11 +63,13 @@ class Outcome:
     Attributes:
         findings: what it found until then.
         stage: what it was doing last.
-        trouble: what kept it from its end; empty if nothing did.
+        has_ended: whether it came to its own end.
+        trouble: what kept it from that; empty if nothing did.
     """
 
     findings: list[Finding] = field(default_factory=list)
     stage: str = ""
+    has_ended: bool = False
     trouble: str = ""
 
 
@@ -107,7 +111,7 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) 
     outcome = _recorded(folder / "records")
     if hung:
         outcome.trouble = f"did not end within {deadline_s:g} s{_place(folder / 'stack')}"
-    elif process.returncode:
+    elif not outcome.has_ended:  # whatever the exit code: an env may end its process with 0
         how = f"ended its process ({exit_in_words(process.returncode)})"
         outcome.trouble = f"{how}: {complaint.splitlines()[-1]}" if complaint else how
     return outcome
@@ -129,6 +133,8 @@ def _recorded(path: Path) -> Outcome:
                 return outcome
             if isinstance(record, Finding):
                 outcome.findings.append(record)
+            elif record is _THE_END:
+                outcome.has_ended = True
             else:
                 outcome.stage = record
 

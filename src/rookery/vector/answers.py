@@ -60,7 +60,7 @@ class Answers:
 
     def late(self, call: str, timeout: float | None) -> WorkerTimeout:
         """The error of a wait whose time is over."""
-        late = np.flatnonzero(self._orders.asked != self._orders.answered).tolist()
+        late = self._pending.late_ids()
         again = "recv()" if call == "recv" else f"{call}_wait()"
         return WorkerTimeout(
             f"{call}: not finished within {timeout} s by envs {late}; they go on, and {again} may "
@@ -72,7 +72,9 @@ class Answers:
     def record(self, error: RookeryError) -> None:
         """Write a report of a failure, if anybody wants one."""
         if self.recorder is not None and isinstance(error, WorkerError) and error.env_ids:
-            self.recorder.write(error)
+            env_id = error.env_ids[0]
+            carrier = self._carriers[self.carrier_of[env_id]]
+            self.recorder.write(error, carrier.since_restart(env_id))
 
     # ---------------------------------------------------------------- of all
 
@@ -108,6 +110,16 @@ class Answers:
         self.record(error)
         return error
 
+    def unread(self, call: str, error: WorkerError) -> WorkerError:
+        """The error of a call of all envs of which something that has come cannot be read."""
+        self._results.written(self._pending.env_ids)
+        if self._episodes is not None:
+            self._episodes.note(self._pending.env_ids, self._results.buffer)
+        self._pending.is_over()
+        error.command = call
+        self.record(error)
+        return error
+
     # ---------------------------------------------------------------- of whoever is first
 
     def wait_for_some(self, min_envs: int, timeout: float | None) -> Ids:
@@ -136,6 +148,16 @@ class Answers:
                 raise self.late("recv", timeout)
             if self._arrivals is not None and not self._caller_has_work():
                 self._arrivals.wait(self._wakes_up, deadline)
+
+    def unread_of_some(self, error: WorkerError) -> WorkerError:
+        """The error of an env whose answer cannot be read; the other answers stay."""
+        (env_id,) = error.env_ids
+        self._orders.received[env_id] = self._orders.asked[env_id]
+        if self._episodes is not None:
+            self._episodes.note(np.array([env_id]), self._results.buffer)
+        error.command = "step" if self._pending.steps[env_id] else "reset"
+        self.record(error)
+        return error
 
     def _wakes_up(self) -> bool:
         """End a wait that has lasted a while: carriers are to be looked after."""

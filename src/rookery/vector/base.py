@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from rookery.env.arguments import unfit, whole_number
 from rookery.env.arrays import BatchArrays, BatchSpaces
 from rookery.env.description import Description
 from rookery.env.seeding import consecutive_seeds
@@ -27,6 +28,7 @@ from rookery.errors import (
     NoPendingCallError,
     RookeryError,
     UsageError,
+    WorkerError,
 )
 from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.answers import Answers
@@ -43,7 +45,7 @@ from rookery.vector.order_parts import (
     require_whole_batches,
     seed_words,
 )
-from rookery.vector.pending import Ids, Pending
+from rookery.vector.pending import Ids, Pending, indices
 from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics import CarrierStatistics, Statistics
@@ -240,7 +242,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             has_told = self._waits.timed(lambda: self._answers.wait_for_all("reset", timeout))
             if self._episodes is not None:
                 self._episodes.note(self._pending.env_ids, self._results.buffer)
-            results = self._results.reset(has_told)
+            try:
+                results = self._results.reset(has_told)
+            except WorkerError as error:
+                raise self._answers.unread("reset", error) from error.__cause__
             self._pending.is_over()
         return results
 
@@ -319,7 +324,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 has_told = self._waits.timed_step(
                     lambda: self._answers.wait_for_all("step", timeout)
                 )
-            results = self._results.step(has_told)
+            try:
+                results = self._results.step(has_told)
+            except WorkerError as error:
+                raise self._answers.unread("step", error) from error.__cause__
             if self._episodes is not None:
                 self._episodes.note(..., self._results.buffer)
             self._vector_steps += 1
@@ -473,14 +481,18 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         num_busy = self._pending.num_busy()
         if not num_busy:
             raise NoPendingCallError("recv: no env was sent anything", "recv")
-        if not 1 <= min_envs <= num_busy:
+        min_envs = whole_number("recv: min_envs", min_envs, 1)
+        if min_envs > num_busy:
             raise ConfigError(
                 f"recv: min_envs is {min_envs}, but {num_busy} envs have an answer under way"
             )
         orders = self._orders
         ids = self._waits.timed(lambda: self._answers.wait_for_some(min_envs, timeout))
         ids = ids[np.argsort(orders.answered_at[ids], kind="stable")]
-        results = self._results.some(ids)
+        try:
+            results = self._results.some(ids)
+        except WorkerError as error:
+            raise self._answers.unread_of_some(error) from error.__cause__
         if self._episodes is not None:
             self._episodes.note(ids, self._results.buffer)
         self._single_steps += int(np.count_nonzero(self._pending.steps[ids]))
@@ -510,6 +522,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             **kwargs: likewise.
         """
         self._pending.require_idle("call")
+        _require_name("call", name)
         if name in _OWN_CALLS:
             raise ConfigError(
                 f"call({name!r}) would pass by what this vector env knows of its envs; use its "
@@ -542,10 +555,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             A result for each of ``env_ids``, in their order.
         """
         self._pending.require_idle("apply")
-        ids = list(range(self.num_envs)) if env_ids is None else [int(i) for i in env_ids]
-        for env_id in ids:
-            if not 0 <= env_id < self.num_envs:
-                raise ConfigError(f"apply: there is no env {env_id}, only 0 to {self.num_envs - 1}")
+        if not callable(function):
+            raise unfit("apply: function", "a function of an env", function)
+        if env_ids is not None and not np.asarray(env_ids).size:
+            return []
+        ids = indices(env_ids, self.num_envs, "apply").tolist()
         with self._pending.guard:
             self._request("apply", [(function, ids)] * len(self._carriers))
             by_id = dict(pair for pairs in self._outcomes("apply", None) for pair in pairs)
@@ -559,6 +573,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             values: one value for all, or a list or tuple of one for each env.
         """
         self._pending.require_idle("set_attr")
+        _require_name("set_attr", name)
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
@@ -737,6 +752,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             "A vector env cannot be pickled or copied: its envs live in this process or in workers "
             "of its own. Pass the function that makes it, and call that where it is needed"
         )
+
+
+def _require_name(call: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise unfit(f"{call}: name", "a str", name)
 
 
 _HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers", "_episodes", "_waits")

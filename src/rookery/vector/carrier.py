@@ -62,6 +62,14 @@ class Carrier(Protocol):
     @property
     def causes(self) -> tuple[RestartCause, ...]: ...
 
+    def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
+        """How an env began with what steps it now, if that has replaced something.
+
+        Returns:
+            The seed of its first reset, should that be given none, and how many orders were carried
+            out for it, see :meth:`rookery.worker.reports.Reports.since_restart`; or None.
+        """
+
     def process_use(self, looks: bool) -> ProcessUse:
         """What the worker's process uses; nothing where it has none of its own.
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space
@@ -66,14 +66,24 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """The env was built anew; a first reset without a seed is given this one."""
+
+    seed: int | None
+
+
+Event: TypeAlias = "Reset | Step | Restart"
+
+
+@dataclass(frozen=True)
 class CrashReport:
-    """What one env was told, from its last seeded reset to its failure.
+    """What one env was told, from its last seeded reset, or restart, to its failure.
 
     Attributes:
         recipe: how to build the env.
         env_id: its index in the vector env.
         autoreset_mode: of the vector env.
-        events: resets and steps, each of this env alone.
+        events: resets and steps, each of this env alone; a restart can only be the first.
         is_whole: whether the events begin with the reset; long runs forget the oldest.
         error: the message of the failure.
     """
@@ -81,7 +91,7 @@ class CrashReport:
     recipe: EnvRecipe
     env_id: int
     autoreset_mode: AutoresetMode
-    events: list[Reset | Step]
+    events: list[Event]
     is_whole: bool
     error: str
 
@@ -118,7 +128,9 @@ class CrashReport:
             arrays = BatchArrays.in_memory(spaces)
             batch.attach(arrays, self.autoreset_mode)
             for event in self.events:
-                if isinstance(event, Reset):
+                if isinstance(event, Restart):
+                    batch.replace([event.seed])
+                elif isinstance(event, Reset):
                     batch.reset(0, [0], event.seeds, [_own_options(event.options)])
                 else:
                     arrays.write_actions(batched(env.action_space, iter(event.leaves)))
@@ -185,14 +197,20 @@ class CrashRecorder:
         ]
         self._keep(Step(copies, None if env_ids is None else env_ids.tolist()))
 
-    def write(self, error: WorkerError) -> Path | None:
+    def write(
+        self, error: WorkerError, since_restart: tuple[int | None, int] | None = None
+    ) -> Path | None:
         """Write a report about the first env that the error names; the error says where it is.
 
         What the env did is more important than the report of it: if no report can be written, the
         error says that, and None is returned.
+
+        Args:
+            error: what happened.
+            since_restart: of that env, see `Carrier.since_restart`.
         """
         try:
-            path = self._written(error)
+            path = self._written(error, since_restart)
             note = f"rookery replay {path} runs it again."
         except Exception as problem:  # a full disk, a recipe that holds what cannot be pickled
             path = None
@@ -203,12 +221,20 @@ class CrashRecorder:
         error.args = (f"{error}\n{note}", *error.args[1:])
         return path
 
-    def _written(self, error: WorkerError) -> Path:
+    def _written(self, error: WorkerError, since_restart: tuple[int | None, int] | None) -> Path:
         env_id = error.env_ids[0]
-        events = [event for event in map(_only(env_id), self._events) if event is not None]
+        events: list[Event] = [
+            event for event in map(_only(env_id), self._events) if event is not None
+        ]
+        is_whole = not self._forgotten
+        if since_restart is not None:
+            seed, count = since_restart
+            count += error.command == "reset"
+            is_whole = is_whole or len(events) >= count
+            events = [Restart(seed), *events[max(len(events) - count, 0) :]]
         summary = str(error).partition("\n")[0]
         recipe = self._recipes[env_id]
-        report = CrashReport(recipe, env_id, self._mode, events, not self._forgotten, summary)
+        report = CrashReport(recipe, env_id, self._mode, events, is_whole, summary)
         try:  # whoever runs it again has not registered what this process has
             data = by_value(replace(report, recipe=recipe.self_contained()))
         except Exception:  # a registered spec may hold what cannot be pickled; its id can

@@ -72,6 +72,10 @@ class LocalCarrier:
         """Nobody replaces the caller."""
         return ()
 
+    def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
+        """Nobody replaces the caller."""
+        return None
+
     def process_use(self, looks: bool) -> ProcessUse:
         """It has none of its own; the caller's is looked at once."""
         return NOTHING_KNOWN

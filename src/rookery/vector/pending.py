@@ -57,6 +57,7 @@ class Pending:
         self._begins: Sequence[tuple[Carrier, Order]] = ()  # orders to some
         self.is_begun = True
         self._has_single = False  # whether orders to single envs may be under way
+        self._called: tuple[Carrier, ...] = ()  # who was given the last request
         self._begun_calls: set[int] = set()
         self._answers: dict[int, Any] = {}
         self.guard = _Guard(self)
@@ -135,7 +136,7 @@ class Pending:
 
     def let_go(self) -> None:
         """Give back shared memory, which goes with the last reference to it."""
-        self._begin_steps, self._begins, self._has_single = (), (), False
+        self._begin_steps, self._begins, self._called, self._has_single = (), (), (), False
         self.__dict__.pop("_orders", None)
 
     def forbid_in_child(self) -> None:
@@ -167,7 +168,15 @@ class Pending:
         self.is_begun = True
 
     def note(self, error: BaseException) -> None:
-        """Take in an exception that leaves a call: one that is not ours may have cut it short."""
+        """Take in an exception that leaves a call: one that is not ours may have cut it short.
+
+        Raises:
+            ClosedError: in its place, where the vector env was closed amid the call, by another
+                thread or by a signal's handler.
+        """
+        is_closed = isinstance(self._barred, ClosedError)
+        if is_closed and isinstance(error, Exception) and not isinstance(error, ClosedError):
+            raise ClosedError("this vector env was closed amid a call") from error
         # A wait that was ended by its deadline is no interruption: it can be taken up again.
         if not isinstance(error, (RookeryError, NotFinishedError)):
             self.was_cut_short = self.name is not None or self.num_busy() > 0
@@ -212,17 +221,7 @@ class Pending:
         orders = self._orders
         if not self._has_single:  # answers to all envs together are handed out together
             orders.received[:] = orders.asked
-        num_envs = len(orders.asked)
-        ids = np.arange(num_envs) if env_ids is None else np.asarray(env_ids)
-        if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
-            raise ConfigError(
-                f"{call}: env_ids must be a list of env indices, got {env_ids!r:.200}"
-            )
-        ids = ids.astype(np.int64, copy=False)
-        if ids.min() < 0 or ids.max() >= num_envs:
-            raise ConfigError(
-                f"{call}: env_ids must lie in 0 to {num_envs - 1}, got {ids.tolist()}"
-            )
+        ids = indices(env_ids, len(orders.asked), call)
         if len(ids) > 1 and np.bincount(ids).max() > 1:
             raise ConfigError(f"{call}: env_ids names an env twice: {ids.tolist()}")
         busy = ids[orders.asked[ids] != orders.received[ids]]
@@ -242,6 +241,7 @@ class Pending:
             self._answers = {}
             self.is_clear = False
             self.name, self.env_ids = name, ...
+            self._called = tuple(carrier for carrier, _ in requests)
             for carrier, request in requests:
                 first_id = carrier.env_ids.start
                 try:
@@ -267,6 +267,16 @@ class Pending:
             self.is_clear = self._barred is None and not self._has_single
         return answers
 
+    def late_ids(self) -> list[int]:
+        """Envs that have not done what they were told: an order, or else a request."""
+        ids: list[int] = np.flatnonzero(self._orders.asked != self._orders.answered).tolist()
+        return ids or [
+            env_id
+            for carrier in self._called
+            if carrier.env_ids.start not in self._answers
+            for env_id in carrier.env_ids
+        ]
+
     def _answer_of(self, carrier: Carrier, deadline: float | None) -> Any:
         if carrier.env_ids.start not in self._begun_calls:
             return UsageError(f"The {self.name} was cut short by an interruption; make it again")
@@ -274,6 +284,23 @@ class Pending:
             return carrier.finish_call(deadline)
         except RookeryError as error:
             return error
+
+
+def indices(
+    env_ids: Sequence[int] | npt.NDArray[np.integer] | None, num_envs: int, call: str
+) -> Ids:
+    """Indices of envs, int64 ``[k]``, k at least 1; None means all.
+
+    Raises:
+        ConfigError: when that cannot be meant; a mask is no list of indices.
+    """
+    ids = np.arange(num_envs) if env_ids is None else np.asarray(env_ids)
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
+        raise ConfigError(f"{call}: env_ids must be a list of env indices, got {env_ids!r:.200}")
+    ids = ids.astype(np.int64, copy=False)
+    if ids.min() < 0 or ids.max() >= num_envs:
+        raise ConfigError(f"{call}: env_ids must lie in 0 to {num_envs - 1}, got {ids.tolist()}")
+    return ids
 
 
 class _Guard:

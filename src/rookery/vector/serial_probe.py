@@ -88,7 +88,7 @@ def _samples(venv: SerialVectorEnv, actions: LegalActions) -> list[Sample]:
     for _ in range(WARM_UP_STEPS):
         action = actions.next()
         results: tuple[Any, ...] = venv.reset() if action is None else venv.step(action)
-        (obs,) = rows(venv.single_observation_space, results[0])
+        (obs,) = rows(venv.single_observation_space, results[0], 1)
         samples.append((obs, {} if actions.are_masked else results[-1][0]))
         actions.note(results[0], results[-1])
     venv.infos_per_env = False

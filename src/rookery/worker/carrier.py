@@ -78,7 +78,7 @@ class WorkerCarrier:
         self.is_replaceable = policy.restarts or self._watches_memory
         self._told: dict[int, int] = {}  # by env, the number of the last message taken
         self._call: int | None = None  # number of the request under way
-        self._setting: tuple[Any, ...] | None = None  # its arguments, if it sets an attribute
+        self._setting: tuple[str, Any] | None = None  # of which attribute it is, and its payload
         self._looked = 0.0
         self._all_done = bytes(len(env_ids))
         self._reports = Reports(env_ids, env_name)
@@ -114,6 +114,10 @@ class WorkerCarrier:
         """Why it was replaced, the latest times."""
         return tuple(self._supervisor.causes)
 
+    def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
+        """How an env began with the present worker; see :meth:`Reports.since_restart`."""
+        return self._reports.since_restart(env_id)
+
     def process_use(self, looks: bool) -> ProcessUse:
         """What its process uses; nothing is known of a thread's share."""
         return self.worker.use.look() if looks else self.worker.use.last()
@@ -134,6 +138,7 @@ class WorkerCarrier:
         self._orders = orders
         self._part = part = orders.part(self.env_ids, assignment.index)
         self._reports.attach(part, arrays)
+        self._reports.resets_at_ends = assignment.autoreset_mode is AutoresetMode.SAME_STEP
         self._recovery = Recovery(
             self._supervisor,
             self._reports,
@@ -321,7 +326,7 @@ class WorkerCarrier:
     def request(self, method: str, *args: Any) -> tuple[str, Any]:
         """A call of a method of its batch, ready to be sent."""
         request = self._supervisor.request(method, *args)
-        self._setting = args if method == "set_attr" else None
+        self._setting = (args[0], request[1]) if method == "set_attr" else None
         return request
 
     def begin_call(self, request: tuple[str, Any]) -> None:
@@ -367,7 +372,8 @@ class WorkerCarrier:
         supervisor.messages.pop(number, None)
         raise_failure(content)
         if self._setting is not None:  # what an env refused would keep every new worker from it
-            supervisor.attributes[self._setting[0]] = self._setting
+            name, payload = self._setting
+            supervisor.attributes[name] = payload
         return content
 
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:

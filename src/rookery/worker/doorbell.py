@@ -26,7 +26,11 @@ from contextlib import suppress
 from multiprocessing import context, resource_tracker
 from typing import Any
 
-from rookery.worker.limits import ABANDONED_EXIT_CODE, reserve_standard_descriptors
+from rookery.worker.limits import (
+    ABANDONED_EXIT_CODE,
+    reserve_standard_descriptors,
+    start_failed,
+)
 from rookery.worker.patience import patience_here
 from rookery.worker.semaphores import acquire_within
 
@@ -119,7 +123,7 @@ class Doorbell:
             the way of every step.
 
     Raises:
-        OSError: when the system has no room for it; it leaves no name then.
+        WorkerError: when the system has no room for it; it leaves no name then.
     """
 
     def __init__(self, is_crowded: bool = False) -> None:
@@ -129,8 +133,10 @@ class Doorbell:
             resource_tracker.register(name, "semaphore")
         try:
             semaphore = _multiprocessing.SemLock(_SEMAPHORE_KIND, 0, _MOST_RINGS, name, False)
-        except BaseException:  # it may be an interruption that came once there was the semaphore
+        except BaseException as error:  # or an interruption that came once there was the semaphore
             _unlink(os.getpid(), name)
+            if isinstance(error, OSError):
+                raise start_failed(error) from error
             raise
         self._adopt(semaphore)
         self._most_lonely = _LONELY_TRIES if is_crowded else sys.maxsize
@@ -327,7 +333,8 @@ class Arrivals:
 
 def _unlink(owner_pid: int, name: str) -> None:
     if sys.platform != "win32" and os.getpid() == owner_pid:  # a forked copy has no say in this
-        with suppress(FileNotFoundError):  # a cleaner, or the resource tracker, was first
+        # A cleaner, or the resource tracker, was first; or no name can be changed there any more.
+        with suppress(OSError):
             _multiprocessing.sem_unlink(name)
         resource_tracker.unregister(name, "semaphore")
 

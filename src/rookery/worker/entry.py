@@ -21,6 +21,7 @@ from rookery.worker.family import end_own_family, lead_family
 from rookery.worker.loop import attached, serve
 from rookery.worker.pipes import ChannelClosedError, PipeEnd, wait
 from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Bells, WorkerSpec
+from rookery.worker.unsendable import description_error
 
 _ORPHAN_CHECK_S = 1.0
 _ORPHAN_EXIT_CODE = 70
@@ -62,12 +63,21 @@ def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Batch | None:
         _become_like_the_caller(spec)
         batch = spec.make_batch()
         batch.passes_on = ()
-        description = channel.encode(batch.describe())
+        description = _description(channel, batch)
     except BaseException as error:  # whatever an env does, the caller hears of it
         channel.send(0, channel.failure(error))
         return None
     channel.send(0, description)
     return batch
+
+
+def _description(channel: PipeChannel, batch: Batch) -> bytes:
+    """What the envs are, in bytes; PicklingError names what in it cannot travel."""
+    said = batch.describe()
+    try:
+        return channel.encode(said)
+    except Exception as error:
+        raise description_error(batch, said, error) from error
 
 
 def _become_like_the_caller(spec: WorkerSpec) -> None:

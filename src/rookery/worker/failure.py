@@ -69,6 +69,11 @@ class Failure:
             context=context,
         )
 
+    @property
+    def is_nameless(self) -> bool:
+        """Whether it says of no env what it was doing, nor to the user what to do otherwise."""
+        return self.context is None and not isinstance(self._cause(), UsageError)
+
     def error(self) -> RookeryError:
         """The error to raise in the caller; its cause shows the remote traceback."""
         cause = self._cause()

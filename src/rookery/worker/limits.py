@@ -27,6 +27,8 @@ def start_failed(error: OSError) -> WorkerError:
         errno.EAGAIN: _processes,
         errno.ENOMEM: _memory,
         errno.ENOSPC: _semaphores,
+        errno.EROFS: _read_only,
+        errno.EACCES: _read_only,
     }
     explain = _paging_file if lacks_paging_file(error) else reasons.get(error.errno or 0)
     text = f"A worker process could not be started: {error.strerror or error}."
@@ -76,6 +78,14 @@ def _semaphores() -> str:
         "Semaphores need room in /dev/shm, or the system has a limit for them. Free some there "
         "(a container can be given more, for instance with `docker run --shm-size=1g`), or use "
         "fewer workers (num_workers=)."
+    )
+
+
+def _read_only() -> str:
+    return (
+        "Workers are woken by semaphores, which have names in /dev/shm for a moment: this program "
+        "must be allowed to write there. Or keep the envs in this process with backend='serial' "
+        "or backend='thread'."
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.failure import describe, which_envs
+from rookery.env.stopwatch import EPISODES, EXTRA, RESETS
 from rookery.errors import RookeryError, WorkerDied, WorkerError, WorkerTimeout
 from rookery.worker.channel import TornError
 from rookery.worker.failure import Failure
 from rookery.worker.orders import OrderPart
 from rookery.worker.protocol import Worker
+
+_OF_IMPORTS = ("ModuleNotFoundError", "ImportError", "AttributeError")
 
 
 class Reports:
@@ -25,6 +28,7 @@ class Reports:
         env_ids: as given.
         seeds: that the envs were reset with last.
         steps_together: whether a fault of one env is a fault of all.
+        resets_at_ends: whether the step that ends an episode resets the env, too.
         last_action: ``env id -> action`` of its latest step, where somebody in the worker decides
             on actions.
     """
@@ -32,14 +36,43 @@ class Reports:
     def __init__(self, env_ids: range, env_name: str) -> None:
         self.env_ids = env_ids
         self.seeds: list[int | None] = [None] * len(env_ids)
-        self.steps_together = False
+        self.steps_together = self.resets_at_ends = False
         self.last_action: Callable[[int], Any] | None = None
         self._name = env_name
         self._memory: tuple[OrderPart, BatchArrays] | None = None
+        self._anew: tuple[Sequence[int | None], Any] | None = None
 
     def attach(self, part: OrderPart, arrays: BatchArrays) -> None:
         """Say where to look up what the envs were doing."""
         self._memory = part, arrays
+
+    def begin_anew(self, seeds: Sequence[int | None]) -> None:
+        """A worker takes the place of a lost one; ``seeds`` are those of its first resets."""
+        self._anew = seeds, self._carried_out()
+
+    def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
+        """What the present worker began an env with, if it was not the first one.
+
+        Returns:
+            The seed of the env's first reset, should it be given none, and how many of its orders
+            the worker has carried out; of one that hangs, fails or crashes, a step counts already,
+            a reset does not.
+        """
+        if self._anew is None:
+            return None
+        seeds, before = self._anew
+        i = env_id - self.env_ids.start
+        return seeds[i], int(self._carried_out()[i] - before[i])
+
+    def _carried_out(self) -> Any:
+        """Steps and resets of each env, int64 ``[k]``; what one order did counts once."""
+        assert self._memory is not None
+        part, arrays = self._memory
+        own = slice(self.env_ids.start, self.env_ids.stop)
+        words, watched = arrays.watched.words[own], arrays.watched
+        orders = part.progress[1] + words[:, EXTRA] + words[:, RESETS]
+        orders = orders + watched.resets[own].sum(axis=1)
+        return orders - words[:, EPISODES] if self.resets_at_ends else orders
 
     def died(self, worker: Worker, command: str, error: BaseException | None = None) -> WorkerDied:
         """A worker has ended during a command; ``error`` tells whether an interruption ended it."""
@@ -72,6 +105,24 @@ class Reports:
             command=command,
             **circumstances,
         )
+
+    def not_built(self, failure: Failure) -> WorkerError:
+        """A worker could not make its envs, and none of them was the one that failed."""
+        way_out = ""
+        if failure.type_name in _OF_IMPORTS:
+            way_out = (
+                ". A worker imports the modules that its envs come from: have them found on "
+                "sys.path, or inherited with start_method='fork', or keep the envs in this "
+                "process with backend='serial' or backend='thread'"
+            )
+        error = WorkerError(
+            f"{which_envs(self.env_ids)} ({self._name}) could not be built in a worker: "
+            f"{failure.type_name}: {failure.message}{way_out}",
+            env_ids=self.env_ids,
+            command="make",
+        )
+        error.__cause__ = failure.error().__cause__
+        return error
 
     def gone(self, env_id: int, command: str, cause: Any) -> WorkerDied:
         """An env has no worker any more; ``cause`` is why, None if that is not known."""

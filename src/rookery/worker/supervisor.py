@@ -15,6 +15,7 @@ from rookery.env.seeding import derived_seed
 from rookery.errors import WorkerDied, WorkerError
 from rookery.memory import SharedBlock
 from rookery.worker.channel import TornError
+from rookery.worker.failure import Failure
 from rookery.worker.faults import FaultPolicy, RestartCause
 from rookery.worker.orders import OrderPart, Orders
 from rookery.worker.pipes import ChannelClosedError
@@ -68,7 +69,7 @@ class Supervisor:
         self._start = start
         self._reports = reports
         self._deadlines = Deadlines(policy)
-        self.attributes: dict[str, tuple[Any, ...]] = {}
+        self.attributes: dict[str, Any] = {}  # by name, the payload of the request that set it
         self._busy_s_before = 0.0
         self._begin()
 
@@ -91,6 +92,8 @@ class Supervisor:
         """
         answer = self.message(0)
         self.worker.has_built()
+        if isinstance(answer, Failure) and answer.is_nameless:
+            raise self._reports.not_built(answer)
         raise_failure(answer)
         assert isinstance(answer, Description)
         self._reports.steps_together = answer.steps_together
@@ -146,24 +149,25 @@ class Supervisor:
                     self.restart()
                 self.describe()
                 seeds = tuple(derived_seed(seed, self.attempt) for seed in self._reports.seeds)
-                requests = [("set_attr", args) for args in self.attributes.values()]
+                requests = list(self.attributes.values())
                 if self.prepared:
-                    requests.append((PREPARE_RESET, (self.prepared,)))
+                    requests.append(self.request(PREPARE_RESET, self.prepared)[1])
+                self._reports.begin_anew(seeds)
                 self._hand_over(
                     replace(self._assignment, replaces=seeds, first_requests=len(requests))
                 )
-                for method, args in requests:
-                    self._have(method, *args)
+                for payload in requests:
+                    self._have(payload)
                 self.is_up = True
             except WorkerError as error:
                 self.budget.spend(error)
                 self.restart(RestartCause(type(error).__name__, tuple(self._reports.env_ids)))
         self.worker.bells.go.ring_again()
 
-    def _have(self, method: str, *args: Any) -> None:
-        """Have a worker that is not up yet call a method of its batch, and wait for it."""
+    def _have(self, payload: Any) -> None:
+        """Have a worker that is not up yet do what is requested, and wait for it."""
         number = self._orders.next_number()
-        self.send(number, self.request(method, *args)[1])
+        self.send(number, payload)
         self.wake()
         raise_failure(self.message(number))
 

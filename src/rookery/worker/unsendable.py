@@ -7,6 +7,7 @@ from typing import Any
 
 from rookery.env.batches import Batch
 from rookery.env.culprit import find_culprit
+from rookery.env.description import Description
 from rookery.env.failure import describe
 from rookery.errors import PicklingError
 from rookery.worker.protocol import PREPARE_RESET
@@ -57,6 +58,26 @@ def result_error(
                 f"pickled, {_WAY_OUT}."
             )
     return PicklingError(f"What {call} returned cannot be sent: {describe(error)}")
+
+
+def description_error(batch: Batch, said: Description, error: Exception) -> PicklingError:
+    """What to raise because what envs say of themselves cannot be pickled.
+
+    Args:
+        batch: the envs.
+        said: by them.
+        error: what pickling that has raised.
+    """
+    for env_id, pair in zip(batch.ids, said.spaces, strict=False):
+        names = ("observation_space", "action_space")
+        named = [*zip(names, pair, strict=True), ("metadata", said.metadata), ("spec", said.spec)]
+        what = _culprit(iter(named))
+        if what is not None:
+            return PicklingError(
+                f"Env {env_id}: what it says of itself cannot be sent to the calling process, "
+                f"because of {what}: {describe(error, 200)}. Leave that out, {_WAY_OUT}."
+            )
+    return PicklingError(f"What the envs say of themselves cannot be sent: {describe(error)}")
 
 
 def _arguments(method: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
