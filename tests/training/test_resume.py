@@ -20,7 +20,7 @@ import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, QRDQNConfig, SACConfig, TD3Config
 from rookery.learn.config import ReplayConfig
 from rookery.telemetry.jsonl import read_rows
-from rookery.training.checkpoint import load_checkpoint
+from rookery.training.checkpoint import load_checkpoint, save_checkpoint
 from rookery.training.env_states import Restore, capture
 from rookery.training.interrupt import Interrupts, Terminated
 
@@ -349,3 +349,109 @@ def test_a_signal_between_updates_is_raised_at_once():
             pass
         with pytest.raises(Terminated):
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Notes:
+    """A callback that notes at which steps it was called, and is interrupted at some of them."""
+
+    def __init__(self, *interrupted_at: int) -> None:
+        self.steps: list[int] = []
+        self.interrupted_at = list(interrupted_at)
+
+    def __call__(self, trainer: Any, update: Any) -> None:
+        if update.steps in self.interrupted_at:
+            self.interrupted_at.remove(update.steps)
+            raise KeyboardInterrupt
+        self.steps.append(update.steps)
+
+
+def _lines(run_dir: Path) -> list[dict[str, Any]]:
+    rows = read_rows(run_dir / "metrics.jsonl")
+    return [{name: row[name] for name in row if name not in TIMES} for row in rows]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_an_evaluation_that_was_interrupted_is_made_when_the_run_goes_on(tmp_path: Path, algo: str):
+    env, config = RUNS[algo]
+    options: dict[str, Any] = {
+        "eval_every": 96, "checkpoint_every": 96, "eval_episodes": 2, "total_steps": 288,
+        "eval_wrappers": [SignalAt],
+    }  # fmt: skip
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    _train(whole, env, config, **options)
+    SignalAt.signals[3] = signal.SIGINT  # of an evaluation, as only these envs are wrapped
+    with pytest.raises(KeyboardInterrupt):
+        _train(parts, env, config, **options)
+    assert not (parts / "evaluations.jsonl").exists()
+    assert [line["step"] for line in _lines(parts)][-1] == 96
+    rookery.resume(parts)
+    assert_same_run(whole, parts)
+    evaluations = [read_rows(path / "evaluations.jsonl") for path in (whole, parts)]
+    assert evaluations[0] == evaluations[1]
+    names = [sorted(p.name for p in (path / "checkpoints").iterdir()) for path in (whole, parts)]
+    assert names[0] == names[1] and len(names[0]) == 3
+    if algo == "ppo":  # of others a line is of several updates, and an interruption ends it
+        assert _lines(whole) == _lines(parts)
+    assert next(line["step"] for line in _lines(parts) if "eval_return_mean" in line) == 96
+
+
+def test_a_run_that_an_evaluation_ends_ends_there_after_an_interruption_too(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    options: dict[str, Any] = {"eval_every": 96, "stop_at": 1.0, "eval_episodes": 2}
+    callbacks = [Notes(96)]
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path, env, config, callbacks=callbacks, **options)
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["due"]["stopped"]
+    assert rookery.resume(tmp_path, callbacks=callbacks).steps == 96
+    assert callbacks[0].steps == [96]
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["due"] is None
+
+
+def test_every_callback_has_every_update_once_however_often_a_run_is_interrupted(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    notes = [Notes(96), Notes(96, 192), Notes()]
+    options: dict[str, Any] = {"total_steps": 288, "eval_episodes": 0}
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path, env, config, callbacks=notes, **options)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            rookery.resume(tmp_path, callbacks=notes)
+    seen = []
+    with rookery.Trainer.resume(tmp_path, callbacks=[*notes, lambda *_: seen.append(0)]) as trainer:
+        updates = [update.steps for update in trainer]
+    assert updates == [192, 288] and len(seen) == 1  # the last is no callback of the update at 192
+    assert [each.steps for each in notes] == [[96, 192, 288]] * 3
+
+
+def test_a_callback_that_saves_the_run_in_its_turn_has_had_it(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    others = Notes()
+
+    def save(trainer: Any, update: Any) -> None:
+        trainer.save()
+        raise ZeroDivisionError  # which writes no checkpoint
+
+    with pytest.raises(ZeroDivisionError):
+        _train(tmp_path, env, config, callbacks=[save, others])
+    with rookery.Trainer.resume(tmp_path, callbacks=[save, others]) as trainer:
+        assert next(trainer).steps == 96
+    assert others.steps == [96]
+
+
+def test_a_checkpoint_of_a_version_that_noted_no_callbacks_is_taken(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    _interrupted(tmp_path, env, config)
+    saved = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert saved.pop("due") is None
+    save_checkpoint(tmp_path / "checkpoint.pt", saved)
+    assert rookery.resume(tmp_path).steps == 960
+
+
+def test_an_update_that_was_interrupted_comes_again_in_the_same_process(tmp_path: Path):
+    env, config = RUNS["ppo"]
+    notes = Notes(96)
+    options: dict[str, Any] = {"total_steps": 192, "num_envs": 3, "backend": "serial"}
+    with rookery.Trainer(env, config, run_dir=tmp_path, callbacks=[notes], **options) as trainer:
+        with pytest.raises(KeyboardInterrupt):
+            next(trainer)
+        assert [update.steps for update in trainer] == notes.steps == [96, 192]

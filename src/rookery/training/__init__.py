@@ -5,7 +5,8 @@ from rookery.training.callbacks import StopTraining
 from rookery.training.results import EvalResult, TrainResult
 from rookery.training.run import evaluate, resume, train
 from rookery.training.settings import TrainSettings
-from rookery.training.trainer import Trainer, Update
+from rookery.training.trainer import Trainer
+from rookery.training.update import Update
 
 __all__ = [
     "Agent",

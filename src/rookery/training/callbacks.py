@@ -11,7 +11,8 @@ from rookery.errors import ConfigError
 from rookery.training.settings import TrainSettings, is_number
 
 if TYPE_CHECKING:
-    from rookery.training.trainer import Trainer, Update
+    from rookery.training.trainer import Trainer
+    from rookery.training.update import Update
 
 Callback: TypeAlias = "Callable[[Trainer, Update], Any]"
 

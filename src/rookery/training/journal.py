@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import Any
 
 from rookery.env.arguments import unfit
 from rookery.errors import ConfigError, StorageError
+from rookery.telemetry.jsonl import read_rows
 from rookery.telemetry.sink import Sink
 from rookery.training.run_dir import RunDirectory, cannot_write
 from rookery.training.settings import TrainSettings
@@ -33,13 +35,24 @@ class Journal:
         self._times: dict[str, float] = {}
         self._peaks: dict[str, float] = {}
         self._now: dict[str, float] = {}
+        self._held: tuple[dict[str, float], dict[str, float]] | None = None
+
+    def hold(self, metrics: Mapping[str, float], line: Mapping[str, float] | None) -> None:
+        """Have the next update complete a line that was written before the run was resumed.
+
+        Args:
+            metrics: of the update, as far as they were known then.
+            line: as it was written; None where it is lost, and these metrics stand for it.
+        """
+        before = numbers(metrics)
+        self._held = before, before if line is None else dict(line)
 
     def add(
         self,
         steps: int,
-        now: dict[str, float],
-        metrics: dict[str, float],
-        times: dict[str, float],
+        now: Mapping[str, float],
+        metrics: Mapping[str, float],
+        times: Mapping[str, float],
         peaks: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Take in one update.
@@ -52,6 +65,11 @@ class Journal:
             peaks: metrics of which the largest value counts.
         """
         now, metrics = numbers(now), numbers(metrics)
+        if self._held is not None:
+            before, line = self._held
+            line.update({k: v for k, v in now.items() if k not in before or v != before[k]})
+            self._release()
+            return
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
@@ -66,6 +84,8 @@ class Journal:
 
     def flush(self) -> None:
         """Write what has been gathered, if anything."""
+        if self._held is not None:
+            self._release()
         if self._steps == self._written:
             return
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
@@ -73,6 +93,15 @@ class Journal:
         self._written = self._steps
         self._sums, self._counts, self._times, self._peaks = {}, {}, {}, {}
         self._now = {}
+        self._write(row)
+
+    def _release(self) -> None:
+        """Write the line that was held back."""
+        assert self._held is not None
+        (_, line), self._held = self._held, None
+        self._write(line)
+
+    def _write(self, row: dict[str, float]) -> None:
         for sink in self._sinks:
             with _told_as_storage_error(sink):
                 sink.write(self._steps, row)
@@ -140,6 +169,14 @@ def sinks_of(
             opened.callback(sinks[-1].close)
         opened.pop_all()
     return [*sinks, *more]
+
+
+def line_at(path: Path, step: int) -> dict[str, float] | None:
+    """The metrics that metrics.jsonl holds at an env step; None if it holds none."""
+    if not path.is_file():
+        return None
+    rows = [row for row in read_rows(path) if row.pop("step", None) == step]
+    return {k: math.nan if v is None else v for k, v in rows[-1].items()} if rows else None
 
 
 def checked_sinks(sinks: Any) -> list[Sink]:

@@ -20,6 +20,7 @@ from rookery.telemetry.curve import draw_curve
 from rookery.training.agent import described, differences, fits
 from rookery.training.checkpoint import load_checkpoint, save_checkpoint
 from rookery.training.run_dir import RunDirectory, whole_file
+from rookery.training.update import DueCallbacks
 
 if TYPE_CHECKING:
     from rookery.training.trainer import Trainer
@@ -76,12 +77,20 @@ def save(trainer: Trainer) -> None:
                 "collector": collector,
                 "companions": companions,
                 "unsaved": unsaved,
+                "due": _due_state(trainer),
             },
         )
     except StorageError:
         _delete_companions(trainer.run_dir, _named_companions(trainer.run_dir))
         raise
     _delete_companions(trainer.run_dir, set(companions.values()))
+
+
+def _due_state(trainer: Trainer) -> dict[str, Any] | None:
+    """What is left to do of the last update, and whether it is the last; None if nothing is."""
+    if trainer.due is None:
+        return None
+    return {**trainer.due.state_dict(), "stopped": trainer.stopped}
 
 
 def save_alone(trainer: Trainer, path: Path) -> None:
@@ -148,6 +157,10 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
         trainer.plan.algorithm.load_state_dict(saved["learner"])
         trainer.history.load_state_dict(saved["history"])
         before = Schedule(*saved["schedule"])
+        due = saved.get("due")  # checkpoints of earlier versions tell of none
+        if due is not None:
+            trainer.due = DueCallbacks.of_state(due, trainer.steps, trainer.callbacks)
+            trainer.stopped = due["stopped"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"{path} does not fit this run: {differences(saved, trainer.plan.algorithm)}"

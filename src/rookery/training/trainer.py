@@ -8,8 +8,8 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from gymnasium import Space
@@ -49,7 +49,7 @@ from rookery.training.evaluation_log import EvaluationLog
 from rookery.training.finite import FiniteRollouts
 from rookery.training.history import History
 from rookery.training.interrupt import Interrupts, Terminated
-from rookery.training.journal import Journal, checked_sinks, numbers, sinks_of
+from rookery.training.journal import Journal, checked_sinks, line_at, numbers, sinks_of
 from rookery.training.open_learners import open_learners
 from rookery.training.plan import RunPlan
 from rookery.training.results import EvalResult
@@ -58,25 +58,11 @@ from rookery.training.settings import CollectorName
 from rookery.training.source import EnvSource
 from rookery.training.telemetry_log import TelemetryLog
 from rookery.training.threads import threads_and_memory_for
+from rookery.training.update import DueCallbacks, Update
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
 _CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
-
-
-@dataclass(frozen=True)
-class Update:
-    """One rollout collected and learned from.
-
-    Attributes:
-        steps: env steps so far, all envs together.
-        new_steps: how many of them this update has made.
-        metrics: of this update, by name; docs/metrics.md explains them.
-    """
-
-    steps: int
-    new_steps: int
-    metrics: dict[str, float]
 
 
 class Trainer:
@@ -128,6 +114,7 @@ class Trainer:
         learners: this one, and those that learn along.
         history: what became of the episodes.
         evaluations: of this run so far, as evaluations.jsonl holds them.
+        due: the callbacks that the last update has still to be given to; None between updates.
         steps: env steps so far, all envs together.
         seconds: of training so far.
         best_return: the best mean return of an `EvaluateEvery` so far; None before the first.
@@ -136,6 +123,12 @@ class Trainer:
     Raises:
         ConfigError: settings that cannot be, before anything starts; or the folder is in use.
     """
+
+    due: DueCallbacks | None = None
+    # What the last update has measured, as the journal takes it.
+    _means: Mapping[str, float] = MappingProxyType({})
+    _times: Mapping[str, float] = MappingProxyType({})
+    _peaks: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self,
@@ -316,13 +309,19 @@ class Trainer:
         collector: CollectorName,
     ) -> None:
         """Open what is told of the run; ``resumed_at`` is where it goes on, None begins one."""
+        settings = self.plan.settings
         self.evaluations = EvaluationLog(self.run_dir.evaluations, resumed_at)
+        line = None if self.due is None else line_at(self.run_dir.metrics, self.steps)
+        # The line of an update whose callbacks are due is written anew, with what they add.
+        kept = resumed_at if self.due is None else self.steps - 1
         self._journal = Journal(
-            sinks_of(self.run_dir, self.plan.settings, progress, resumed_at, sinks),
+            sinks_of(self.run_dir, settings, progress, kept, sinks),
             getattr(self.plan.algorithm, "log_steps", 0),
             self.steps,
         )
-        settings = self.plan.settings
+        if self.due is not None:
+            self._unwritten = self.due.update
+            self._journal.hold(self.due.update.metrics, line)
         venv = self.collection.venv
         self._telemetry = TelemetryLog(
             self.run_dir.telemetry,
@@ -344,25 +343,31 @@ class Trainer:
     def __next__(self) -> Update:
         """Collect one rollout and learn from it.
 
+        After an interruption amid the callbacks of an update, that update comes again, to those of
+        them that have not had it.
+
         Raises:
             StopIteration: ``total_steps`` are done, or a callback has ended the run.
             WorkerError: an env, or its worker, failed.
             TrainingDiverged: numbers were not finite again and again.
         """
         self._require_whole("next")
-        if self.stopped or self.steps >= self.plan.settings.total_steps:
+        is_over = self.stopped or self.steps >= self.plan.settings.total_steps
+        if self.due is None and is_over:
             raise StopIteration
+        self._interrupts.begin()
         try:
-            update = self._update()
+            due = self._updated() if self.due is None else self.due
+            self._unsaved = True
             self._interrupts.check()
-            for callback in self.callbacks:
-                self._call(callback, update)
+            self._call_all(due)
         finally:
             self._write_down()
         self._interrupts.check()
+        self.due = None
         if self._is_time_to_save():
             self.save()
-        return update
+        return due.update
 
     def _write_down(self) -> None:
         """Add the last update to the journal, unless it is there."""
@@ -372,6 +377,18 @@ class Trainer:
                 now, means = update.metrics, self._means
                 self._journal.add(update.steps, now, means, self._times, self._peaks)
 
+    def _call_all(self, due: DueCallbacks) -> None:
+        """Call callbacks; those that an interruption keeps from their turn stay due."""
+        try:
+            while due:
+                with due.turn() as callback:
+                    self._call(callback, due.update)
+        except _LEAVE_WEIGHTS_WHOLE:
+            raise
+        except BaseException:
+            self.due = None
+            raise
+
     def _call(self, callback: Callback, update: Update) -> None:
         """Call a callback; one that ends the run keeps no other from its turn."""
         try:
@@ -379,9 +396,8 @@ class Trainer:
         except StopTraining as stop:
             self.stopped = str(stop) or "a callback has ended the run"
 
-    def _update(self) -> Update:
+    def _updated(self) -> DueCallbacks:
         """Collect and learn; signals wait until that is done, or until nothing is half done."""
-        self._interrupts.begin()
         with self._interrupts.deferred():
             began = time.perf_counter()
             progress = self.schedule.progress(self.steps)
@@ -412,11 +428,12 @@ class Trainer:
             speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
             now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
             metrics = {**now, **observed, **self._means, **self._peaks, **self._times}
-            update = self._unwritten = Update(self.steps, everybodys.num_transitions, metrics)
+            self._unwritten = Update(self.steps, everybodys.num_transitions, metrics)
+            due = self.due = DueCallbacks(self._unwritten, self.callbacks)
         self.history.warn_of_missing(self.plan.settings.info_keys)
         if self._first is not None:
             self._first = self._first if self._first.look(rollout) else None
-        return update
+        return due
 
     def _faults(self) -> dict[str, float]:
         """What faults have cost, as metrics; none while there was no fault."""
