@@ -172,8 +172,8 @@ class FaultySync(SyncVectorEnv):
         self.count += 1
         if self.count == 3:
             reward[1], truncated[1] = 0.0, True
-            info["fault"] = np.array([None, "worker died"], object)
-            info["_fault"] = np.array([False, True])
+            fault = {"cause": "worker died", "env_ids": (1,), "attempt": 1}
+            info = self._add_info(info, {"fault": fault}, 1)
         return obs, reward, terminated, truncated, info
 
 

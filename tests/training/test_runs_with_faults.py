@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,51 @@ def test_a_run_in_which_nothing_failed_says_nothing_of_it(tmp_path: Path) -> Non
         collector="workers", on_fault="restart", run_dir=tmp_path,
     ) as trainer:  # fmt: skip
         assert not {"worker_restarts", "lost_transitions"} & set(next(trainer).metrics)
+
+
+class TellsFaults(gym.Wrapper[Any, Any, Any, Any]):
+    """Has infos with a key that the library uses for faults of workers.
+
+    Args:
+        env: that is wrapped.
+        info: what it tells with every step.
+    """
+
+    def __init__(self, env: Any, info: dict[str, Any]) -> None:
+        super().__init__(env)
+        self._info = info
+
+    def step(self, action: Any) -> Any:
+        *result, info = self.env.step(action)
+        return (*result, {**info, **self._info})
+
+
+@pytest.mark.parametrize(
+    "info", [{"fault": 0}, {"fault": {"cause": 0, "attempt": 1}}, {"_fault": 1}], ids=str
+)
+@pytest.mark.parametrize("collector", ["caller", "workers", "async", "double", "served"])
+def test_faults_that_an_env_tells_of_itself_are_no_faults_of_workers(
+    tmp_path: Path, info: dict[str, Any], collector: str
+) -> None:
+    config = ImpalaConfig(**SMALL) if collector == "async" else PPOConfig(**SMALL, num_epochs=1)
+    with rookery.Trainer(
+        "CartPole-v1", config, wrappers=[partial(TellsFaults, info=info)], collector=collector,
+        backend="process", num_envs=4, num_workers=2, total_steps=128, run_dir=tmp_path,
+    ) as trainer:  # fmt: skip
+        (*_, last) = trainer
+        assert last.metrics["episodes"] > 0 and "lost_transitions" not in last.metrics
+        assert trainer.collector.statistics().lost_rows == 0
+        assert trainer.evaluate(episodes=5).episodes == 5
+
+
+def test_a_fault_is_found_beside_what_an_env_tells_of_itself(tmp_path: Path) -> None:
+    own = partial(TellsFaults, info={"fault": {"code": 0}, "_fault": 1})
+    with rookery.Trainer(
+        algo=RUNS["ppo"][0], wrappers=[own], run_dir=tmp_path / "run",
+        **_options(tmp_path, "CartPole-v1"),
+    ) as trainer:  # fmt: skip
+        (*_, last) = trainer
+        assert 0 < last.metrics["lost_transitions"] <= 4
 
 
 @pytest.mark.parametrize("collector", ["workers", "async"])

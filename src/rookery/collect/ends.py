@@ -1,4 +1,4 @@
-"""How episodes end, as vector infos tell it in the same-step mode."""
+"""How episodes end, as vector infos tell it in the same-step mode, and which a fault has ended."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rookery.rollout import Tree
 from rookery.rollout.join import numbers_of
 from rookery.rollout.tree import copy
+
+_OF_FAULT = ("cause", "env_ids", "attempt")  # what `worker.recovery` tells of a fault
 
 
 def ends_told(
@@ -29,6 +32,18 @@ def ends_told(
     for place in np.flatnonzero(info["_final_obs"]).tolist():
         obs = copy(as_arrays(_of_env(info["final_obs"], place, like)))
         yield place, obs, numbers_told(told, place, keys)
+
+
+def faults_told(info: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
+    """Whose step a fault has closed, bool ``[N]``, as a vector info says; None if nobody's.
+
+    An env may well have a key ``fault`` or ``_fault`` of its own. A fault is known by its columns.
+    """
+    fault = info.get("fault")
+    if not isinstance(fault, dict) or any(f"_{name}" not in fault for name in _OF_FAULT):
+        return None
+    told: npt.NDArray[np.bool_] = np.logical_and.reduce([fault[f"_{name}"] for name in _OF_FAULT])
+    return told
 
 
 def numbers_told(info: dict[str, Any], place: int, keys: Sequence[str]) -> dict[str, float]:

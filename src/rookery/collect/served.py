@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics, refuse_held_noise, refuse_memory
-from rookery.collect.ends import ends_told
+from rookery.collect.ends import ends_told, faults_told
 from rookery.env.seeding import consecutive_seeds
 from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.policy.actions import packed_form
@@ -182,8 +182,8 @@ class ServedCollector(Collector):
         """Note the final observations and the faults that some steps report."""
         for place, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
             self._final.append((int(rows[place]), int(ids[place]), obs, numbers))
-        if "fault" in info:
-            lost = np.array(info["_fault"], np.bool_)
+        lost = faults_told(info)
+        if lost is not None:
             rollout.valid[rows[lost], ids[lost]] = False
             self._lost_rows += int(lost.sum())
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics
-from rookery.collect.ends import ends_told, numbers_told
+from rookery.collect.ends import ends_told, faults_told, numbers_told
 from rookery.env.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
@@ -196,8 +196,9 @@ class SyncCollector(Collector):
         """Note the final observations (same_step) and the faults that step ``t`` reports."""
         for b, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
             self._final.append((t, b, obs, numbers))
-        if "fault" in info:
-            self._faulted.append((t, np.array(info["_fault"], np.bool_)))
+        faulted = faults_told(info)
+        if faulted is not None:
+            self._faulted.append((t, faulted))
 
     def _reset_ended(
         self, obs: Tree, ended: npt.NDArray[np.bool_], t: int, info: dict[str, Any]

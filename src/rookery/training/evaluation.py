@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
 
+from rookery.collect.ends import faults_told
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError, WorkerError
 from rookery.policy.base import Policy, follows_episodes
@@ -75,7 +76,8 @@ def run_episodes(
             total += reward
             length += 1
             ended, missing = terminated | truncated, played < quota
-            faulted = ended & np.asarray(info.get("_fault", False))
+            lost = faults_told(info)
+            faulted = np.zeros_like(ended) if lost is None else ended & lost
             cut = ~ended & (length >= max_episode_steps)
             whole = (ended | cut) & ~faulted & missing
             num_cut += int(np.count_nonzero(cut & missing))
