@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import signal
 import sys
 from pathlib import Path
@@ -184,6 +185,77 @@ def test_envs_that_do_not_take_their_state_back_start_new_episodes(tmp_path: Pat
     assert rookery.resume(tmp_path, env=Forgetful).steps == 960
     said = capsys.readouterr().err
     assert "what state?" in said and "new episodes" in said
+
+
+class Scaled(gym.RewardWrapper[Any, Any]):
+    """Multiplies rewards."""
+
+    def __init__(self, env: Any, factor: float = 0.1) -> None:
+        super().__init__(env)
+        self.factor = factor
+
+    def reward(self, reward: Any) -> Any:
+        return self.factor * float(reward)
+
+
+class ScaledMore(Scaled):
+    """Multiplies rewards by less."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "gravity", "factor"),
+    [
+        ({"env_kwargs": {"g": 1.0}}, "env_kwargs", 1.0, 0.1),
+        ({"wrappers": [ScaledMore]}, "wrappers", 10.0, 0.01),
+        ({"wrappers": []}, "wrappers", 10.0, 1.0),
+        ({"wrappers": [Scaled, ScaledMore]}, "wrappers", 10.0, 0.01),
+        ({"wrappers": [lambda env: ScaledMore(env)]}, "wrappers", 10.0, 0.01),
+        ({"env": lambda g: gym.make("Pendulum-v1", g=g / 10)}, "env", 1.0, 0.1),
+    ],
+)
+def test_envs_that_are_others_than_before_are_what_the_run_goes_on_with(
+    tmp_path: Path, capsys, change: Any, said: str, gravity: float, factor: float
+):
+    config = PPOConfig(num_steps=32, num_epochs=1)
+    _train(
+        tmp_path, "Pendulum-v1", config, env_kwargs={"g": 10.0}, wrappers=[Scaled], total_steps=96,
+    )  # fmt: skip
+    told = []
+    for total in (192, 288):  # once more, from a checkpoint of the changed envs
+        with rookery.Trainer.resume(tmp_path, **change, total_steps=total) as trainer:
+            next(trainer)
+            venv = trainer.collection.venv
+            assert venv.get_attr("g") == (gravity,) * 3
+            assert list(venv.apply(_factor)) == [factor] * 3
+        told.append(capsys.readouterr().err)
+    assert f"the envs were saved with other {said}; they start new episodes" in told[0]
+    assert "new episodes" not in told[1]
+
+
+def _factor(env: Any) -> float:
+    return env.factor if isinstance(env, Scaled) else 1.0
+
+
+def test_a_state_of_other_wrappers_leaves_the_env_as_it_was():
+    state = capture(Scaled(gym.make("Pendulum-v1")))
+    for other in (ScaledMore(gym.make("Pendulum-v1")), gym.make("Pendulum-v1")):
+        before = [vars(link).copy() for link in (other, other.unwrapped)]
+        with pytest.raises(ValueError, match="the state is that of Scaled of "):
+            Restore(state)(other)
+        assert [vars(link) for link in (other, other.unwrapped)] == before
+
+
+def test_a_state_that_an_earlier_version_wrote_is_taken():
+    env, other = Corridor(), Corridor()
+    env.place = 0.5
+    old = pickle.dumps([env.get_state()])
+    Restore(old)(other)
+    assert other.place == 0.5
+    with pytest.raises(ValueError, match="the state is that of Scaled, but the env is"):
+        Restore(old)(Scaled(other))  # type: ignore[arg-type]
 
 
 def test_sigterm_writes_a_checkpoint_and_means_exit_code_143(tmp_path: Path):

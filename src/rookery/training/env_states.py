@@ -45,6 +45,7 @@ def capture(env: gym.Env[Any, Any]) -> bytes | str:
     file = io.BytesIO()
     try:
         states = [link.get_state() if _keeps_state(link) else vars(link) for link in chain]
+        pickle.dump(_kinds(chain), file)
         _Pickler(file, chain).dump(states)
     except Exception as error:  # noqa: BLE001  whatever the env's parts raise when they are pickled
         return f"{type(error).__name__}: {error}"
@@ -58,15 +59,36 @@ class Restore:
         self._state = state
 
     def __call__(self, env: gym.Env[Any, Any]) -> None:
-        """Give ``env`` the state."""
+        """Give ``env`` the state.
+
+        Raises:
+            ValueError: the state is that of other wrappers, or of another env; this one is as it
+                was.
+        """
         chain = _chain(env)
-        states = _Unpickler(io.BytesIO(self._state), chain).load()
+        states = self._states(chain)
         for link, state in zip(chain, states, strict=True):
             if _keeps_state(link):
                 link.set_state(state)
             else:
                 vars(link).clear()
                 vars(link).update(state)
+
+    def _states(self, chain: list[Any]) -> list[Any]:
+        """The state of each member of a chain, once it is known to be that of such members."""
+        file = io.BytesIO(self._state)
+        first = _Unpickler(file, chain).load()
+        if isinstance(first, list):  # as earlier versions wrote it, without the kinds of members
+            states, kinds = first, _kinds(chain)[: len(first)]
+        else:
+            kinds = first
+            states = _Unpickler(file, chain).load() if kinds == _kinds(chain) else []
+        if len(states) != len(chain):
+            raise ValueError(
+                f"the state is that of {' of '.join(kinds)}, but the env is "
+                f"{' of '.join(_kinds(chain))}"
+            )
+        return states
 
 
 def capture_all(venv: VectorEnv) -> tuple[list[bytes] | None, str]:
@@ -89,6 +111,11 @@ def restore_all(venv: VectorEnv, states: list[bytes]) -> None:
 
 def _keeps_state(link: Any) -> bool:
     return hasattr(type(link), "get_state") and hasattr(type(link), "set_state")
+
+
+def _kinds(chain: list[Any]) -> tuple[str, ...]:
+    """The classes of a chain's members, without modules: a script's has another name in workers."""
+    return tuple(type(link).__qualname__ for link in chain)
 
 
 def _chain(env: gym.Env[Any, Any]) -> list[Any]:

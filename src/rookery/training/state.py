@@ -6,6 +6,7 @@ before it, under fresh names, and the old ones are deleted after it.
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ def save(trainer: Trainer) -> None:
                 "collector": collector,
                 "companions": companions,
                 "unsaved": unsaved,
+                "source": trainer.plan.source.to_dict(),
                 "due": _due_state(trainer),
             },
         )
@@ -266,7 +268,10 @@ def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
         return [f"{_OF_SEVERAL}; they start new episodes"]
     path = _companion(trainer, saved["companions"]["env_states"])
     reason = saved["unsaved"] or "the file of the envs' states is gone"
-    if path is not None:
+    changed = _changed_parts(trainer, saved)
+    if path is not None and changed:
+        reason = f"the envs were saved with other {' and '.join(changed)}"
+    elif path is not None:
         try:
             states = _read_env_states(path, settings.num_envs)
             trainer.collection.restore_envs(states)
@@ -278,6 +283,15 @@ def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
             reason = f"the envs do not take their states of {path.name} back ({error})"
             trainer.collector.reset(seeds)
     return [f"{reason}; they start new episodes"]
+
+
+def _changed_parts(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
+    """What of the envs is not as it was when the run was saved, as far as config.json can tell."""
+    # Checkpoints of earlier versions do not tell; config.json is then that of the run before.
+    before = saved.get("source") or trainer.run_dir.read_config()["source"]
+    now = trainer.plan.source.to_dict()
+    names = "env", "env_kwargs", "wrappers"
+    return [name for name in names if json.dumps(before[name]) != json.dumps(now[name])]
 
 
 def _fresh_word(trainer: Trainer) -> int:
