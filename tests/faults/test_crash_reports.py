@@ -40,6 +40,29 @@ class Fragile(gym.Env[Any, Any]):
         return np.array([self.total]), 0.0, bool(self.np_random.random() < 0.2), False, {}
 
 
+class Wandering(Fragile):
+    """Takes the process to another folder when it is made."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        os.chdir(folder)
+
+
+def test_a_report_stays_in_its_folder_when_an_env_takes_the_process_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    kwargs = {"folder": str(tmp_path / "elsewhere")}
+    with rookery.make_vec(Wandering, 1, "serial", env_kwargs=kwargs, crash_dir="crashes") as venv:
+        venv.reset(seed=5)
+        with pytest.raises(ArithmeticError):
+            while True:
+                venv.step(venv.action_space.sample())
+    assert len(list((tmp_path / "crashes").iterdir())) == 1
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_a_report_fails_again_with_the_same_error(

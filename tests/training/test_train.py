@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +27,8 @@ from rookery.training import threads
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.evaluation import evaluation_seed, run_episodes
 from rookery.training.history import History
+from rookery.training.source import EnvSource
+from rookery.training.video import record
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 CARTPOLE = PPOConfig(
@@ -276,6 +279,83 @@ def test_without_a_folder_a_fresh_one_is_taken(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folders = [_quick(None).run_dir for _ in range(2)]
     assert folders == ["runs/CartPole-v1-ppo-0", "runs/CartPole-v1-ppo-0-2"]
+
+
+class Wanderer(Uneven):
+    """Takes the process to another folder, when it is made or amid its steps.
+
+    Args:
+        folder: where to.
+        at_step: when; 0 is when it is made.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, folder: str, at_step: int, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode, self._folder, self._at_step, self._made = render_mode, folder, at_step, 0
+        if not at_step:
+            os.chdir(folder)
+
+    def step(self, action):
+        self._made += 1
+        if self._made == self._at_step:
+            os.chdir(self._folder)
+        return super().step(action)
+
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+@pytest.mark.parametrize("run_dir", ["own", None])
+@pytest.mark.parametrize("at_step", [0, 20])
+def test_a_run_stays_in_its_folder_when_an_env_takes_the_process_to_another(
+    tmp_path: Path, monkeypatch, run_dir: Any, at_step: int
+):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    kwargs = {"folder": str(elsewhere), "at_step": at_step}
+    result = _quick(
+        run_dir, Wanderer, env_kwargs=kwargs, eval_every=16, checkpoint_every=16, eval_episodes=2,
+        telemetry_interval_s=1e-6, backend="serial",
+    )  # fmt: skip
+    assert not list(elsewhere.iterdir())
+    folder = here / "own" if run_dir else here / "runs" / "Wanderer-ppo-0"
+    names = {path.name for path in folder.iterdir() if "tfevents" not in path.name} - {".lock"}
+    assert names == {
+        "config.json", "metrics.jsonl", "telemetry.jsonl", "evaluations.jsonl", "checkpoint.pt",
+        "best.pt", "curve.png", "checkpoints", "resume",
+    }  # fmt: skip
+    assert all(path.stat().st_size for path in folder.glob("events.out.tfevents.*"))
+    assert result.run_dir == str(folder)  # from where the process is now
+    monkeypatch.chdir(here)
+    shown = str(folder.relative_to(here))
+    assert json.loads((folder / "config.json").read_text())["train"]["run_dir"] == run_dir
+    assert rookery.evaluate(shown, episodes=2).episodes == 2
+
+
+def test_a_folder_that_is_given_by_a_relative_path_is_told_so(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert _quick("own").run_dir == "own"
+    assert rookery.evaluate("own", episodes=1).run_dir == "own"
+    assert rookery.resume("own").run_dir == "own"
+
+
+def test_videos_are_kept_beside_a_run_whose_env_goes_to_another_folder(tmp_path: Path, monkeypatch):
+    pytest.importorskip("moviepy")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    kwargs = {"folder": str(tmp_path / "elsewhere"), "at_step": 0}
+    source = EnvSource(Wanderer, kwargs)
+    venv = source.make(1, backend="serial")
+    monkeypatch.chdir(tmp_path)
+    policy = make_policy(venv.single_observation_space, venv.single_action_space)
+    record(source, policy, Path("videos"), "some", 0)
+    venv.close()
+    assert [path.suffix for path in (tmp_path / "videos").iterdir()] == [".mp4"]
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_an_unsupported_space_leaves_no_folder(tmp_path: Path):

@@ -30,7 +30,7 @@ class EvaluationLog:
     """
 
     def __init__(self, path: Path, resume_step: int | None) -> None:
-        self._path = path
+        self._path = path.absolute()  # an env may go to another folder
         self._points: dict[int, tuple[float, float]] = {}
         if resume_step is None or not path.exists():
             return

@@ -155,7 +155,7 @@ def sinks_of(
 
     openers: list[tuple[Path, Callable[[], Sink]]] = [
         (folder.metrics, lambda: JSONLSink(folder.metrics, resume_step)),
-        (folder.path, lambda: TensorBoardSink(folder.path, resume_step)),
+        (folder.path, lambda: TensorBoardSink(folder.absolute, resume_step)),
     ]
     if progress:
         openers.append((folder.path, lambda: terminal_sink(settings.total_steps)))

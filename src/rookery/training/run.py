@@ -260,10 +260,11 @@ def evaluate(
     file = path if path.is_file() else folder.checkpoint
     if num_envs is None:
         num_envs = min(settings.num_envs, episodes)
+    saved = load_checkpoint(file)  # before an env can go to another folder
     here = replace(settings, cluster=None)  # which may have gone since
     with plan.eval_source.make(num_envs, **here.vector_options()) as venv:
         spaces = venv.single_observation_space, venv.single_action_space
-        agent = agent_of(load_checkpoint(file), plan.algorithm, spaces, file)
+        agent = agent_of(saved, plan.algorithm, spaces, file)
         seed = settings.seed if seed is None else seed
         score = run_episodes(venv, agent.policy, episodes, seed, deterministic, max_episode_steps)
     return result_of(score, folder)

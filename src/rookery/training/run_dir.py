@@ -18,10 +18,27 @@ from rookery.telemetry.jsonl import put_in_place
 EVENTS = "events.out.tfevents.*"
 
 
+class _Inside:
+    """A path inside of the folder of a run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDirectory, owner: type[RunDirectory]) -> Path:
+        return run.path / self._name
+
+
 class RunDirectory:
     """Paths of one run's files.
 
+    They are relative if the folder was given so, and if this process is still where it was then:
+    an env may go to another folder, and takes the process with it.
+
+    Args:
+        path: of the folder.
+
     Attributes:
+        absolute: the folder, wherever this process goes.
         telemetry: what envs and processes cost, a line now and then.
         evaluations: each evaluation on its line, also the one at the end of the run.
         best: the policy of the best evaluation.
@@ -30,20 +47,26 @@ class RunDirectory:
             names the files that belong to it.
     """
 
+    config = _Inside("config.json")
+    metrics = _Inside("metrics.jsonl")
+    telemetry = _Inside("telemetry.jsonl")
+    evaluations = _Inside("evaluations.jsonl")
+    checkpoint = _Inside("checkpoint.pt")
+    best = _Inside("best.pt")
+    curve = _Inside("curve.png")
+    report = _Inside("report.html")
+    videos = _Inside("videos")
+    checkpoints = _Inside("checkpoints")
+    companions = _Inside("resume")
+    _lock = _Inside(".lock")
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.config = path / "config.json"
-        self.metrics = path / "metrics.jsonl"
-        self.telemetry = path / "telemetry.jsonl"
-        self.evaluations = path / "evaluations.jsonl"
-        self.checkpoint = path / "checkpoint.pt"
-        self.best = path / "best.pt"
-        self.curve = path / "curve.png"
-        self.report = path / "report.html"
-        self.videos = path / "videos"
-        self.checkpoints = path / "checkpoints"
-        self.companions = path / "resume"
-        self._lock = path / ".lock"
+        self._given, self.absolute = path, _from_root(path)
+
+    @property
+    def path(self) -> Path:
+        """The folder, as it was given where that still leads to it."""
+        return self._given if _from_root(self._given) == self.absolute else self.absolute
 
     @classmethod
     def plan(cls, path: str | Path | None, name: str, overwrite: bool) -> RunDirectory:
@@ -92,13 +115,14 @@ class RunDirectory:
         Raises:
             ConfigError: another process has it, or it cannot be made.
         """
-        from_here = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        here = self.absolute
+        made = [path for path in (here, *here.parents) if not path.exists()]
         owner = os.getpid()
         with ExitStack() as stack:
-            stack.callback(self._take_away_if_empty, from_here, owner)
+            stack.callback(self._take_away_if_empty, made, owner)
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(_locked(self._lock, owner))
+                stack.enter_context(_locked(self._lock.absolute(), self.path, owner))
             except (OSError, NotImplementedError) as error:  # some file systems have no locks
                 if isinstance(error, MissingExtra):
                     raise
@@ -255,11 +279,19 @@ def _usable(path: Any) -> Path:
     return Path(path)
 
 
+def _from_root(path: Path) -> Path:
+    """``path`` as it leads there from everywhere."""
+    try:
+        return path.absolute()
+    except FileNotFoundError:  # the folder that this process is in is no more
+        return path
+
+
 @contextmanager
-def _locked(path: Path, owner: int) -> Iterator[None]:
+def _locked(path: Path, folder: Path, owner: int) -> Iterator[None]:
     """Hold a lock that goes with the process ``owner``, however it ends.
 
-    A forked copy of the process leaves it alone.
+    A forked copy of the process leaves it alone. ``folder`` is what is locked, for messages.
     """
     try:
         from filelock import FileLock, Timeout
@@ -270,7 +302,7 @@ def _locked(path: Path, owner: int) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise ConfigError(
-            f"{path.parent} is in use by {_owner(path)}; a run has one writer at a time. Wait for "
+            f"{folder} is in use by {_owner(path)}; a run has one writer at a time. Wait for "
             "it, or choose another run_dir"
         ) from None
     try:

@@ -41,7 +41,7 @@ class TelemetryLog:
         resumed_at: int | None,
         surroundings: Mapping[str, Any],
     ) -> None:
-        self.path = path
+        self.path = path.absolute()  # an env may go to another folder
         self._interval_s, self._measure = interval_s, measure
         self._surroundings = surroundings
         self._times: dict[str, Any] = dict.fromkeys(_TIMES, 0.0)

@@ -46,7 +46,7 @@ def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -
     Raises:
         ConfigError: the env renders no pictures.
     """
-    workshop = Workshop()
+    folder, workshop = folder.absolute(), Workshop()  # the env may go to another one
     made = source.arguments()
     made["env_kwargs"]["render_mode"] = "rgb_array"
     (recipe,) = make_recipes(num_envs=1, **made)

@@ -114,7 +114,7 @@ def make_vec(
     _check_ray(backend, ray_options, start_method, isolate, caller_steps)
     recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
     if crash_dir is not None:
-        crash_dir = checked_folder(crash_dir)
+        crash_dir = checked_folder(crash_dir).absolute()  # an env may go to another folder
     plan: dict[str, Any] = {
         "num_workers": num_workers,
         "start_method": start_method,
