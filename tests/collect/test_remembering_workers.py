@@ -19,6 +19,7 @@ from rookery.learn.ppo import PPO, actions_of, advantage_batch, evaluate
 from rookery.policy.torch_policy import TorchPolicy
 from rookery.rollout.join import side_by_side
 from rookery.rollout.tree import tree_map
+from rookery.training.finite import FiniteRollouts
 
 T = 12
 CORES = ["gru", "lstm"]
@@ -116,6 +117,34 @@ def test_learners_see_what_the_workers_saw(core: str, mode: str) -> None:
             drawn = policy.model.module.distribution(present.outputs)
             log_prob = drawn.log_prob(actions_of(rollout, impala._place)).detach()
             np.testing.assert_allclose(log_prob, rollout.log_prob.ravel(), atol=1e-5)
+
+
+class Blink(Wander):
+    """Shows a NaN after the last step of the first rollout; its episodes do not end."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *_ = super().step(action)
+        self.count = getattr(self, "count", 0) + 1
+        if self.count == T:
+            obs[1] = np.nan
+        return obs, reward, False, False, {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_one_nan_in_workers_costs_the_transitions_from_it_and_to_it(mode: str) -> None:
+    policy, finite = _policy("gru"), FiniteRollouts()
+    with rookery.WorkerCollector(Blink, policy, 2, 1, T, mode, seed=0) as collector:
+        for k in range(3):
+            rollout = collector.collect()
+            finite.check(rollout)
+            expected = np.ones((T, 2), np.bool_)
+            if k < 2:
+                expected[-1 if k == 0 else 0] = False
+            np.testing.assert_array_equal(rollout.valid, expected)
+            for column in (rollout.log_prob, rollout.value, rollout.last_obs, rollout.memory):
+                assert np.isfinite(column).all()
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from rookery.learn.a2c import A2C
 from rookery.learn.impala import Impala
 from rookery.learn.ppo import PPO, actions_of, advantage_batch, evaluate
 from rookery.policy.torch_policy import TorchPolicy
+from rookery.training.finite import FiniteRollouts
 
 OBS = spaces.Box(-1, 1, (3,))
 IMAGE = spaces.Dict(eye=spaces.Box(0, 255, (12, 12, 3), np.uint8), ear=OBS)
@@ -59,9 +60,15 @@ def _policy(core: str = "gru", observation_space: Any = OBS, action_space: Any =
     return policy
 
 
-def _rollouts(policy, count: int = 2, observation_space: Any = OBS, action_space: Any = None):
+def _rollouts(
+    policy,
+    count: int = 2,
+    observation_space: Any = OBS,
+    action_space: Any = None,
+    env: Any = Wander,
+):
     venv = rookery.make_vec(
-        Wander, 3, "serial", autoreset_mode="same_step",
+        env, 3, "serial", autoreset_mode="same_step",
         env_kwargs={"observation_space": observation_space, "action_space": action_space},
     )  # fmt: skip
     collector = rookery.SyncCollector(venv, policy, 12, seed=0)
@@ -99,6 +106,68 @@ def test_memories_behind_images_see_what_acting_saw(core):
         steps = batch.steps()
         now = evaluate(place, steps)
         np.testing.assert_allclose(now.value.detach(), steps.value, rtol=1e-4, atol=1e-4)
+
+
+class Blink(Wander):
+    """Shows a NaN in the third step; its episodes do not end."""
+
+    def step(self, action):
+        obs, reward, *_ = super().step(action)
+        self.count = getattr(self, "count", 0) + 1
+        if self.count == 3:
+            (obs if self.observation_space == OBS else obs["ear"])[1] = np.nan
+        return obs, reward, False, False, {}
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("space", [OBS, IMAGE], ids=["numbers", "images"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_one_nan_costs_its_transition_and_not_what_is_remembered(core, space):
+    policy = _policy(core, space, spaces.Box(-1, 1, (2,)))
+    for count, rollout in enumerate(
+        _rollouts(policy, 2, space, spaces.Box(-1, 1, (2,)), env=Blink)
+    ):
+        FiniteRollouts().check(rollout)
+        expected = np.ones((12, 3), np.bool_)
+        expected[2:4] = count > 0
+        np.testing.assert_array_equal(rollout.valid, expected)
+        batch, place = _batch(rollout, policy)
+        steps = batch.steps()
+        now = evaluate(place, steps)
+        np.testing.assert_allclose(now.log_prob.detach(), steps.log_prob, atol=1e-4)
+        np.testing.assert_allclose(now.value.detach(), steps.value, rtol=1e-4, atol=1e-4)
+
+
+class Forgetful(rookery.Policy):
+    """A policy of the user's that remembers the sum of what it was shown, NaN and all."""
+
+    is_recurrent = True
+
+    def act(self, obs, deterministic=False):
+        self.memory = self.memory + obs.sum(axis=1, keepdims=True)
+        value = self.memory[:, 0]
+        return rookery.PolicyStep(np.repeat(self.memory, 2, axis=1), value, value)
+
+    def begin_episodes(self, env_ids):
+        before = np.zeros((len(env_ids), 1), np.float32) if self.memory is None else self.memory
+        self.memory = np.where(env_ids[:, None], np.float32(0), before)
+
+    def to_env(self, action):
+        return np.nan_to_num(action).clip(-1, 1)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_an_own_policy_makes_of_a_nan_is_left_out():
+    first, second = _rollouts(Forgetful(), 2, OBS, spaces.Box(-1, 1, (2,)), env=Blink)
+    second.terminated[4, 0] = True
+    finite = FiniteRollouts()
+    for rollout in (first, second):
+        finite.check(rollout)
+        for column in (rollout.action, rollout.log_prob, rollout.value, rollout.memory):
+            assert np.isfinite(column).all()
+    assert first.valid[:2].all() and not first.valid[2:].any()
+    assert not second.valid[:5].any() and not second.valid[:, 1:].any()
+    assert finite.metrics() == {"nonfinite_transitions": 30.0 + 36.0}
 
 
 @pytest.mark.parametrize("core", CORES)

@@ -80,6 +80,17 @@ def test_under_the_policy_that_acted_targets_are_n_step_returns():
     np.testing.assert_allclose(actual.advantage, returns - e["value"], atol=1e-5)
 
 
+def test_what_is_no_number_in_an_invalid_row_stays_there():
+    e = _experience()
+    valid = np.ones((T, B), np.bool_)
+    valid[3, 1] = False
+    expected = vtrace(**e, gamma=GAMMA, valid=valid)
+    e["log_ratio"][3, 1] = np.nan
+    actual = vtrace(**e, gamma=GAMMA, valid=valid)
+    np.testing.assert_array_equal(actual.target, expected.target)
+    np.testing.assert_array_equal(actual.advantage, expected.advantage)
+
+
 def test_an_action_that_the_policy_would_never_take_now_teaches_nothing():
     e = _experience()
     e["log_ratio"][2] = -100

@@ -77,7 +77,7 @@ def vtrace(
     decay = gamma * trace_lambda * np.minimum(c_clip, ratio)
     decay = np.where(terminated | truncated, 0.0, decay)
     if valid is not None:
-        rho, decay = rho * valid, decay * valid
+        rho, decay = np.where(valid, rho, 0.0), np.where(valid, decay, 0.0)
     next_value = following_value(value, last_value, terminated, truncated, final_value)
     correction = np.asarray(rho * (reward + gamma * next_value - value), np.float32)
     for t in range(len(reward) - 2, -1, -1):

@@ -15,7 +15,7 @@ from rookery.policy.base import Policy, PolicyStep
 from rookery.policy.draws import Draws
 from rookery.policy.travel import stream
 from rookery.policy.weights import Weights
-from rookery.rollout.tree import Tree
+from rookery.rollout.tree import Tree, made_finite
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -59,6 +59,11 @@ class NetworkPolicy(Policy):
 
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
+        if memory is not None and not np.isfinite(memory).all():
+            # Remembered, a NaN would spoil the rest of the episode. In its place is read what
+            # learners are shown there.
+            outputs, value, memory = self._predict(made_finite(obs))
+            memory = made_finite(memory)
         self.memory = memory
         outputs = self._masked(outputs, obs)
         rows = self._choose(outputs, deterministic)

@@ -44,6 +44,16 @@ def copy(tree: Tree) -> Tree:
     return tree_map(np.array, tree)
 
 
+def made_finite(tree: Tree) -> Tree:
+    """Return the tree with zeros in place of what is NaN or infinite; text stays as it is."""
+
+    def convert(leaf: Any) -> Any:
+        is_float = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
+        return np.where(np.isfinite(leaf), leaf, leaf.dtype.type(0)) if is_float else leaf
+
+    return tree_map(convert, tree)
+
+
 def stack(trees: Sequence[Tree], like: Tree) -> Tree:
     """Stack trees along a new first axis.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rookery.errors import TrainingDiverged
 from rookery.rollout import Rollout
-from rookery.rollout.tree import Tree
+from rookery.rollout.tree import Tree, made_finite
 
 MOST_IN_A_ROW = 10  # rollouts, or updates, before a run is given up
 _OF_LEARNER = ("policy_loss", "value_loss", "gradient_norm")
@@ -36,21 +36,25 @@ class FiniteRollouts:
             TrainingDiverged: for the tenth rollout in a row.
         """
         bad = self._bad(rollout)
+        for leaf in _floats(rollout.memory):
+            leaf[~np.isfinite(leaf)] = 0.0
         if bad is None:
             self._bad_rollouts = 0
             return
         envs = rollout.env_ids[bad.any(axis=0)].tolist()
-        what = "a reward" if not np.isfinite(rollout.reward).all() else "an observation"
+        what = _what(rollout)
         self._left_out += int(np.count_nonzero(bad & rollout.valid))
         rollout.valid &= ~bad
         for column in (rollout.reward, rollout.value, rollout.log_prob, rollout.final_value):
             column[~np.isfinite(column)] = 0.0
-        for leaf in _floats(rollout.obs, rollout.last_obs, rollout.final_obs):
+        for leaf in _floats(rollout.obs, rollout.final_obs, rollout.action):
             leaf[~np.isfinite(leaf)] = 0.0
+        # Where a worker goes on stays as it was shown: the next rollout tells of it again.
+        rollout.last_obs = made_finite(rollout.last_obs)
         rollout.last_value[~np.isfinite(rollout.last_value)] = 0.0
         self._bad_rollouts += 1
         said = (
-            f"Env {', '.join(map(str, envs))} gave {what} that is not finite (NaN or infinite); "
+            f"Env {', '.join(map(str, envs))} {what} that is not finite (NaN or infinite); "
             "such transitions are left out of learning"
         )
         if self._bad_rollouts >= MOST_IN_A_ROW:
@@ -86,7 +90,7 @@ class FiniteRollouts:
         trees = rollout.obs, rollout.last_obs, rollout.final_obs
         # A sum is finite if all its terms are, but for sums that overflow, which a look at each
         # tells apart: 20 us instead of 200 for a megabyte.
-        suspects = [rollout.reward, *_floats(*trees)]
+        suspects = [rollout.reward, *_floats(*trees, rollout.action, rollout.memory)]
         with np.errstate(over="ignore", invalid="ignore"):
             if all(np.isfinite(array.sum()) for array in suspects):
                 return None
@@ -101,12 +105,40 @@ class FiniteRollouts:
         for leaf in _floats(rollout.final_obs):
             if len(leaf):
                 bad[t, b] |= ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+        bad |= _badly_decided(rollout)
         return bad if bad.any() else None
+
+
+def _badly_decided(rollout: Rollout) -> npt.NDArray[np.bool_]:
+    """bool ``[T, B]``, rows in which what the policy made of an observation is not finite."""
+    bad = np.zeros(rollout.reward.shape, np.bool_)
+    for leaf in _floats(rollout.action):
+        bad |= ~np.isfinite(leaf).reshape(*bad.shape, -1).all(axis=2)
+    for column in (rollout.log_prob, rollout.value):
+        is_finite = np.isfinite(column)
+        if is_finite.any():  # else it is nobody's: action values have no log probability
+            bad |= ~is_finite
+    for leaf in _floats(rollout.memory):
+        has_begun_anew = np.cumsum(rollout.done, axis=0) > rollout.done
+        bad |= ~(has_begun_anew | np.isfinite(leaf).all(axis=1))
+    return bad
+
+
+def _what(rollout: Rollout) -> str:
+    """What is not finite, for the message."""
+    if not np.isfinite(rollout.reward).all():
+        return "gave a reward"
+    shown = _floats(rollout.obs, rollout.last_obs, rollout.final_obs)
+    if all(np.isfinite(leaf).all() for leaf in shown):
+        return "was given a decision"
+    return "gave an observation"
 
 
 def _floats(*trees: Tree) -> Iterator[npt.NDArray[np.floating]]:
     """The arrays of floats of some trees."""
     for tree in trees:
+        if tree is None:
+            continue
         if isinstance(tree, dict):
             yield from _floats(*tree.values())
         elif isinstance(tree, tuple):
