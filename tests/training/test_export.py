@@ -14,8 +14,9 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 import rookery
-from rookery import DQNConfig, PPOConfig, SACConfig
+from rookery import DQNConfig, PPOConfig, QRDQNConfig, SACConfig
 from rookery.policy.encoders import to_tensors
+from rookery.policy.quantiles import OwnQuantiles
 from rookery.rollout.tree import tree_map
 from rookery.training.agent import Agent
 from rookery.training.algorithms import algorithm_of
@@ -36,6 +37,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
         spaces.Box(-2, 3, (2,), np.float32),
     ),
     "values": (DQNConfig(), BOX, spaces.Discrete(4)),
+    "quantiles": (QRDQNConfig(num_quantiles=5), BOX, spaces.Discrete(4)),
     "parts": (
         PPOConfig(),
         spaces.Dict(a=BOX, b=spaces.Discrete(3)),
@@ -156,6 +158,32 @@ def test_a_file_acts_as_its_agent(
 def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match=r"\.onnx .*\.pt2 .*\.ts"):
         _agent("choice").export(tmp_path / "policy.bin")
+
+
+class _OfTwoRows(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3 * 5)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.linear(obs)
+        return outputs.view(len(outputs), 3, 5).mean(2)
+
+
+def test_a_network_whose_trace_holds_for_two_rows_only_is_refused(tmp_path: Path) -> None:
+    spaces_of_it = BOX, spaces.Discrete(3)
+    agent = Agent(rookery.TorchPolicy(_OfTwoRows(), *spaces_of_it), spaces_of_it)
+    with pytest.raises(rookery.ConfigError, match=r"holds for 2 rows only; .* x\.shape\[0\]"):
+        agent.export(tmp_path / "policy.ts")
+    assert not (tmp_path / "policy.ts").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_quantiles_of_an_own_network_are_exported_for_any_number_of_rows() -> None:
+    traced: Any = torch.jit.trace(  # type: ignore[no-untyped-call]
+        OwnQuantiles(torch.nn.Linear(4, 3 * 5), 5), torch.zeros(2, 4)
+    )
+    assert [tuple(traced(torch.zeros(rows, 4)).shape) for rows in (1, 7)] == [(1, 3), (7, 3)]
 
 
 def test_an_agent_that_was_exported_goes_on_learning(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rookery.errors import ConfigError, MissingExtra
 from rookery.policy.actions import ActionPart
 from rookery.policy.encoders import to_tensors
 from rookery.policy.policy_module import PolicyModule
-from rookery.rollout.tree import Tree, tree_map
+from rookery.rollout.tree import Tree, num_rows, tree_map
 
 
 class DeterministicPolicy(nn.Module):
@@ -105,7 +105,9 @@ def export_policy(policy: PolicyModule, observation_space: spaces.Space[Any], pa
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about its own older and newer exporters
             if path.suffix == ".ts":
-                torch.jit.trace(module, arguments, check_trace=False).save(str(path))  # type: ignore[no-untyped-call]
+                traced: Any = torch.jit.trace(module, arguments, check_trace=False)  # type: ignore[no-untyped-call]
+                _require_free_rows(traced, arguments)
+                traced.save(str(path))
             else:
                 program = torch.export.export(module, arguments, dynamic_shapes=shapes)
                 if path.suffix == ".pt2":
@@ -116,6 +118,23 @@ def export_policy(policy: PolicyModule, observation_space: spaces.Space[Any], pa
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"{path.name}: torch cannot export this network: {reason}") from error
+
+
+def _require_free_rows(traced: Any, arguments: tuple[Any, ...]) -> None:
+    """Refuse a trace that has taken the number of rows for a constant, as of ``len(x)``.
+
+    Raises:
+        ValueError: it has.
+    """
+    try:
+        rows = num_rows(traced(*tree_map(lambda x: torch.cat([x, x[:1]]), arguments)))
+    except RuntimeError:
+        rows = None
+    if rows != 3:
+        raise ValueError(
+            "the trace holds for 2 rows only; a module of your own must not read their number as "
+            "len(x), but as x.shape[0], or write .pt2"
+        )
 
 
 def _require_onnx() -> None:

@@ -41,7 +41,7 @@ class QuantileNetwork(QNetwork):
     def quantiles(self, features: Tensor) -> Tensor:
         """Give the quantiles, float32 ``[N, A, K]``, at the midpoints ``(2 k + 1) / (2 K)``."""
         outputs = super().forward(features)
-        return outputs.view(len(outputs), -1, self.num_quantiles)
+        return outputs.view(outputs.shape[0], -1, self.num_quantiles)
 
     def forward(self, features: Tensor) -> Tensor:
         """Give the action values, float32 ``[N, A]``: ``Q(s, a) = mean_k theta_k(s, a)``."""
@@ -65,7 +65,7 @@ class OwnQuantiles(nn.Module):
     def quantiles(self, read: Tensor) -> Tensor:
         """Give the quantiles, float32 ``[N, A, K]``."""
         outputs: Tensor = self.network(read)
-        return outputs.view(len(outputs), -1, self.num_quantiles)
+        return outputs.view(outputs.shape[0], -1, self.num_quantiles)
 
     def forward(self, read: Tensor) -> Tensor:
         """Give the action values, float32 ``[N, A]``."""
