@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import output_of
 
 import rookery
+from rookery import PPOConfig, StorageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 
@@ -120,6 +122,21 @@ def test_where_nothing_was_saved_yet_nobody_is_told_to_resume(fill: Fill, limit:
     assert f"cannot write {folder}" in told and "--resume" not in told
     assert told.endswith(f"nothing of this run was saved yet; make room and start it again{begun}")
     assert (is_saved, steps) == (False, 256)
+
+
+def test_what_could_not_be_saved_at_the_end_is_not_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(path: Path, _: Any) -> None:
+        raise StorageError(f"cannot write {path}: no space left on device")
+
+    monkeypatch.setattr("rookery.training.state.save_checkpoint", fail)
+    with pytest.raises(StorageError, match="cannot write"):
+        rookery.train(
+            "CartPole-v1", PPOConfig(num_steps=16, num_epochs=1), total_steps=32, num_envs=2,
+            backend="serial", eval_episodes=1, run_dir=tmp_path,
+        )  # fmt: skip
+    assert "saved" not in capsys.readouterr().err
 
 
 def test_no_half_of_a_file_is_left(fill: Fill) -> None:

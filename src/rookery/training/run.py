@@ -178,6 +178,8 @@ def _final_evaluation(trainer: Trainer) -> EvalResult | None:
     try:
         return trainer.final_evaluation()
     except RookeryError:
+        if not trainer.is_saved:
+            raise
         print(
             f"rookery: all {trainer.steps} steps are made, and what was learned is saved in "
             f"{trainer.run_dir.path}; the evaluation at the end failed (rookery eval "

@@ -454,6 +454,11 @@ class Trainer:
             raise
 
     @property
+    def is_saved(self) -> bool:
+        """Whether the run's checkpoint, or the one it was resumed from, is of the present steps."""
+        return not self._unsaved
+
+    @property
     def spaces(self) -> tuple[Space[Any], Space[Any]]:
         """Observation space and action space of one env."""
         return self.collection.spaces
