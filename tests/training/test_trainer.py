@@ -454,6 +454,17 @@ def test_a_schedule_may_be_a_function_of_what_is_done(tmp_path: Path) -> None:
     assert rookery.resume(tmp_path, total_steps=256, clip_range=0.2).steps == 256
 
 
+def test_a_learning_rate_that_is_a_function_is_not_said_to_have_come_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = PPOConfig(num_steps=16, num_epochs=1, learning_rate=_half)
+    assert config.final_learning_rate == 0.0
+    with _trainer(tmp_path, config) as trainer:
+        list(trainer)
+    rookery.resume(tmp_path, total_steps=160)
+    assert "learning rate" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -187,7 +187,9 @@ def _notes_on_schedules(trainer: Trainer, before: Schedule) -> list[str]:
     is_over = (
         before.progress(trainer.steps) >= 1.0 and before.total_steps < trainer.schedule.total_steps
     )
-    if is_over and getattr(config, "final_learning_rate", None) == 0.0:
+    if not is_over or callable(getattr(config, "learning_rate", None)):  # which says all by itself
+        return []
+    if getattr(config, "final_learning_rate", None) == 0.0:
         return [
             "the learning rate has come to its end, 0, and stays there; to go on learning, give "
             "learning_rate and final_learning_rate, for instance 3e-4 and None"
