@@ -344,6 +344,10 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
         (["train", "ppo", "CartPole-v1", "--run-dir", "/dev/null/run"], "run directory /dev/null"),
         (["train", "ppo", "CartPole-v1", "--run-dir", "/proc/run"], "run directory /proc/run"),
         (["train", "ppo", "CartPole-v1", "--stop-at", "3"], "set eval_every"),
+        (
+            ["train", "ppo", "CartPole-v1", "--eval-every", "9", "--eval-episodes", "0"],
+            "set eval_episodes",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -69,6 +69,7 @@ class Sink:
         ({"wrappers": gym.Wrapper}, "wrappers must be a sequence"),
         ({"stop_at": "100", "eval_every": 32}, "stop_at must be a number"),
         ({"stop_at": float("nan"), "eval_every": 32}, "stop_at must be a number"),
+        ({"eval_every": 32, "eval_episodes": 0}, "eval_every is 32, but with eval_episodes=0"),
         ({"checkpoint_interval_s": -1.0}, "checkpoint_interval_s must be"),
         ({"overwrite": "yes"}, "overwrite must be True or False"),
         ({"save_env_states": 1}, "save_env_states must be True or False"),
@@ -86,6 +87,20 @@ def test_arguments_that_cannot_be_are_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=message):
         rookery.Trainer("CartPole-v1", QUICK, **({"run_dir": "run", "num_envs": 2} | options))
     assert not list(tmp_path.iterdir())
+
+
+def test_evaluations_of_no_episodes_are_refused_where_they_are_asked_for_anew(
+    tmp_path: Path,
+) -> None:
+    with _trainer(tmp_path, eval_episodes=0) as trainer:
+        next(trainer)
+    with pytest.raises(ConfigError, match="no evaluation is made"):
+        rookery.resume(tmp_path, eval_every=32)
+    config = tmp_path / "config.json"
+    before = config.read_text()  # of a version that took them
+    config.write_text(before.replace('"eval_every": 0', '"eval_every": 32'))
+    assert config.read_text() != before
+    assert rookery.resume(tmp_path).steps == 128
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "file/below/it"])

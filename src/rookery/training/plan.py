@@ -97,6 +97,7 @@ class RunPlan:
         algorithm = algorithm_of(algo if preset is None else preset.config, encoder, network)
         _require_known(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
+        chosen.check_evaluations()
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
         inner = checked_wrappers(wrappers)
         source = EnvSource(
@@ -238,7 +239,10 @@ class RunPlan:
             algorithm = BuiltIn(
                 algorithm.name, type(config).from_dict({**config.to_dict(), **learner})
             )
-        return replace(self, settings=replace(self.settings, **run), algorithm=algorithm)
+        settings = replace(self.settings, **run)
+        if "eval_every" in run or "eval_episodes" in run:
+            settings.check_evaluations()
+        return replace(self, settings=settings, algorithm=algorithm)
 
 
 def _present(settings: TrainSettings, config: Any, name: str) -> Any:

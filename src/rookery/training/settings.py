@@ -81,7 +81,8 @@ class TrainSettings:
         step_timeout_s: The longest that one env's step may take; unset, for ever.
         reset_timeout_s: The longest that one env's reset may take; unset, for ever.
         max_worker_rss_mb: Replace a worker that grows beyond this; needs on_fault restart.
-        eval_episodes: Episodes of each evaluation; 0 leaves out the one at the end.
+        eval_episodes: Episodes of each evaluation; 0 leaves out the one at the end, and does not go
+            with eval_every.
         eval_every: Env steps between evaluations, the best of which keeps best.pt; 0 makes none
             before the end.
         stop_at: End the run once an evaluation's mean return reaches this; needs eval_every.
@@ -166,6 +167,18 @@ class TrainSettings:
         check_choice("collector", self.collector, ("auto", *get_args(CollectorName)))
         self._check_cluster()
         self.faults()  # complains of what cannot be, before anything starts
+
+    def check_evaluations(self) -> None:
+        """Complain of evaluations of no episodes; not for runs that were begun with such.
+
+        Raises:
+            ConfigError: they are asked for.
+        """
+        if self.eval_every and not self.eval_episodes:
+            raise ConfigError(
+                f"eval_every is {self.eval_every}, but with eval_episodes=0 no evaluation is made; "
+                "set eval_episodes to 1 or more, or leave out eval_every"
+            )
 
     def _check_cluster(self) -> None:
         """Complain of what is about this machine, where envs are to run on others."""
