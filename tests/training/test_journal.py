@@ -11,10 +11,11 @@ import pytest
 from run_files import assert_same_run
 
 import rookery
-from rookery import PPOConfig
+from rookery import DQNConfig, PPOConfig
 from rookery.collect.base import Collector
 from rookery.telemetry.jsonl import JSONLSink, read_rows
 from rookery.telemetry.sink import Sink
+from rookery.training.checkpoint import load_checkpoint
 from rookery.training.clock import CallerMeter, Clock, WorkerMeter
 from rookery.training.journal import Journal
 
@@ -89,6 +90,33 @@ def test_a_peak_is_the_largest_of_a_line():
 class _Counting(Collector):
     def collect(self):
         raise AssertionError("not called")
+
+
+def test_counters_and_schedules_stand_as_after_the_last_update_and_counts_are_sums():
+    notes = Notes()
+    journal = Journal([notes], 20, latest=("gradient_steps",), summed=("skipped",))
+    for steps, skipped in [(10, 3.0), (20, 1.0), (30, 0.0), (40, 2.0)]:
+        journal.add(steps, {}, {"gradient_steps": 2.0 * steps, "skipped": skipped}, {})
+    assert notes.lines == [
+        (20, {"gradient_steps": 40.0, "skipped": 4.0}),
+        (40, {"gradient_steps": 80.0, "skipped": 2.0}),
+    ]
+
+
+def test_lines_of_a_run_tell_where_its_learner_stands(tmp_path: Path):
+    algo = DQNConfig(warmup_steps=200, final_learning_rate=0.0)
+    options = {"num_envs": 4, "backend": "serial", "eval_episodes": 0}
+    with rookery.Trainer(
+        "CartPole-v1", algo, total_steps=2000, run_dir=tmp_path, **options
+    ) as trainer:
+        told = {update.steps: update.metrics for update in trainer}
+    rows = read_rows(tmp_path / "metrics.jsonl")
+    assert len(rows) == 2
+    for row in rows:
+        for name in ("gradient_steps", "epsilon", "learning_rate"):
+            assert row[name] == told[row["step"]][name]
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert rows[-1]["gradient_steps"] == state["learner"]["gradient_steps"]
 
 
 def test_time_is_split_among_policy_envs_waiting_and_learning():

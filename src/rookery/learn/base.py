@@ -24,12 +24,17 @@ class RolloutLearner(ABC):
             compute them otherwise.
         keeps_replay: whether it keeps experience beyond an update.
         log_steps: env steps between two lines of metrics; 0 makes one for each update.
+        latest_metrics: those of which a line has the latest value, not the mean over its updates:
+            counters, and where schedules stand.
+        summed_metrics: those of which a line has the sum: what was counted in an update.
     """
 
     collectors: tuple[str, ...] = ("caller", "workers")
     reads_values: bool = True
     keeps_replay: bool = False
     log_steps: int = 0
+    latest_metrics: tuple[str, ...] = ("gradient_steps", "epsilon", "learning_rate", "clip_range")
+    summed_metrics: tuple[str, ...] = ("skipped_gradient_steps",)
 
     @abstractmethod
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
@@ -73,6 +78,9 @@ class Algorithm(RolloutLearner):
             compute them otherwise.
         keeps_replay: whether it keeps experience beyond an update.
         log_steps: env steps between two lines of metrics; 0 makes one for each update.
+        latest_metrics: those of which a line has the latest value, not the mean over its updates:
+            counters, and where schedules stand.
+        summed_metrics: those of which a line has the sum: what was counted in an update.
     """
 
     num_steps: int

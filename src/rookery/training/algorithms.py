@@ -106,6 +106,8 @@ class BuiltIn(Algorithm):
         self.reads_values = self._learner_class.reads_values
         self.keeps_replay = self._learner_class.keeps_replay
         self.log_steps = self._learner_class.log_steps
+        self.latest_metrics = self._learner_class.latest_metrics
+        self.summed_metrics = self._learner_class.summed_metrics
 
     def make_policy(
         self, observation_space: Space[Any], action_space: Space[Any], seed: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,10 +24,20 @@ class Journal:
         sinks: where lines go.
         log_steps: env steps between two lines; 0 writes one for each update.
         steps: env steps that were made before.
+        latest: metrics of updates of which the latest value counts, not the mean.
+        summed: likewise, of which the sum counts.
     """
 
-    def __init__(self, sinks: Sequence[Sink], log_steps: int, steps: int = 0) -> None:
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        log_steps: int,
+        steps: int = 0,
+        latest: Collection[str] = (),
+        summed: Collection[str] = (),
+    ) -> None:
         self._sinks = sinks
+        self._latest, self._summed = latest, summed
         self._log_steps = log_steps
         self._steps = self._written = steps
         self._sums: dict[str, float] = {}
@@ -60,7 +70,7 @@ class Journal:
         Args:
             steps: env steps so far.
             now: metrics of which the latest values count, also where a later update has none.
-            metrics: metrics of which the mean counts.
+            metrics: metrics of which the mean counts, but for those that are told otherwise.
             times: seconds, of which the sum counts.
             peaks: metrics of which the largest value counts.
         """
@@ -70,14 +80,20 @@ class Journal:
             line.update({k: v for k, v in now.items() if k not in before or v != before[k]})
             self._release()
             return
+        self._now.update(now)
+        summed = dict(times)
         for name, value in metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-            self._counts[name] = self._counts.get(name, 0) + 1
-        for name, value in times.items():
+            if name in self._latest:
+                self._now[name] = value
+            elif name in self._summed:
+                summed[name] = value
+            else:
+                self._sums[name] = self._sums.get(name, 0.0) + value
+                self._counts[name] = self._counts.get(name, 0) + 1
+        for name, value in summed.items():
             self._times[name] = self._times.get(name, 0.0) + value
         for name, value in peaks.items():
             self._peaks[name] = max(self._peaks.get(name, value), value)
-        self._now.update(now)
         self._steps = steps
         if steps >= self._written + self._log_steps:
             self.flush()

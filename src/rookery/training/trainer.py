@@ -23,6 +23,7 @@ from rookery.errors import (
     UsageError,
     WorkerError,
 )
+from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.telemetry.sink import Sink
@@ -318,6 +319,8 @@ class Trainer:
             sinks_of(self.run_dir, settings, progress, kept, sinks),
             getattr(self.plan.algorithm, "log_steps", 0),
             self.steps,
+            getattr(self.plan.algorithm, "latest_metrics", Algorithm.latest_metrics),
+            getattr(self.plan.algorithm, "summed_metrics", Algorithm.summed_metrics),
         )
         if self.due is not None:
             self._unwritten = self.due.update
