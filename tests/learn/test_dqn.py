@@ -218,6 +218,41 @@ def test_the_ratio_of_gradient_steps_does_not_depend_on_the_number_of_envs(num_e
     assert max(spent) <= int(num_envs * 0.3) + 1
 
 
+@pytest.mark.parametrize(
+    ("ratio", "warmup_steps", "expected"),
+    [
+        (0.3, 100, [3, 3, 3]),
+        (2.0, 100, [20, 20, 20]),
+        (0.1, 100, [1, 1, 1]),
+        (0.3, 0, [3, 3, 3]),
+        (0.3, 410, [0, 3, 3]),
+    ],
+)
+@pytest.mark.parametrize("is_old", [False, True])
+def test_settings_that_are_changed_amid_a_run_count_from_there_on(
+    ratio: float, warmup_steps: int, expected: list[int], is_old: bool
+):
+    before = UpdateBudget(0.3, warmup_steps=100)
+    before.spend(400)
+    state = before.state_dict()
+    if is_old:
+        state = {name: state[name] for name in ("env_steps", "spent")}
+    budget = UpdateBudget(ratio, warmup_steps)
+    budget.load_state_dict(state)
+    assert [budget.spend(10) for _ in range(3)] == expected
+    again = UpdateBudget(ratio, warmup_steps)
+    again.load_state_dict(budget.state_dict())
+    assert [again.spend(7) for _ in range(9)] == [budget.spend(7) for _ in range(9)]
+
+
+def test_a_shorter_warm_up_brings_no_steps_for_what_it_was_before():
+    before = UpdateBudget(0.5, warmup_steps=1000)
+    before.spend(900)
+    budget = UpdateBudget(0.5, warmup_steps=100)
+    budget.load_state_dict(before.state_dict())
+    assert budget.spend(10) == 5
+
+
 def test_the_target_network_follows_every_so_many_steps():
     policy, learner = _learner(target_interval=5, updates_per_step=0.25)
     before = learner._target.flat.tensor.clone()
