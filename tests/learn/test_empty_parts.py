@@ -1,4 +1,4 @@
-"""Every algorithm learns from observations, and with actions, of which a part is empty."""
+"""Every algorithm learns from observations of which a part is empty, or has no axis."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from rookery.policy import make_policy
 from rookery.training.algorithms import algorithm_of
 
 NOTHING = spaces.Box(-1, 1, (0,), np.float32)
+BARE = spaces.Box(-1, 1, (), np.float32)
 ACTIONS = {
     "choice": spaces.Discrete(2),
     "number": spaces.Box(-1, 1, (1,), np.float32),
@@ -47,13 +48,15 @@ CASES = {
 
 
 class Sensors(gym.Env[Any, Any]):
-    """Shows one number and an empty array; episodes end and are cut off."""
+    """Shows a number, or an empty array, or both; episodes end and are cut off."""
 
     def __init__(self, form: str, action: str) -> None:
         number = spaces.Box(-1, 1, (1,), np.float32)
         self.observation_space = {
             "only nothing": NOTHING,
             "nothing and a number": spaces.Dict(none=NOTHING, number=number),
+            "no axis": BARE,
+            "no axis and a number": spaces.Dict(bare=BARE, number=number),
         }[form]
         self.action_space = ACTIONS[action]
 
@@ -69,9 +72,11 @@ class Sensors(gym.Env[Any, Any]):
         return self.observation_space.sample(), 1.0, ended, cut, {}
 
 
-@pytest.mark.parametrize("form", ["only nothing", "nothing and a number"])
+@pytest.mark.parametrize(
+    "form", ["only nothing", "nothing and a number", "no axis", "no axis and a number"]
+)
 @pytest.mark.parametrize("case", CASES)
-def test_an_empty_part_is_learned_beside(case: str, form: str) -> None:
+def test_every_form_is_learned_from(case: str, form: str) -> None:
     config, action = CASES[case]
     kwargs = {"form": form, "action": action}
     venv = rookery.make_vec(Sensors, 2, "serial", env_kwargs=kwargs, autoreset_mode="same_step")

@@ -25,6 +25,7 @@ OBSERVATIONS = {
     "vector": VECTOR,
     "float64": spaces.Box(-9, 9, (2, 3), np.float64),
     "bytes": spaces.Box(0, 255, (4,), np.uint8),
+    "number": spaces.Box(-1, 1, ()),
     "discrete": spaces.Discrete(3, start=2),
     "nested": spaces.Dict(
         b=spaces.Tuple([spaces.Discrete(4), spaces.MultiBinary(2)]),

@@ -33,6 +33,8 @@ def _observations(space, size=4):
         spaces.Box(-1, 1, (3,)),
         spaces.Box(-1, 1, (2, 3), np.float64),
         spaces.Box(0, 255, (2, 2), np.uint8),
+        spaces.Box(-1, 1, ()),
+        spaces.Dict(a=spaces.Box(0, 255, (), np.uint8), b=spaces.Box(-1, 1, (2,))),
         spaces.Discrete(3, start=5),
         spaces.MultiDiscrete([2, 3], start=[0, 1]),
         spaces.MultiDiscrete([[2, 3], [4, 2]]),

@@ -38,6 +38,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     ),
     "values": (DQNConfig(), BOX, spaces.Discrete(4)),
     "quantiles": (QRDQNConfig(num_quantiles=5), BOX, spaces.Discrete(4)),
+    "number": (PPOConfig(normalize_obs=True), spaces.Box(-1, 1, ()), spaces.Discrete(2)),
     "parts": (
         PPOConfig(),
         spaces.Dict(a=BOX, b=spaces.Discrete(3)),

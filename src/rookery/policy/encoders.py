@@ -32,7 +32,7 @@ class Numbers(nn.Module):
     """Box and MultiBinary as one row of numbers; bytes are divided by 255."""
 
     def forward(self, values: Tensor) -> Tensor:
-        rows = values.flatten(1).to(torch.float32)
+        rows = as_rows(values).to(torch.float32)
         return rows / 255.0 if values.dtype == torch.uint8 else rows
 
 
@@ -56,7 +56,7 @@ class OneHot(nn.Module):
             self.register_buffer(name, torch.from_numpy(table.astype(np.int64)), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
-        components = (values.flatten(1) if values.dim() > 1 else values[:, None]).to(torch.int64)
+        components = as_rows(values).to(torch.int64)
         return (components[:, self.component] == self.choice).to(torch.float32)
 
 
@@ -199,6 +199,11 @@ def told_as_config_error(what: str, module: nn.Module, space: spaces.Space[Any])
 def made_up(space: spaces.Space[Any], device: torch.device | str = "cpu") -> Tree:
     """Two observations, drawn at random, as modules read them."""
     return to_tensors(text_as_arrays(space, batch_space(space, 2).sample()), device)
+
+
+def as_rows(values: Tensor) -> Tensor:
+    """Turn ``[N, *shape]`` into ``[N, width]``; a single number makes a row of one, too."""
+    return values.flatten(1) if values.dim() > 1 else values[:, None]
 
 
 def to_tensors(obs: Tree, device: torch.device | str = "cpu") -> Tree:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from rookery.policy.encoders import as_rows
 from rookery.policy.features import OBS_LIMIT
 from rookery.policy.images import is_image
 from rookery.policy.space_tree import Path, leaf_spaces
@@ -85,7 +86,7 @@ class ObservationNormalizer(nn.Module):
         self.scale.copy_(torch.from_numpy(scale.astype(np.float32)))
 
     def _normalized(self, leaf: Tensor, place: slice) -> Tensor:
-        rows = leaf.flatten(1).to(torch.float32)
+        rows = as_rows(leaf).to(torch.float32)
         rows = rows / 255.0 if leaf.dtype == torch.uint8 else rows
         rows = ((rows - self.mean[place]) * self.scale[place]).clamp(-OBS_LIMIT, OBS_LIMIT)
         return rows.view_as(leaf)
