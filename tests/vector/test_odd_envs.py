@@ -225,6 +225,30 @@ def _received(venv: rookery.VectorEnv) -> Any:
         return error.env_ids
 
 
+class TellsAnything(Plain):
+    """Tells of its action as a number, a dict, a text or an array, under one key."""
+
+    def step(self, action: Any) -> Any:
+        obs, *rest, _ = super().step(action)
+        told: Any = [1, {"y": 2}, "text", np.zeros(2), np.zeros(3)][int(action)]
+        return (obs, *rest, {"x": told})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("actions", [(0, 1), (0, 2), (2, 1), (0, 3), (3, 4)])
+def test_infos_that_do_not_go_together_end_their_call_and_no_other(
+    kind: str, actions: tuple[int, int]
+) -> None:
+    with make(kind, TellsAnything) as venv:
+        venv.reset(seed=0)
+        with pytest.raises(rookery.WorkerError, match=r"Env 1: .*infos_per_env") as caught:
+            venv.step(actions)
+        assert caught.value.env_ids == (1,)
+        assert venv.step([0, 0])[4]["x"].tolist() == [1, 1]
+        venv.infos_per_env = True
+        assert len(venv.step(actions)[4]) == 2
+
+
 # ---------------------------------------------------------------- spaces without anything
 
 

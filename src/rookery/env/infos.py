@@ -180,6 +180,18 @@ class InfoForm:
         }
 
 
+class UnmergeableError(Exception):
+    """Gymnasium cannot make one vector info of what some envs have told; its cause says why.
+
+    Attributes:
+        place: of the env whose info does not go with those before it.
+    """
+
+    def __init__(self, place: int) -> None:
+        super().__init__(f"the info at place {place} does not go with those before it")
+        self.place = place
+
+
 class VectorInfos(gym.vector.VectorEnv[Any, Any, Any]):
     """Merges infos as Gymnasium's vector envs do, by their own code.
 
@@ -191,9 +203,16 @@ class VectorInfos(gym.vector.VectorEnv[Any, Any, Any]):
         self.num_envs = num_envs
 
     def merge(self, infos: Iterable[tuple[int, Info]], merged: Info) -> Info:
-        """Put the infos of some envs, in order, into the vector form; return ``merged``."""
+        """Put the infos of some envs, in order, into the vector form; return ``merged``.
+
+        Raises:
+            UnmergeableError: they do not go together: a number here, a dict or a text there.
+        """
         for i, info in infos:
-            merged = self._add_info(merged, info, i)
+            try:
+                merged = self._add_info(merged, info, i)
+            except Exception as error:
+                raise UnmergeableError(i) from error
         return merged
 
 

@@ -13,7 +13,13 @@ import numpy.typing as npt
 
 from rookery.env.arrays import BatchArrays
 from rookery.env.failure import describe
-from rookery.env.infos import Info, InfoForm, merge_columns, merge_loose
+from rookery.env.infos import (
+    Info,
+    InfoForm,
+    UnmergeableError,
+    merge_columns,
+    merge_loose,
+)
 from rookery.env.slab import IN_MESSAGE, LENGTH, UNCHANGED, News, SlabShape
 from rookery.errors import WorkerError
 
@@ -109,12 +115,15 @@ class RowReader:
         are_alike = forms.tobytes() == forms[:1].tobytes() * len(forms)
         are_loose = loose.tobytes() != bytes(8 * len(loose))
         added = self._slab.added[buffer]
-        # Ends of episodes of envs whose infos are empty: 3 us, by the general way 5.
-        if added and env_ids is None and are_alike and not are_loose and not forms[0]:
-            return merge_loose(added, {}, self._num_envs)
         if not are_alike or added or are_loose:
             ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
-            return self._mixed(buffer, ids)
+            try:
+                # Ends of episodes of envs whose infos are empty: 3 us, by the general way 5.
+                if env_ids is None and are_alike and not are_loose and not forms[0]:
+                    return merge_loose(added, {}, self._num_envs)
+                return self._mixed(buffer, ids)
+            except UnmergeableError as error:
+                raise _unmergeable(ids[error.place], error.__cause__) from error.__cause__
         merged: Info = {}
         if not forms[0]:
             return merged
@@ -212,6 +221,17 @@ class RowReader:
             columns = [(key, f"_{key}", view) for key, view in views.items()]
             self._columns[buffer, form_id] = columns
         return columns
+
+
+def _unmergeable(env_id: int, error: BaseException | None) -> WorkerError:
+    """What to raise because an env's info does not go with those of the others."""
+    return WorkerError(
+        f"Env {env_id}: its info cannot be put together with those of the other envs: "
+        f"{type(error).__name__}: {error}. In Gymnasium's form each key becomes one array, so all "
+        "envs must give it the same kind of value, arrays of one shape. venv.infos_per_env = True "
+        "returns one dict for each env",
+        env_ids=(env_id,),
+    )
 
 
 def _unreadable(env_id: int, what: str, error: Exception) -> WorkerError:
