@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib.util
 import signal
 import sys
@@ -386,6 +387,25 @@ def test_what_a_signals_handler_raises_is_no_failure_of_the_env(kind: type[BaseE
             assert type(caught.value) is kind
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class WrongColour(Plain):
+    """Fails in Python's own code, which is also that of the type of default handlers."""
+
+    def step(self, action: Any) -> Any:
+        return Colour(99)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_of_an_enum_is_a_failure_of_the_env(kind: str) -> None:
+    with make(kind, WrongColour) as venv:
+        venv.reset(seed=0)
+        with pytest.raises(rookery.EnvFailed, match="99 is not a valid Colour"):
+            venv.step([0, 0])
 
 
 # ---------------------------------------------------------------- what cannot travel

@@ -113,6 +113,8 @@ def _is_raised_by_a_handler(error: BaseException) -> bool:
 
 def _code_of(handler: Any) -> Any:
     """The code that runs when a handler is called; None if that is not Python's."""
+    if not callable(handler):  # SIG_DFL, SIG_IGN
+        return None
     handler = getattr(handler, "func", handler)  # of a partial
     if not hasattr(handler, "__code__") and not hasattr(handler, "__func__"):
         handler = getattr(type(handler), "__call__", None)  # noqa: B004 - its code is looked for
