@@ -21,7 +21,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,11 @@ UNFINISHED = Path(__file__).parent.parent / ".benchmarks" / "learning"
 TABLE = Path(__file__).parent.parent / "docs" / "results.md"
 _LIBRARIES = ("rookery", "gymnasium", "numpy", "torch", "mujoco", "stable-baselines3")
 FIRST_SEED = 101
+# Where a cell stays below what was published: what was found when that was looked into.
+_REASONS = {
+    "ppo/Ant-v5": "version 5 of the env shows contact forces and charges for them, as earlier ones "
+    "did not; `rookery train ppo Ant-v4 --preset Ant-v5 --seed 101` reaches 2659",
+}
 
 Found = dict[str, Any]  # what became of a run
 Cell = tuple[Preset, int]  # what to train, and the seed
@@ -226,6 +231,7 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
             cell = by_cell.get(preset.name)
             if cell:
                 lines.append(_row(preset, cell["rookery"], cell["SB3"]))
+    lines += ["", *_below(by_cell)]
     where = sorted({_machine(run["conditions"]) for run in runs})
     lines += ["", f"Measured on: {'; '.join(where)}.", ""]
     if pictures:
@@ -240,6 +246,30 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
         algo = picture.stem.removeprefix("learning-")
         lines += [f"### {algo}", "", f"![Learning curves of {algo}](pictures/{picture.name})", ""]
     return "\n".join(lines)
+
+
+def _below(by_cell: Mapping[str, Mapping[str, list[Found]]]) -> Iterator[str]:
+    """Lines about the cells that stay below what was published by more than its deviation."""
+    yield "Below what was published by more than its deviation, and what is known of the reason:"
+    yield ""
+    for algo in BUILT_IN:
+        for preset in presets(algo).values():
+            cell = by_cell.get(preset.name, {})
+            if not cell.get("rookery") or preset.expected is None or preset.expected_std is None:
+                continue
+            reached = statistics.mean(run["return"] for run in cell["rookery"])
+            if reached < preset.expected - preset.expected_std:
+                yield f"- {preset.name}: {_reason(preset, cell.get('SB3', []))}."
+
+
+def _reason(preset: Preset, theirs: list[Found]) -> str:
+    known = _REASONS.get(preset.name)
+    if known is not None:
+        return known
+    if not theirs:
+        return "not looked for"
+    reached = statistics.mean(run["return"] for run in theirs)
+    return f"with the same settings SB3 reaches {reached:.0f} here, on {len(theirs)} seed(s)"
 
 
 def _machine(conditions: dict[str, Any]) -> str:

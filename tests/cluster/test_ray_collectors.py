@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import threading
@@ -358,9 +359,11 @@ cluster.shutdown()
 
 
 def test_a_share_without_cpus_of_its_own_moves_to_a_node_that_joins() -> None:
-    lines = output_of(_A_NODE_JOINS).splitlines()
-    assert lines[-3:] == [
-        "1 [False, True]",
-        "2 [False, False]",
-        "[False, False, True, True] True True",
-    ]
+    first, second, resets = output_of(_A_NODE_JOINS).splitlines()[-3:]
+    assert (first[0], second[0]) == ("1", "2")
+    # On a slow machine the other share has none of its own either.
+    before, after = ast.literal_eval(first[2:]), ast.literal_eval(second[2:])
+    moved = [was and not now for was, now in zip(before, after, strict=True)]
+    assert moved.count(True) == 1
+    assert moved == [was != now for was, now in zip(before, after, strict=True)]
+    assert resets == f"{[each for each in moved for _ in range(2)]} True True"

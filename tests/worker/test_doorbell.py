@@ -262,7 +262,7 @@ def test_a_bell_that_cannot_be_made_is_not_tracked(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tracker, "register", lambda name, _: tracked.append(name))
     monkeypatch.setattr(tracker, "unregister", lambda name, _: tracked.remove(name))
     monkeypatch.setattr(doorbell._multiprocessing, "SemLock", no_semaphore)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(rookery.WorkerError, match="No space left"):
         Doorbell()
     assert tracked == []
 

@@ -171,7 +171,7 @@ def sinks_of(
 
     openers: list[tuple[Path, Callable[[], Sink]]] = [
         (folder.metrics, lambda: JSONLSink(folder.metrics, resume_step)),
-        (folder.path, lambda: TensorBoardSink(folder.absolute, resume_step)),
+        (folder.path, lambda: TensorBoardSink(_encodable(folder), resume_step)),
     ]
     if progress:
         openers.append((folder.path, lambda: terminal_sink(settings.total_steps)))
@@ -185,6 +185,15 @@ def sinks_of(
             opened.callback(sinks[-1].close)
         opened.pop_all()
     return [*sinks, *more]
+
+
+def _encodable(folder: RunDirectory) -> Path:
+    """The folder for who writes names in UTF-8: absolute, unless one above it has no such name."""
+    try:
+        str(folder.absolute).encode()
+    except UnicodeEncodeError:  # the locale is C, and knows ASCII only
+        return folder.path
+    return folder.absolute
 
 
 def line_at(path: Path, step: int) -> dict[str, float] | None:
