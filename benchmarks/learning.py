@@ -272,7 +272,8 @@ def _reason(preset: Preset, theirs: list[Found]) -> str:
     if not theirs:
         return "not looked for"
     reached = statistics.mean(run["return"] for run in theirs)
-    return f"with the same settings SB3 reaches {reached:.0f} here, on {len(theirs)} seed(s)"
+    which = "the same" if _have_settings_of(preset, theirs) else "the RL Zoo's"
+    return f"with {which} settings SB3 reaches {reached:.0f} here, on {len(theirs)} seed(s)"
 
 
 def _machine(conditions: dict[str, Any]) -> str:
@@ -289,14 +290,17 @@ def _seconds(runs: list[dict[str, Any]]) -> str:
     return f"{statistics.median(of_cpu):.0f} of CPU" if of_cpu else ""
 
 
+def _have_settings_of(preset: Preset, runs: list[Found]) -> bool:
+    return all(is_same(run["key"], key_of(preset, *run["key"][2:0:-1])) for run in runs)
+
+
 def _row(preset: Preset, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
     def told(runs: list[dict[str, Any]]) -> tuple[str, str]:
         if not runs:
             return "", ""
         returns = [run["return"] for run in sorted(runs, key=lambda run: run["key"][2])]
         each = ", ".join(f"{value:.0f}" for value in returns)
-        settings = all(is_same(run["key"], key_of(preset, *run["key"][2:0:-1])) for run in runs)
-        note = "" if settings else ", other settings"
+        note = "" if _have_settings_of(preset, runs) else ", other settings"
         return f"{statistics.mean(returns):.0f} ({each}){note}", _seconds(runs)
 
     score, seconds = told(ours)
