@@ -33,6 +33,18 @@ def test_where_a_run_has_not_come_the_others_count() -> None:
     assert np.isnan(spread.std[at[6.0]]) and spread.std[at[2.5]] == 1.0
 
 
+def test_runs_of_one_point_are_seen() -> None:
+    lone, long = _line((3, 100)), _line((0, 10), (7, 10))
+    spread = spread_of([lone, long, long], points=5)
+    at = spread.grid.tolist().index(3)
+    assert spread.num_runs[at] == 3 and spread.mean[at] == 40
+    for runs in ([_line((1024, 10)), _line((2048, 20))], [lone, long, long]):
+        axes = Figure().add_subplot()
+        draw_group(axes, Curve("runs", runs), 0)
+        seen = [line.get_xydata()[line.get_markevery()].tolist() for line in axes.get_lines()]
+        assert seen == [[[1024, 10], [2048, 20]], []] if len(runs) == 2 else [[], [[3, 40]]]
+
+
 def test_one_place_is_a_grid_too() -> None:
     spread = spread_of([_line((7, 1)), _line((7, 3))])
     assert (spread.grid.tolist(), spread.mean.tolist(), spread.std.tolist()) == ([7], [2], [1])

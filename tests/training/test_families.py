@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import fake_game
@@ -19,6 +21,7 @@ from run_files import assert_same_run
 import rookery
 from rookery.cli import main
 from rookery.env import atari, packages
+from rookery.env.frame_stack import FrameStack
 from rookery.errors import ConfigError, UnknownEnvError
 from rookery.training import TrainSettings
 from rookery.training.env_states import Restore, capture
@@ -103,9 +106,32 @@ def test_the_package_that_an_id_names_is_imported(package, env, name):
 def test_a_package_that_is_not_there_is_named(env, monkeypatch):
     monkeypatch.setattr("rookery.env.packages.is_installed", lambda module: False)
     monkeypatch.setattr("rookery.training.source.is_installed", lambda module: False)
+    monkeypatch.setattr("rookery.env.recipe.is_installed", lambda module: False)
     package = packages.package_of(env)
-    with pytest.raises(UnknownEnvError, match=f"pip install {package.pip}"):
+    told = f"pip install {package.pip}.*Once it is, training imports it by itself"
+    with pytest.raises(UnknownEnvError, match=told):
         EnvSource(env, preprocess=True).arguments()
+
+
+@pytest.mark.parametrize(
+    ("env", "hint"),
+    [
+        ("ALE/Pog-v5", "ALE/Pong-v5"),
+        ("ALE/Pong", "ALE/Pong-v5"),
+        ("Pong-v5", r"Did you mean ALE/Pong-v5\?"),
+        ("Pong-v4", "ale_py:Pong-v4|Pong-v4"),
+    ],
+)
+def test_an_id_that_is_nearly_that_of_a_game_is_told(env, hint):
+    code = (
+        "import sys; from rookery.training.source import EnvSource\n"
+        "try: EnvSource(sys.argv[1], preprocess=True).arguments()\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    pytest.importorskip("ale_py", reason="registers games of ALE")
+    done = subprocess.run([sys.executable, "-c", code, env], capture_output=True, text=True)
+    assert re.match(f"UnknownEnvError .*({hint})", done.stdout), done.stdout + done.stderr
+    assert "pip install" not in done.stdout  # it is installed
 
 
 def test_a_package_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
@@ -196,8 +222,6 @@ def test_a_user_who_wraps_a_grid_does_it_alone():
     env = "MiniGrid-Empty-5x5-v0"
     for wrapper in (wrappers.ImgObsWrapper, wrappers.FlatObsWrapper):
         assert EnvSource(env, {}, (wrapper,), preprocess=True).family() is None
-    source = EnvSource(env, {}, (wrappers.FullyObsWrapper,), preprocess=True)
-    assert set(_made(source).observation_space.spaces) == {"direction", "image"}
     with pytest.raises(ConfigError, match=r"preprocessed twice: .*ImgObsWrapper"):
         _made(EnvSource(env, {}, (_within(wrappers.ImgObsWrapper),), preprocess=True))
 
@@ -310,6 +334,35 @@ def test_evaluation_plays_whole_games_for_true_rewards():
         rewards, info = _play(env)  # nobody but the wrapper presses FIRE
         assert sum(rewards) == fake_game.GAME_RETURN == info[atari.GAME_RETURN]
         assert len(rewards) == fake_game.LIVES * fake_game.STEPS_PER_LIFE
+
+
+class Doubled(gym.RewardWrapper):
+    def reward(self, reward):
+        return 2.0 * reward
+
+
+def test_returns_are_the_games_whatever_wrappers_make_of_rewards(tmp_path):
+    told = {"num_envs": 2, "backend": "serial", "total_steps": 96, "progress": False}
+    config = rookery.PPOConfig(num_steps=16, num_epochs=1)
+    result = rookery.train(
+        GAME, config, wrappers=[Doubled], eval_episodes=2, run_dir=tmp_path / "run", **told
+    )
+    assert result.eval_return_mean == fake_game.GAME_RETURN
+    again = rookery.evaluate(tmp_path / "run", 2)
+    assert again.eval_return_mean == fake_game.GAME_RETURN
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["episode_return_mean"] == fake_game.GAME_RETURN
+
+
+def test_a_game_that_a_wrapper_cuts_off_counts_in_evaluations_as_far_as_it_came(tmp_path):
+    def short(env):
+        return gym.wrappers.TimeLimit(Doubled(env), 2)
+
+    result = rookery.train(
+        GAME, rookery.PPOConfig(num_steps=16, num_epochs=1), wrappers=[short], eval_episodes=2,
+        run_dir=tmp_path / "run", num_envs=2, backend="serial", total_steps=96,
+    )  # fmt: skip
+    assert 0 < result.eval_return_mean < fake_game.GAME_RETURN
 
 
 @pytest.mark.parametrize("game", ["Breakout", "Pong", "Freeway"])
@@ -661,6 +714,61 @@ def test_settings_that_cannot_be_are_refused(name, value):
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_stack_of_grids_is_choices_too(algorithm, tmp_path, capsys):
+    pytest.importorskip("minigrid")
+    told = [*SHORT[algorithm], "--eval-episodes", "1", "--run-dir", str(tmp_path / "run")]
+    kwargs = ["--env-kwargs", '{"max_steps": 9}', "--frame-stack", "2"]
+    assert main(["train", algorithm, "MiniGrid-Empty-5x5-v0", *told, *kwargs]) == 0
+    image = rookery.load(tmp_path / "run").observation_space["image"]
+    assert isinstance(image, spaces.MultiDiscrete) and image.shape == (2, 7, 7, 3)
+
+
+class _Parts(gym.Env):
+    observation_space = spaces.Dict(
+        a=spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0]),
+        b=spaces.Tuple([spaces.MultiBinary((2, 2)), spaces.Discrete(3)]),
+        c=spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def test_stacks_of_choices_are_choices():
+    env = FrameStack(3)(_Parts())
+    space = env.observation_space
+    assert space["a"] == spaces.MultiDiscrete([[3, 4]] * 3, dtype=np.uint8, start=[[1, 0]] * 3)
+    assert space["b"][0] == spaces.MultiBinary((3, 2, 2))
+    assert isinstance(space["b"][1], spaces.MultiDiscrete)
+    assert space["c"].shape == (3, 4, 4, 3)
+    seen = [env.reset(seed=0)[0], *(env.step(0)[0] for _ in range(4))]
+    for before, obs in pairwise(seen):
+        assert obs in space
+        assert (obs["a"][:2] == before["a"][1:]).all()
+
+
+class NoGrid(gym.Env):
+    observation_space = spaces.Box(0, 1, (3,))
+    action_space = spaces.Discrete(2)
+
+
+def test_an_env_that_only_has_the_name_of_a_grid_is_told_of():
+    pytest.importorskip("minigrid")
+    gym.register("MiniGrid-Mine-v0", NoGrid)
+    try:
+        with pytest.raises(ConfigError, match=r"MiniGrid-Mine-v0 shows Box.*--no-preprocess"):
+            rookery.Trainer("MiniGrid-Mine-v0", "ppo", num_envs=2, backend="serial")
+    finally:
+        del gym.registry["MiniGrid-Mine-v0"]
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_minigrid_is_trained_by_one_command(algorithm, tmp_path, capsys):
     pytest.importorskip("minigrid")
     run_dir = str(tmp_path / "run")
@@ -685,6 +793,25 @@ def test_a_grid_is_shown_as_choices(env):
             assert (obs["image"] == seen["image"]).all()
             assert obs["direction"] == seen["direction"] and "mission" not in obs
             obs, seen = made.step(action)[0], plain.step(action)[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "shape"), [("FullyObsWrapper", (5, 5, 3)), ("ViewSizeWrapper", (7, 7, 3))]
+)
+def test_a_grid_that_is_seen_otherwise_is_shown_as_choices_too(address, shape):
+    pytest.importorskip("minigrid")
+    wrapper = wrapper_at(f"minigrid.wrappers:{address}")
+    source = EnvSource("MiniGrid-Empty-5x5-v0", {}, (wrapper, fake_game.Plus), preprocess=True)
+    env = _made(source)
+    assert isinstance(env, fake_game.Plus)
+    image = env.observation_space["image"]
+    assert isinstance(image, spaces.MultiDiscrete) and image.shape == shape
+    obs, _ = env.reset(seed=0)
+    for action in [0, 0, 0, 0, 2, 1, 2]:  # looks into all directions
+        assert obs in env.observation_space
+        obs, *_ = env.step(action)
+    turned = EnvSource("MiniGrid-Empty-5x5-v0", {}, (fake_game.Plus, wrapper), preprocess=True)
+    assert isinstance(_made(turned), type(wrapper(env)))  # only the first lie inside
 
 
 @pytest.mark.parametrize("env", ["MiniGrid-GoToDoor-5x5-v0", "BabyAI-GoToRedBall-v0"])

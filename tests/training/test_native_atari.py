@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,17 @@ def test_what_trains_in_a_batch_can_travel():
         (PONG, ["--no-preprocess"], "only Atari games that a run preprocesses"),
         (PONG, ["--env-kwargs", '{"mode": 1}'], "do not take mode of its env_kwargs"),
         (PONG, ["--env-kwargs", '{"frameskip": 4}'], "env_kwargs has frameskip=4"),
+        (
+            PONG,
+            ["--env-kwargs", '{"max_num_frames_per_episode": null}'],
+            "take no max_num_frames_per_episode=None",
+        ),
+        (PONG, ["--env-kwargs", '{"full_action_space": 1}'], "take no full_action_space=1"),
+        (
+            PONG,
+            ["--env-kwargs", '{"repeat_action_probability": "x"}'],
+            "take no repeat_action_probability='x'",
+        ),
         (PONG, ["--collector", "workers"], "choose collector 'caller'"),
         (PONG, ["--isolate"], "isolate is about envs that are stepped one by one"),
         (PONG, ["--info-keys", "lives"], "info_keys is about envs"),
@@ -324,6 +336,15 @@ def test_what_does_not_go_with_a_batch_is_refused_before_anything_starts(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
     assert not run_dir.exists()
+
+
+def test_games_without_a_limit_of_frames_have_no_batch():
+    rookery.env.packages.register(PONG)
+    spec = replace(gym.spec(PONG), kwargs={"game": "pong"})
+    with pytest.raises(ConfigError, match="take no max_num_frames_per_episode=None"):
+        AtariGames.options(spec, {})
+    options = AtariGames.options(spec, {"max_num_frames_per_episode": 400})
+    assert options["max_num_frames_per_episode"] == 400
 
 
 def test_a_version_of_ale_without_batches_is_named(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,47 @@ def test_the_command_line_takes_it_says_so_and_every_flag_wins(tmp_path: Path, c
         assert value == wanted.get(name, getattr(defaults, name)), name
 
 
+def test_a_minibatch_of_the_presets_is_cut_and_one_that_is_given_is_not(tmp_path, capsys) -> None:
+    cut = "ppo/CartPole-v1: minibatch_size is cut from 256 to 64, the transitions of a rollout"
+    _train(tmp_path / "run")
+    assert cut in capsys.readouterr().err
+    config = _train(tmp_path / "other", "--minibatch-size", "256")
+    assert config["ppo"]["minibatch_size"] == 256
+    told = capsys.readouterr().err
+    assert "minibatch_size is 256, but a rollout has 64 transitions" in told and cut not in told
+
+
+def test_another_env_under_a_name_that_is_known_has_no_published_return(monkeypatch) -> None:
+    other = gym.envs.registration.EnvSpec("CartPole-v1", entry_point="some.module:Game")
+    monkeypatch.setitem(gym.registry, "CartPole-v1", other)
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"})
+    assert plan.preset is presets("ppo")["CartPole-v1"] and plan.expected_return is None
+
+
+def test_a_module_that_registers_the_env_is_imported_before_its_family_is_asked_for(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    pytest.importorskip("mujoco")
+    (tmp_path / "late_games.py").write_text(
+        "import gymnasium\n"
+        "entry = 'gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv'\n"
+        "gymnasium.register('LateCheetah-v0', entry)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "late_games", raising=False)
+    try:
+        plan = RunPlan.new("LateCheetah-v0", "ppo", {"preset": "auto", "env_module": "late_games"})
+        assert plan.settings.preset == "ppo/family: mujoco"
+        monkeypatch.delitem(sys.modules, "late_games")
+        gym.registry.pop("LateCheetah-v0")
+        # The command line looks for the preset by itself, as flags win over it.
+        told = ["--env-module", "late_games", "--run-dir", str(tmp_path / "run")]
+        assert main(["train", "ppo", "LateCheetah-v0", *QUICK, *told]) == 0
+        assert "LateCheetah-v0: preset ppo/family: mujoco" in capsys.readouterr().err
+    finally:
+        gym.registry.pop("LateCheetah-v0", None)
+
+
 def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, capsys) -> None:
     config = _train(tmp_path / "run", "--preset", "none", "--minibatch-size", "32")
     expected = "CartPole-v1: ppo without a preset: its plain defaults, but for what was given\n"
@@ -129,6 +171,13 @@ def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
     assert config["train"]["preset"] == "ppo/CartPole-v1"
     plan = RunPlan.of_run(RunDirectory.existing(tmp_path / "preset"))
     assert plan.expected_return == 500
+    others = [
+        RunPlan.new("CartPole-v0", "ppo", {"preset": "auto"}),
+        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"}, wrappers=[gym.wrappers.ClipReward]),
+        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"}, env_kwargs={"x_threshold": 1.0}),
+    ]
+    for plan in others:
+        assert plan.preset is presets("ppo")["CartPole-v1"] and plan.expected_return is None
     plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "Acrobot-v1"})
     assert plan.preset is presets("ppo")["Acrobot-v1"] and plan.expected_return is None
     assert (config["ppo"]["num_steps"], config["train"]["num_envs"]) == (32, 8)
@@ -202,14 +251,15 @@ def _file(path: Path, content: Any) -> str:
 
 
 def test_a_file_of_presets_is_read_as_the_librarys_own_are(tmp_path: Path) -> None:
-    file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN, "Acrobot-v1": {"settings": {}}})
+    own = {**OWN, "expected": 123}
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": own, "Acrobot-v1": {"settings": {}}})
     found = find_preset("ppo", "some.module:CartPole-v0", file)
     assert found is not None and found.name == file
     assert found.config == rookery.PPOConfig(num_steps=16, gamma=0.9)
     plan = RunPlan.new("CartPole-v1", "ppo", {"preset": file})
     assert plan.settings.total_steps == 64 and plan.settings.preset == file
     assert plan.describe_settings().startswith(f"CartPole-v1: preset {file} (a file;")
-    assert plan.expected_return is None
+    assert plan.expected_return == 123
     (tmp_path / "mine.json").unlink()
     assert plan.preset is None  # the run goes on without it
 

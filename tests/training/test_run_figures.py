@@ -13,6 +13,7 @@ from rookery.training.run_figures import (
     lag_of,
     named_faults,
     recent,
+    series_of,
     speed_over,
     speeds_of,
     telemetry_figures,
@@ -26,6 +27,13 @@ def test_the_recent_lines_are_those_of_a_minute_and_the_one_before() -> None:
     assert recent(rows[:1]) == rows[:1] and recent([]) == []
     slow = [{"seconds": 1000.0 * i, "step": i} for i in range(4)]
     assert recent(slow) == slow[-2:]
+
+
+def test_what_cannot_be_drawn_is_no_point_of_a_series() -> None:
+    values = (1.0, float("nan"), float("-inf"), 1e308, "2", None, True, 3)
+    rows = [{"step": i, "a": value} for i, value in enumerate(values)]
+    series = series_of(rows, "a")
+    assert (series.x.tolist(), series.y.tolist()) == ([0, 7], [1, 3])
 
 
 def test_speed_is_that_between_lines() -> None:

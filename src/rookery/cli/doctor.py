@@ -11,6 +11,7 @@ import gymnasium as gym
 from rookery.cli.arguments import CommandParser, parse_json
 from rookery.diagnosis import examine
 from rookery.env.arguments import near_names
+from rookery.env.packages import register
 from rookery.env.recipe import make_recipes
 from rookery.errors import ConfigError, UnknownEnvError
 from rookery.testing.env_check import DEADLINE_S
@@ -38,6 +39,7 @@ def run(arguments: list[str]) -> int:
         _import(command.env_module)
     if command.deadline <= 0:
         raise ConfigError(f"--deadline must be positive, got {command.deadline}")
+    register(command.env)
     _require_attribute(command.env)
     (recipe,) = make_recipes(command.env, 1, kwargs, ())
     failed = False

@@ -53,7 +53,7 @@ def _train(arguments: list[str]) -> dict[str, Any]:
             "--resume RUN_DIR [OPTIONS]"
         )
     command: Any = parse(command_of(name), rest, f"rookery train {name}")
-    preset = find_preset(name, command.env, command.train.preset)
+    preset = find_preset(name, command.env, command.train.preset, command.train.env_module)
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     settings, learner = (given(part, rest) for part in (command.train, command.learner))
     settings.pop("preset", None)

@@ -73,7 +73,7 @@ def _tune_parallelism(arguments: list[str]) -> int:
     command: Any = parse(_command(name), rest, f"rookery tune {name}")
     told: TuneSettings = command.tune
     output, picture = _places(told)
-    preset = find_preset(name, command.env, command.train.preset)
+    preset = find_preset(name, command.env, command.train.preset, command.train.env_module)
     settings, learner = (given(part, rest) for part in (command.train, command.learner))
     _refuse_what_is_of_runs(settings)
     settings.pop("preset", None)

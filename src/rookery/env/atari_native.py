@@ -39,8 +39,14 @@ _PREPROCESSING = {
     "use_fire_reset": False,
     "reward_clipping": False,
 }
-_DEFAULTS = {"repeat_action_probability": 0.25}  # of single envs; that of batches is 0
-_KNOWN = {"game", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode"}
+# Of single envs. Batches have 0, and 108 000 frames; they cannot do without a limit.
+_DEFAULTS = {"repeat_action_probability": 0.25, "max_num_frames_per_episode": None}
+_KNOWN: dict[str, Any] = {
+    "game": str,
+    "repeat_action_probability": (int, float),
+    "full_action_space": bool,
+    "max_num_frames_per_episode": int,
+}
 # What single envs are preprocessed from; `allowed_kwargs` of the family says which values may be.
 _SEEN_ALIKE = {"frameskip", "obs_type", "continuous", "sound_obs"}
 
@@ -140,10 +146,15 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
                 "ale_py 0.11.1 is the first with such batches (pip install -U ale-py)"
             )
         kwargs = {**_DEFAULTS, **spec.kwargs, **env_kwargs}
-        unknown = sorted(kwargs.keys() - _KNOWN - _SEEN_ALIKE)
+        unknown = sorted(kwargs.keys() - _KNOWN.keys() - _SEEN_ALIKE)
         if unknown:
             raise ConfigError(f"ALE's batches do not take {', '.join(unknown)} of its env_kwargs")
-        return {name: kwargs[name] for name in kwargs.keys() & _KNOWN}
+        told = {name: kwargs[name] for name in kwargs.keys() & _KNOWN.keys()}
+        for name, value in told.items():
+            kind = _KNOWN[name]
+            if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+                raise ConfigError(f"ALE's batches take no {name}={value!r}")
+        return told
 
     def _begun(self) -> list[_Game]:
         rows = zip(self._obs, self._final_obs, strict=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
-from gymnasium.spaces import Box
+import numpy as np
+from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
 
@@ -15,7 +16,7 @@ class FrameStack:
     """Wraps an env so that it shows its last observations, the oldest first.
 
     Images are stacked along a new first axis, ``[frames, *image]``, and rows of numbers are laid
-    side by side, ``[frames * n]``. After a reset the first one is repeated.
+    side by side, ``[frames * n]``. Choices stay choices. After a reset the first one is repeated.
 
     Attributes:
         frames: how many.
@@ -27,5 +28,28 @@ class FrameStack:
         """Wrap ``env``."""
         space = env.observation_space
         stacked = FrameStackObservation(env, self.frames)
-        is_row = isinstance(space, Box) and len(space.shape) == 1
+        stacked.observation_space = _with_choices(space, stacked.observation_space, self.frames)
+        is_row = isinstance(space, spaces.Box) and len(space.shape) == 1
         return FlattenObservation(stacked) if is_row else stacked
+
+
+def _with_choices(space: Any, stacked: Any, frames: int) -> spaces.Space[Any]:
+    """A stack's space in which choices are choices: Gymnasium makes whole numbers of them.
+
+    Args:
+        space: of one observation.
+        stacked: of so many, as Gymnasium has it.
+        frames: how many.
+    """
+    if isinstance(space, spaces.Dict):
+        parts = {k: _with_choices(part, stacked[k], frames) for k, part in space.spaces.items()}
+        return spaces.Dict(parts)
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space.spaces, stacked.spaces, strict=True)
+        return spaces.Tuple([_with_choices(*pair, frames) for pair in pairs])
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes, starts = (np.stack([each] * frames) for each in (space.nvec, space.start))
+        return spaces.MultiDiscrete(sizes, dtype=space.dtype.type, start=starts)
+    if isinstance(space, spaces.MultiBinary):
+        return spaces.MultiBinary((frames, *space.shape))
+    return cast("spaces.Space[Any]", stacked)

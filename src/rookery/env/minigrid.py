@@ -8,13 +8,17 @@ ones and zeros, one for each kind.
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from rookery.errors import ConfigError
+
 MISSION = "mission"
+_DIRECTIONS = 4
 MISSION_LENGTH = 512  # the longest of BabyAI's have four clauses
 
 
@@ -25,14 +29,22 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
 
     Args:
         env: its observations are a Dict with a part ``image``, uint8 ``[width, height, 3]``.
+
+    Raises:
+        ConfigError: they are not.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+        from minigrid.wrappers import FullyObsWrapper
 
         space: Any = env.observation_space
-        kinds = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
+        _check_shows_cells(env, space)
+        # Who sees all of the grid sees the agent in it, whose state is its direction.
+        is_seen = any(isinstance(each, FullyObsWrapper) for each in _links(env))
+        num_states = max(len(STATE_TO_IDX), _DIRECTIONS if is_seen else 0)
+        kinds = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), num_states)
         sizes = np.broadcast_to(np.array(kinds), space["image"].shape)
         image = spaces.MultiDiscrete(sizes, dtype=np.uint8)
         changed = {"image": image, MISSION: spaces.Text(MISSION_LENGTH, charset=string.printable)}
@@ -57,3 +69,25 @@ class Grid(GridWithMission):
 
     def _shows(self, key: str) -> bool:
         return key != MISSION
+
+
+def _links(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
+    """An env and all that it wraps, the outermost first."""
+    yield env
+    while isinstance(env, gym.Wrapper):
+        env = env.env
+        yield env
+
+
+def _check_shows_cells(env: gym.Env[Any, Any], space: Any) -> None:
+    """Refuse envs that are called as MiniGrid's are and show something else."""
+    image = space.spaces.get("image") if isinstance(space, spaces.Dict) else None
+    shape = () if image is None else image.shape or ()
+    if len(shape) != 3 or shape[2] != 3:
+        name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
+        raise ConfigError(
+            f"{name} shows {space}, not cells in sight as MiniGrid's envs do (a Dict with a part "
+            "'image', [width, height, 3]), from which a run's preprocessing is made; give "
+            "preprocess=False (--no-preprocess), and wrappers of your own where it has to be read "
+            "otherwise"
+        )

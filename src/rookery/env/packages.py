@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from contextlib import suppress
 from dataclasses import dataclass
 
 import gymnasium as gym
@@ -20,16 +21,18 @@ class Package:
         ends: how their ids end.
         module: which registers them when it is imported.
         pip: what pip calls it.
+        is_left_out: whether people often leave out how the ids begin.
     """
 
     begins: str
     ends: str
     module: str
     pip: str
+    is_left_out: bool = False
 
 
 PACKAGES = (
-    Package("ALE/", "", "ale_py", "ale-py"),
+    Package("ALE/", "", "ale_py", "ale-py", is_left_out=True),
     Package("", "NoFrameskip-v4", "ale_py", "ale-py"),
     Package("MiniGrid-", "", "minigrid", "minigrid"),
     Package("BabyAI-", "", "minigrid", "minigrid"),
@@ -65,3 +68,18 @@ def register(env_id: str) -> None:
             f"{env_id}: the package {package.module}, which registers such envs, cannot be "
             f"imported: {error}"
         ) from error
+
+
+def meant_ids(env_id: str) -> list[str]:
+    """How an unknown id is written that a package knows which is installed; it is imported."""
+    for package in PACKAGES:
+        full = f"{package.begins}{env_id}"
+        if not package.is_left_out:
+            continue
+        with suppress(ConfigError):  # one that is broken may have nothing to do with it
+            register(full)
+        if env_id in gym.registry:
+            return [f"{package.module}:{env_id}"]
+        if full in gym.registry:
+            return [full]
+    return []

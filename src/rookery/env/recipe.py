@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
@@ -15,7 +16,7 @@ from rookery.env.arguments import checked_kwargs, checked_wrappers, near_names, 
 from rookery.env.deferred import Deferred, Workshop
 from rookery.env.failure import in_words
 from rookery.env.guard import env_problem
-from rookery.env.packages import package_of
+from rookery.env.packages import is_installed, package_of
 from rookery.env.registrations import self_contained
 from rookery.errors import ConfigError, UnknownEnvError
 
@@ -23,6 +24,7 @@ EnvSource: TypeAlias = (
     "str | EnvSpec | Callable[..., gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]]"
 )
 Wrapper = Callable[[Any], Any]
+_FORMS = "a Gymnasium id, 'module:Id', an EnvSpec or a callable"
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,10 @@ def _resolved(source: Any) -> EnvSource:
     if isinstance(source, EnvSpec) or (callable(source) and not isinstance(source, str)):
         return cast("EnvSource", source)
     if not isinstance(source, str):
-        raise ConfigError(
-            "An env is a Gymnasium id, an EnvSpec or a callable, "
-            f"not {type(source).__name__}: {in_words(source)}"
-        )
-    module, _, name = source.rpartition(":")
+        raise ConfigError(f"An env is {_FORMS}, not {type(source).__name__}: {in_words(source)}")
+    module, colon, name = source.rpartition(":")
+    if colon and not module:
+        raise ConfigError(f"{source!r} names no module before its colon; an env is {_FORMS}")
     if module and name not in gym.registry:
         factory: Any = getattr(_imported(module, source), name, None)
         if callable(factory):
@@ -165,7 +166,11 @@ def _how_to_register(name: str) -> str:
     package = package_of(name)
     if package is None:
         return f"If a package registers it, import that first or write 'package:{name}'."
+    there_is = is_installed(package.module)
+    if there_is and package.module in sys.modules:
+        return f"The package {package.module}, which registers such envs, does not register it."
+    first = "" if there_is else f"pip install {package.pip}, and then "
     return (
-        f"The package {package.module} registers such envs: pip install {package.pip}, and then "
-        f"import it first or write '{package.module}:{name}'."
+        f"The package {package.module} registers such envs: {first}import it first or write "
+        f"'{package.module}:{name}'."
     )

@@ -265,6 +265,9 @@ class ReplayConfig(Config):
         batch_size: Transitions per gradient step.
         gamma: Discount.
         n_step: Rewards that are summed before a value stands in for the rest.
+        orthogonal_init: Initial weights behind the encoder are orthogonal, those of the last layer
+            of actor or action values a hundredth, and biases zero; without, both are uniform within
+            1/sqrt(inputs), as torch's own are.
     """
 
     num_steps: int = 1
@@ -275,6 +278,7 @@ class ReplayConfig(Config):
     batch_size: int = 256
     gamma: float = 0.99
     n_step: int = 1
+    orthogonal_init: bool = True
 
     # Subclasses call it by its class: super() does not find its way in a dataclass with slots.
     def __post_init__(self) -> None:

@@ -138,6 +138,7 @@ def actor_policy(
             config.activation,
             generator=generator,
             shows_latent=layout.num_latent > 0,
+            is_orthogonal=config.orthogonal_init,
         )
 
     return make_policy(
@@ -174,6 +175,7 @@ def critics_for(policy: ExploringPolicy, actor: PolicyModule, config: Any, seed:
         hidden_sizes(config),
         config.activation,
         generator=generator,
+        is_orthogonal=config.orthogonal_init,
     )
 
 

@@ -52,6 +52,7 @@ class DQN(ValueLearner):
                 config.activation,
                 dueling=config.dueling,
                 generator=generator,
+                is_orthogonal=config.orthogonal_init,
             )
 
         return epsilon_greedy_policy(

@@ -51,6 +51,7 @@ class QRDQN(ValueLearner):
                 width_of(config, observation_space, encoder),
                 config.activation,
                 generator=generator,
+                is_orthogonal=config.orthogonal_init,
             )
 
         def own(*both_spaces: spaces.Space[Any]) -> OwnQuantiles:

@@ -25,6 +25,7 @@ class Critics(nn.Module):
         activation: "tanh" or "relu", in the hidden layers.
         num_critics: K.
         generator: draws the initial weights of the critics.
+        is_orthogonal: whether they are orthogonal; see `rookery.policy.networks.ActorCritic`.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Critics(nn.Module):
         *,
         num_critics: int = 2,
         generator: torch.Generator | None = None,
+        is_orthogonal: bool = True,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -47,6 +49,7 @@ class Critics(nn.Module):
             activation,
             num_critics=num_critics,
             generator=generator,
+            is_orthogonal=is_orthogonal,
         )
 
     def forward(self, obs: Tree, action: Tensor) -> Tensor:

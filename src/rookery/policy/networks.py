@@ -100,7 +100,7 @@ class ActorCritic(nn.Module):
         self.core_name = core
         self.core = _core(core, sizes[-1], core_size, generator)
         width = latent_width(num_features, hidden_sizes, core, core_size)
-        actor_gain, critic_gain = (0.01, 1.0) if is_orthogonal else (None, None)
+        actor_gain, critic_gain = _head_gains(is_orthogonal)
         self.actor = Linear(width, num_outputs, actor_gain, generator)
         self.critic = Linear(width, 1, critic_gain, generator)
         self._shows_latent = shows_latent
@@ -157,6 +157,7 @@ class QNetwork(nn.Module):
         activation: "tanh" or "relu", in the towers.
         dueling: whether values and advantages are apart.
         generator: draws the initial weights.
+        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
     """
 
     def __init__(
@@ -168,12 +169,16 @@ class QNetwork(nn.Module):
         *,
         dueling: bool = True,
         generator: torch.Generator | None = None,
+        is_orthogonal: bool = True,
     ) -> None:
         super().__init__()
         sizes = (num_features, *hidden_sizes)
-        self.towers = StackedMLP(1 + dueling, sizes, activation, generator=generator)
-        self.actor = Linear(sizes[-1], num_actions, 0.01, generator)
-        self.critic = Linear(sizes[-1], 1, 1.0, generator) if dueling else None
+        self.towers = StackedMLP(
+            1 + dueling, sizes, activation, generator=generator, is_orthogonal=is_orthogonal
+        )
+        actor_gain, critic_gain = _head_gains(is_orthogonal)
+        self.actor = Linear(sizes[-1], num_actions, actor_gain, generator)
+        self.critic = Linear(sizes[-1], 1, critic_gain, generator) if dueling else None
 
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.towers(features)
@@ -195,6 +200,7 @@ class TwinCritic(nn.Module):
         activation: "tanh" or "relu", in the hidden layers.
         num_critics: K.
         generator: draws the initial weights.
+        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
     """
 
     def __init__(
@@ -206,10 +212,11 @@ class TwinCritic(nn.Module):
         *,
         num_critics: int = 2,
         generator: torch.Generator | None = None,
+        is_orthogonal: bool = True,
     ) -> None:
         super().__init__()
         sizes = (num_features + num_actions, *hidden_sizes, 1)
-        self.layers = StackedMLP(num_critics, sizes, activation, 1.0, generator)
+        self.layers = StackedMLP(num_critics, sizes, activation, 1.0, generator, is_orthogonal)
 
     def forward(self, features: Tensor, action: Tensor) -> Tensor:
         """Values of features ``[N, F]`` and actions ``[N, A]``: float32 ``[K, N]``."""
@@ -230,6 +237,7 @@ class SquashedActor(nn.Module):
         activation: "tanh" or "relu", in the hidden layers.
         generator: draws the initial weights.
         shows_latent: whether what the last layer reads takes the place of raw deviations.
+        is_orthogonal: whether the initial weights are orthogonal; see `ActorCritic`.
     """
 
     def __init__(
@@ -240,10 +248,11 @@ class SquashedActor(nn.Module):
         activation: str = "relu",
         generator: torch.Generator | None = None,
         shows_latent: bool = False,
+        is_orthogonal: bool = True,
     ) -> None:
         super().__init__()
         sizes = (num_features, *hidden_sizes, num_actions * (1 if shows_latent else 2))
-        self.layers = StackedMLP(1, sizes, activation, 0.01, generator)
+        self.layers = StackedMLP(1, sizes, activation, 0.01, generator, is_orthogonal)
         self._shows_latent = shows_latent
 
     def forward(self, features: Tensor) -> Tensor:
@@ -260,6 +269,11 @@ def latent_width(
 ) -> int:
     """The width of what the actor's head reads; see `ActorCritic`."""
     return (num_features, *hidden_sizes)[-1] if core == "none" else core_size
+
+
+def _head_gains(is_orthogonal: bool) -> tuple[float | None, float | None]:
+    """The scales of the initial weights of an actor's and a critic's head; see `initial`."""
+    return (0.01, 1.0) if is_orthogonal else (None, None)
 
 
 def _core(name: str, inputs: int, size: int, generator: torch.Generator | None) -> Core | None:

@@ -20,6 +20,7 @@ class QuantileNetwork(QNetwork):
         hidden_sizes: widths of the hidden layers.
         activation: "tanh" or "relu", in the hidden layers.
         generator: draws the initial weights.
+        is_orthogonal: whether they are orthogonal; see `rookery.policy.networks.ActorCritic`.
     """
 
     def __init__(
@@ -31,10 +32,16 @@ class QuantileNetwork(QNetwork):
         activation: str = "tanh",
         *,
         generator: torch.Generator | None = None,
+        is_orthogonal: bool = True,
     ) -> None:
-        outputs = num_actions * num_quantiles
         super().__init__(
-            num_features, outputs, hidden_sizes, activation, dueling=False, generator=generator
+            num_features,
+            num_actions * num_quantiles,
+            hidden_sizes,
+            activation,
+            dueling=False,
+            generator=generator,
+            is_orthogonal=is_orthogonal,
         )
         self.num_quantiles = num_quantiles
 

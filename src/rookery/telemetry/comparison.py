@@ -151,11 +151,17 @@ def draw_group(axes: Any, curve: Curve, number: int, *, is_smoothed: bool = Fals
         x, mean, std, num_runs = spread_of(runs)
         shared_x, shared = x, np.where(num_runs == len(runs), mean, np.nan)
         axes.fill_between(x, mean - std, mean + std, color=color, alpha=0.2, linewidth=0)
-        axes.plot(x, mean, style, color=color, alpha=0.35)
-    marker = "." if np.isfinite(shared).sum() < 2 else ""  # one point makes no line
-    label = _legend_text(curve)
-    axes.plot(shared_x, shared, style, color=color, marker=marker, label=label)
+        _draw_line(axes, x, mean, style, color=color, alpha=0.35)
+    _draw_line(axes, shared_x, shared, style, color=color, label=_legend_text(curve))
     draw_evaluations(axes, curve.evaluations, color, None)
+
+
+def _draw_line(axes: Any, x: Any, y: Any, style: str, **options: Any) -> None:
+    """Draw a line, and a point wherever one has no neighbour to be connected with."""
+    is_there = np.concatenate([[False], np.isfinite(y), [False]])
+    is_alone = is_there[1:-1] & ~is_there[:-2] & ~is_there[2:]
+    marked = np.flatnonzero(is_alone).tolist()
+    axes.plot(x, y, style, marker=".", markevery=marked, **options)
 
 
 def _window(count: int) -> int:
@@ -178,10 +184,11 @@ def spread_of(
 
     Args:
         runs: as for `Curve`.
-        points: of the grid, from the first place of any run to the last.
+        points: of the grid, from the first place of any run to the last; where runs begin and end
+            are places of it too.
     """
-    first, last = min(x[0] for x, _ in runs), max(x[-1] for x, _ in runs)
-    grid = np.linspace(first, last, points if last > first else 1)
+    ends = [end for x, _ in runs for end in (x[0], x[-1])]
+    grid = np.union1d(np.linspace(min(ends), max(ends), points), ends)
     values = np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in runs])
     num_runs = np.isfinite(values).sum(axis=0)
     some = np.maximum(num_runs, 1)

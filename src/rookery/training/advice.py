@@ -74,10 +74,15 @@ def on_rewards(config: Config, deviation: float, steps: int) -> str | None:
     if getattr(config, "normalize_reward", True) or not deviation >= LARGE_RETURNS:
         return None
     return (
-        f"discounted returns of the first {steps:,} steps have a deviation of {deviation:,.0f}, "
+        f"discounted returns of the first {steps:,} steps have a deviation of {_round(deviation)}, "
         "and errors of the learned value as large leave the policy little of each gradient; "
         "normalize_reward=True (--normalize-reward) divides rewards by it"
     )
+
+
+def _round(number: float) -> str:
+    """A number that need not be exact, to be read."""
+    return f"{number:,.0f}" if number < 1e9 else f"{number:.1e}"
 
 
 def on_observations(config: Config, sizes: Mapping[str, float]) -> str | None:

@@ -52,6 +52,7 @@ def run_episodes(
     seed: int,
     deterministic: bool = True,
     max_episode_steps: int = MOST_EPISODE_STEPS,
+    return_key: str | None = None,
 ) -> Score:
     """Play ``episodes`` whole episodes in a vector env of autoreset mode same_step.
 
@@ -59,6 +60,9 @@ def run_episodes(
     short ones. Episodes that a fault cuts off are not counted but played again, unless faults are
     all that happens; the score's note, and a warning, say so then. What the policy remembers, and
     the state of its generator, are afterwards as they were before.
+
+    An episode's return is what the info of its last step holds under ``return_key``, else the sum
+    of its rewards.
     """
     quota = np.full(venv.num_envs, episodes // venv.num_envs)
     quota[: episodes % venv.num_envs] += 1
@@ -82,7 +86,8 @@ def run_episodes(
             whole = (ended | cut) & ~faulted & missing
             num_cut += int(np.count_nonzero(cut & missing))
             num_lost += int(np.count_nonzero(faulted & missing))
-            finished += zip(total[whole].tolist(), length[whole].tolist(), strict=True)
+            returns = _returns(total, info, return_key)
+            finished += zip(returns[whole].tolist(), length[whole].tolist(), strict=True)
             played += whole
             if cut.any():
                 obs, _ = venv.reset(options={"reset_mask": cut})
@@ -93,9 +98,23 @@ def run_episodes(
     note = _note(num_cut, max_episode_steps, len(finished), episodes, num_lost)
     if note:
         gym.logger.warn("%s", f"Evaluation: {note}")
-    returns = np.array([each for each, _ in finished], np.float64)
+    totals = np.array([each for each, _ in finished], np.float64)
     lengths = np.array([each for _, each in finished], np.int64)
-    return Score(returns, lengths, seconds, note)
+    return Score(totals, lengths, seconds, note)
+
+
+def _returns(
+    total: npt.NDArray[np.float64], info: dict[str, Any], key: str | None
+) -> npt.NDArray[np.float64]:
+    """The returns of episodes, float64 ``[B]``: as the infos of their last steps tell, else sums.
+
+    Args:
+        total: sums of rewards.
+        info: of the step.
+        key: of the infos of last steps; None reads none.
+    """
+    final = info.get("final_info", {})
+    return total if key not in final else np.where(final[f"_{key}"], final[key], total)
 
 
 class EvaluationEnvs:

@@ -40,6 +40,8 @@ class Family:
             an env's own rewards and ends are others; None where they are the same.
         instead: how the addresses begin, ``module:name``, of wrappers of which one among the user's
             own stands for all of this.
+        inside: how the addresses begin of wrappers whose result ``training`` can read: where they
+            come first among the user's own, they lie inside of it.
         mark: the class of one of its wrappers, by which a built env is seen to have them; all that
             ``instead`` may name lies beneath it.
         entry_points: by those of its envs, others that make the same envs, but as a run has them.
@@ -58,6 +60,7 @@ class Family:
     frame_stack: int | None = None
     episode_keys: tuple[str, str] | None = None
     instead: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
     mark: type[gym.Wrapper[Any, Any, Any, Any]] | None = None
     entry_points: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, str] | None = None
@@ -104,6 +107,7 @@ FAMILIES = (
             f"minigrid.wrappers:{name}"
             for name in ("DictObs", "FlatObs", "ImgObs", "OneHotPartialObs", "SymbolicObs")
         ),
+        inside=("minigrid.wrappers:FullyObs", "minigrid.wrappers:ViewSize"),
         mark=minigrid.GridWithMission,
         note="MiniGrid preprocessing (cells in sight as choices, and the direction; no mission)",
     ),

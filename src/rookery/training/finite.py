@@ -54,7 +54,8 @@ class FiniteRollouts:
         rollout.last_value[~np.isfinite(rollout.last_value)] = 0.0
         self._bad_rollouts += 1
         said = (
-            f"Env {', '.join(map(str, envs))} {what} that is not finite (NaN or infinite); "
+            f"Env {', '.join(map(str, envs))} {what} that is not finite (NaN, infinite, or too "
+            "large for float32); "
             "such transitions are left out of learning"
         )
         if self._bad_rollouts >= MOST_IN_A_ROW:

@@ -25,6 +25,7 @@ from rookery.training.algorithms import (
     algorithm_of,
     name_of,
 )
+from rookery.training.families import family_of
 from rookery.training.presets import AUTO, NONE, Preset, find_preset, is_file, presets
 from rookery.training.presets.files import preset_of_run
 from rookery.training.run_dir import RunDirectory
@@ -137,10 +138,17 @@ class RunPlan:
 
     @property
     def expected_return(self) -> float | None:
-        """What was published for the preset on this very env."""
-        preset = self.preset
-        is_for_it = preset is not None and preset is find_preset(preset.algo, self.source.env)
-        return preset.expected if preset is not None and is_for_it else None
+        """What was published for the preset; None where the env is not the one it is for.
+
+        An env of the user's own under a name that is known is another one, and so is one with
+        arguments or wrappers.
+        """
+        preset, source = self.preset, self.source
+        if preset is None or source.env != preset.env:
+            return None
+        is_changed = bool(source.env_kwargs or source.wrappers)
+        is_the_known_one = bool(preset.file) or family_of(source.env) is not None
+        return preset.expected if is_the_known_one and not is_changed else None
 
     def folder(self) -> RunDirectory:
         """Choose the run's folder; nothing is made yet."""
@@ -335,7 +343,8 @@ def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
     if not isinstance(choice, str) or choice == NONE:
         return None
     if isinstance(algo, str):
-        return find_preset(algo, env, choice) if algo in BUILT_IN else None
+        module = settings.get("env_module")
+        return find_preset(algo, env, choice, module) if algo in BUILT_IN else None
     name = next((name for name, (kind, _) in BUILT_IN.items() if isinstance(algo, kind)), "ppo")
     raise ConfigError(
         f"preset {choice!r} stands for settings of an algorithm that is given by its name, such as "
@@ -385,7 +394,14 @@ def _fitted(
         if not reasons:
             reasons = [f"{algorithm.name}: nothing to scale, the settings are for {base} envs"]
     if preset is not None and isinstance(config, Config):
-        config = preset.fit(config, num_envs)
+        fitting = preset.fit(config, num_envs)
+        if fitting is not config:
+            size, steps = preset.settings["minibatch_size"], config.num_steps
+            reasons.append(
+                f"{preset.name}: minibatch_size is cut from {size} to {steps * num_envs}, the "
+                f"transitions of a rollout (num_steps {steps} x num_envs {num_envs})"
+            )
+        config = fitting
     if not isinstance(algorithm, BuiltIn) or config is algorithm.config:
         return algorithm, reasons
     return BuiltIn(algorithm.name, config, algorithm.modules), reasons

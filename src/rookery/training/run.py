@@ -268,7 +268,10 @@ def evaluate(
         spaces = venv.single_observation_space, venv.single_action_space
         agent = agent_of(saved, plan.algorithm, spaces, file)
         seed = settings.seed if seed is None else seed
-        score = run_episodes(venv, agent.policy, episodes, seed, deterministic, max_episode_steps)
+        key = next(iter(plan.eval_source.episode_keys()), None)
+        score = run_episodes(
+            venv, agent.policy, episodes, seed, deterministic, max_episode_steps, key
+        )
     return result_of(score, folder)
 
 

@@ -26,13 +26,17 @@ _FAULTS = {
     "lost_transitions": "lost transitions",
     "nonfinite_transitions": "transitions that are not finite",
 }
+_TOO_LARGE = 1e150
 _SKIPPED = "skipped_gradient_steps"
 
 
 def series_of(rows: Sequence[Row], metric: str, over: str = "step") -> Series:
-    """One metric over another, without values that are not finite; of two at one place the last."""
+    """One metric over another, without values that cannot be drawn; of two at one place the last.
+
+    Those are numbers that are not finite, or of which the square is not.
+    """
     pairs = ((number_of(row.get(over)), number_of(row.get(metric))) for row in rows)
-    points = {x: y for x, y in pairs if x is not None and y is not None}
+    points = {x: y for x, y in pairs if x is not None and y is not None and abs(y) < _TOO_LARGE}
     places = sorted(points)
     return Series(np.array(places, np.float64), np.array([points[x] for x in places], np.float64))
 

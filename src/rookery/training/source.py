@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import takewhile
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
@@ -13,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from rookery.env.failure import in_words
 from rookery.env.frame_stack import FrameStack
 from rookery.env.once import Once
-from rookery.env.packages import is_installed, package_of, register
+from rookery.env.packages import is_installed, meant_ids, package_of, register
 from rookery.env.recipe import find_spec, make_recipes
 from rookery.env.references import imported, reference
 from rookery.errors import ConfigError, MissingExtra, UnknownEnvError
@@ -31,7 +32,8 @@ class EnvSource:
     Attributes:
         env: gym id, EnvSpec, or callable that returns an env.
         env_kwargs: given to every env.
-        wrappers: callables ``Env -> Env``, outside of those of the env's family.
+        wrappers: callables ``Env -> Env``, outside of those of the env's family, but for the first
+            of them that these can read; see `Family.inside`.
         env_module: module to import first.
         preprocess: whether the env is given what its `Family` has. One that is no plain id or spec,
             or whose spec has wrappers already, is given nothing, nor is one whose user does the
@@ -139,20 +141,23 @@ class EnvSource:
         except UnknownEnvError as error:
             if isinstance(error.__cause__, ImportError):
                 raise
-            raise UnknownEnvError(f"{error} {self._how_to_register()}") from error
-        env, family, wrappers = self._quiet_env(), self.family(), tuple(self.wrappers)
+            raise UnknownEnvError(f"{error} {self._how_to_register()}".rstrip()) from error
+        env, family = self._quiet_env(), self.family()
         frames = self._num_frames(family)
-        if frames is not None:
-            wrappers = (FrameStack(frames), *wrappers)
+        stack = () if frames is None else (FrameStack(frames),)
         if family is None:
+            wrappers = (*stack, *self.wrappers)
             return {"env": env, "env_kwargs": dict(self.env_kwargs), "wrappers": wrappers}
         self._check_fits(family)
+        begins = family.inside
+        inside = tuple(takewhile(lambda each: source_of(each).startswith(begins), self.wrappers))
         inner = family.evaluation if self.evaluates else family.training
+        outer = (*stack, *self.wrappers[len(inside) :])
         checks = () if family.mark is None else (Once(self.name, family.mark, family.instead),)
         return {
             "env": env,
             "env_kwargs": {**family.env_kwargs, **self.env_kwargs},
-            "wrappers": (*inner, *wrappers, *checks),
+            "wrappers": (*inside, *inner, *outer, *checks),
         }
 
     def batch_arguments(self, num_threads: int | None = None) -> dict[str, Any]:
@@ -223,10 +228,9 @@ class EnvSource:
             return f"{self.env_module!r} was imported and does not register it."
         package = package_of(name)
         if package is None:
-            return "On the command line, --env-module PACKAGE imports one."
-        if is_installed(package.module):
-            return f"The package {package.module} was imported and does not register it."
-        return "Once it is installed, training imports it by itself."
+            hint = "".join(f"Did you mean {each}? " for each in meant_ids(name))
+            return f"{hint}On the command line, --env-module PACKAGE imports one."
+        return "" if is_installed(package.module) else "Once it is, training imports it by itself."
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the source as JSON data; what has no name becomes null."""

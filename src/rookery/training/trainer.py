@@ -532,7 +532,10 @@ class Trainer:
         max_episode_steps: int = MOST_EPISODE_STEPS,
     ) -> EvalResult:
         seed = self.plan.settings.seed if seed is None else seed
-        score = run_episodes(venv, self.policy, episodes, seed, deterministic, max_episode_steps)
+        key = next(iter(self.plan.eval_source.episode_keys()), None)
+        score = run_episodes(
+            venv, self.policy, episodes, seed, deterministic, max_episode_steps, key
+        )
         return result_of(score, self.run_dir)
 
     # ---------------------------------------------------------------- what is kept

@@ -18,6 +18,7 @@ from rookery.env.arguments import not_a_choice
 from rookery.learn.config_base import Config
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.families import family_of
+from rookery.training.source import import_module
 
 NONE, AUTO = "none", "auto"
 _FAMILY = "family: "
@@ -65,8 +66,9 @@ class Preset:
 
     def fit(self, config: Config, num_envs: int) -> Config:
         """Cut a minibatch to the rollout, if its size is the preset's and the rollout's is not."""
-        size, rows = getattr(config, "minibatch_size", None), config.num_steps * num_envs
-        if size is None or size != self.settings.get("minibatch_size") or size <= rows:
+        is_ours = "minibatch_size" in self.settings and "minibatch_size" not in self.changes
+        rows = config.num_steps * num_envs
+        if not is_ours or getattr(config, "minibatch_size", rows) <= rows:
             return config
         return replace(config, minibatch_size=rows)  # type: ignore[type-var]
 
@@ -76,7 +78,9 @@ class Preset:
         return f"preset {self.name} ({'; '.join([self.source, *notes])})"
 
 
-def find_preset(algo: str, env: Any, choice: str = AUTO) -> Preset | None:
+def find_preset(
+    algo: str, env: Any, choice: str = AUTO, env_module: str | None = None
+) -> Preset | None:
     """Find the preset of an algorithm for an env.
 
     Args:
@@ -85,16 +89,19 @@ def find_preset(algo: str, env: Any, choice: str = AUTO) -> Preset | None:
             known in another version has that version's preset; one without has its family's.
         choice: ``"auto"``; ``"none"``; the env, or the family, whose preset is meant; or the path
             of a file that ends in ``.json``, see `files`.
+        env_module: module to import first, as it may register the env.
 
     Returns:
         None where there is none, or none is wanted.
 
     Raises:
-        ConfigError: there is no such algorithm, or no preset of the name chosen.
+        ConfigError: there is no such algorithm or module, or no preset of the name chosen.
     """
     known = presets(algo)
     if choice == NONE:
         return None
+    if env_module:
+        import_module(env_module)
     if is_file(choice):
         from rookery.training.presets.files import read_preset
 
