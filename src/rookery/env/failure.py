@@ -19,6 +19,8 @@ _MOST_CHARACTERS_OF_A_CAUSE = 10_000  # what an exception says beside it, in ful
 _MOST_CHARACTERS_OF_A_VALUE = 200
 _MOST_CAUSES = 100
 
+# Loops and generators on the error's way would take it for their own end.
+_LEFT_OUT = (EnvFailed, StopIteration, StopAsyncIteration)
 _OURS = ("env_name", "env_ids", "command", "seed", "steps_since_reset", "last_action")
 
 _Details = dict[str, Any]
@@ -204,7 +206,7 @@ def _made(error_type: type[EnvFailed], message: str, details: _Details) -> EnvFa
 
 
 def _combined(cause_type: type[BaseException]) -> type[EnvFailed]:
-    if not issubclass(cause_type, Exception) or issubclass(cause_type, EnvFailed):
+    if not issubclass(cause_type, Exception) or issubclass(cause_type, _LEFT_OUT):
         return EnvFailed
     body: _Details = dict.fromkeys(_members(cause_type))  # kept as plain attributes, for copying
     body |= {"__module__": EnvFailed.__module__, "__reduce__": _reduced, "cause_type": cause_type}

@@ -50,7 +50,10 @@ class RolloutLearner(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy that is needed to go on: dicts, lists, numbers, arrays."""
+        """Everything but the policy that is needed to go on.
+
+        Plain data: dicts, lists, tuples, numbers, strings, arrays of numpy and tensors of torch.
+        """
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:

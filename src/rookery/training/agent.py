@@ -23,6 +23,7 @@ from rookery.rollout.text import text_as_arrays
 from rookery.rollout.tree import Tree, tree_map
 from rookery.training.algorithms import BuiltIn, name_of
 from rookery.training.checkpoint import load_checkpoint
+from rookery.training.own_algorithm import checked_policy
 from rookery.training.plan import SHAPES, agent_algorithm, algorithm_to_dict
 from rookery.training.space_data import space_from_data, space_to_data
 
@@ -189,6 +190,8 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
     """
     fits(saved, algorithm, spaces, file)
     policy: Any = algorithm.make_policy(*spaces, 0)
+    if not isinstance(algorithm, BuiltIn):
+        checked_policy(algorithm, policy)
     try:
         policy.model.load_state_dict(saved["model"])
         policy.version = saved["policy_version"]

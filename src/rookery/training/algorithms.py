@@ -25,6 +25,7 @@ from rookery.learn.config_base import Config
 from rookery.learn.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
+from rookery.training import own_algorithm
 from rookery.training.settings import CollectorName, TrainSettings
 
 # Settings and ``"module:Class"`` of the learner, which is imported when it is used.
@@ -163,6 +164,7 @@ def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorit
                 f"{' and '.join(modules.given())}: an algorithm of one's own makes its policy by "
                 "itself; give it the module there"
             )
+        own_algorithm.check_settings(algo)
         return algo  # type: ignore[no-any-return]
     if isinstance(algo, type):
         raise ConfigError(

@@ -19,6 +19,8 @@ from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
 from rookery.learn.peers import ALONE, Peers
 from rookery.policy.base import Policy
+from rookery.training import own_algorithm
+from rookery.training.algorithms import BuiltIn
 from rookery.training.clock import CallerMeter, Meter, WorkerMeter
 from rookery.training.env_states import capture_all, restore_all
 from rookery.training.settings import CollectorName, TrainSettings
@@ -245,10 +247,15 @@ def open_collection(
             policy = algorithm.make_policy(observation_space, action_space, policy_seed)
         except SpaceError as error:
             raise SpaceError(f"{source.name}: {error}. {_way_out(source)}") from error
+        is_own = not isinstance(algorithm, BuiltIn)
+        if is_own:
+            own_algorithm.checked_policy(algorithm, policy)
         if peers.size == 1:
             algorithm.start(policy, settings.num_envs, settings.seed)
         else:
             algorithm.start(policy, settings.num_envs, settings.seed, peers)  # type: ignore[call-arg]
+        if is_own:
+            own_algorithm.check_state(algorithm)
         return policy
 
     share = share or Share(0, 1, settings.num_envs)

@@ -26,11 +26,12 @@ from rookery.errors import (
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
+from rookery.rollout import Rollout
 from rookery.telemetry.sink import Sink
-from rookery.training import state
+from rookery.training import own_algorithm, state
 from rookery.training.advice import advised
 from rookery.training.agent import Agent
-from rookery.training.algorithms import collector_for
+from rookery.training.algorithms import BuiltIn, collector_for
 from rookery.training.batches import stepped
 from rookery.training.callbacks import (
     Callback,
@@ -126,6 +127,7 @@ class Trainer:
     """
 
     due: DueCallbacks | None = None
+    _is_updating = False  # whether `next` is at work, the callbacks included
     # What the last update has measured, as the journal takes it.
     _means: Mapping[str, float] = MappingProxyType({})
     _times: Mapping[str, float] = MappingProxyType({})
@@ -355,10 +357,30 @@ class Trainer:
             TrainingDiverged: numbers were not finite again and again.
         """
         self._require_whole("next")
+        self._refuse_amid_an_update("next")
         is_over = self.stopped or self.steps >= self.plan.settings.total_steps
         if self.due is None and is_over:
             raise StopIteration
         self._interrupts.begin()
+        self._is_updating = True
+        try:
+            due = self._update_and_call()
+        except StopIteration as stop:  # nobody's way to say that the run is over
+            raise UsageError(
+                "a callback, sink, schedule or algorithm of this run raised StopIteration, maybe "
+                "by next() of what has no more; the traceback above says where. A callback that is "
+                "to end the run raises rookery.StopTraining"
+            ) from stop
+        finally:
+            self._is_updating = False
+        self._interrupts.check()
+        self.due = None
+        if self._is_time_to_save():
+            self.save()
+        return due.update
+
+    def _update_and_call(self) -> DueCallbacks:
+        """Make an update, unless one is under way, and give it to the callbacks and the journal."""
         try:
             due = self._updated() if self.due is None else self.due
             self._unsaved = True
@@ -366,11 +388,7 @@ class Trainer:
             self._call_all(due)
         finally:
             self._write_down()
-        self._interrupts.check()
-        self.due = None
-        if self._is_time_to_save():
-            self.save()
-        return due.update
+        return due
 
     def _write_down(self) -> None:
         """Add the last update to the journal, unless it is there."""
@@ -411,7 +429,7 @@ class Trainer:
             self._is_whole = False
             try:
                 with self.learners.noticing():
-                    self._means = self.plan.algorithm.update(rollout, progress)
+                    self._means = self._learn(rollout, progress)
                     everybodys = self.learners.everybodys(rollout)
             except LearnerDied:
                 self._is_whole = True  # gradient steps are made by all or by nobody
@@ -437,6 +455,12 @@ class Trainer:
         if self._first is not None:
             self._first = self._first if self._first.look(rollout) else None
         return due
+
+    def _learn(self, rollout: Rollout, progress: float) -> Mapping[str, float]:
+        algorithm = self.plan.algorithm
+        if isinstance(algorithm, BuiltIn):
+            return algorithm.update(rollout, progress)
+        return own_algorithm.learn(algorithm, rollout, progress)
 
     def _faults(self) -> dict[str, float]:
         """What faults have cost, as metrics; none while there was no fault."""
@@ -582,7 +606,12 @@ class Trainer:
     # ---------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Close envs, files and sinks; twice is fine. A checkpoint is not written."""
+        """Close envs, files and sinks; twice is fine. A checkpoint is not written.
+
+        Raises:
+            UsageError: an update is under way, as within a callback.
+        """
+        self._refuse_amid_an_update("close")
         if os.getpid() != self._pid:  # a forked copy, which owns nothing
             self._closed = True
             return
@@ -631,6 +660,13 @@ class Trainer:
         except RookeryError:
             if error is None:
                 raise
+
+    def _refuse_amid_an_update(self, call: str) -> None:
+        if self._is_updating and os.getpid() == self._pid:
+            raise UsageError(
+                f"{call}: an update is under way; a callback that is to end the run raises "
+                "rookery.StopTraining"
+            )
 
     def _require_whole(self, call: str) -> None:
         self._require_open(call)
