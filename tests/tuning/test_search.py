@@ -22,7 +22,7 @@ from rookery.training.presets import find_preset
 from rookery.tuning.hyperparameters.job import run_trial
 from rookery.tuning.hyperparameters.jobs import Answer, Job, Task
 from rookery.tuning.hyperparameters.outcome import best_rows, preset_of, require_own
-from rookery.tuning.hyperparameters.search import AllTrialsFailed, Search
+from rookery.tuning.hyperparameters.search import AllTrialsFailed, Search, fitted
 from rookery.tuning.hyperparameters.space import SearchSpace
 from rookery.tuning.hyperparameters.study import (
     PRUNERS,
@@ -162,8 +162,70 @@ def test_a_search_of_which_all_trials_fail_alike_ends_and_says_why(
         Search(study, trials=30).run()
     assert len(played.tasks) == 3
     played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
+    before = [task.settings["learning_rate"] for task in played.tasks]
     Search(study, trials=5, confirmations=0).run()  # the cause is gone
-    assert len(study.completed()) == 2
+    assert len(study.completed()) == len(study.made()) == 5 and not study.failed()
+    assert [task.settings["learning_rate"] for task in played.tasks[3:6]] == before
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_a_search_that_failed_as_a_whole_is_made_once_more(
+    study: Study, played: type[Played], trials: int
+) -> None:
+    played.play = lambda task: iter([{"failed": "ImportError: no such module"}])  # type: ignore[assignment]
+    for _ in range(2):
+        with pytest.raises(AllTrialsFailed, match="the same command makes them once more"):
+            Search(study, trials=trials).run()
+    played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
+    Search(study, trials=trials, confirmations=0).run()
+    assert len(study.completed()) == trials
+
+
+def test_runs_are_kept_in_folders_that_no_other_study_has(
+    tmp_path: Path, played: type[Played]
+) -> None:
+    played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
+    runs = tmp_path / "runs"
+    with open_study(tmp_path / "one.db", _question(), "tpe", "median") as study:
+        Search(study, trials=2, confirmations=1, runs_dir=runs).run()
+        for task in played.tasks:
+            Path(str(task.run_dir)).mkdir(parents=True)
+        Search(study, trials=3, confirmations=2, runs_dir=runs).run()
+        folders = [str(task.run_dir) for task in played.tasks]
+        assert len(set(folders)) == len(folders) and not any(t.overwrite for t in played.tasks)
+    with open_study(tmp_path / "other.db", _question(), "tpe", "median") as study:
+        with pytest.raises(rookery.ConfigError, match=r"holds trial-0000, which this study has"):
+            Search(study, trials=1, runs_dir=runs).run()
+        assert not study.made()
+
+
+def test_a_run_that_was_cut_short_may_be_replaced_by_its_own_study(
+    tmp_path: Path, played: type[Played]
+) -> None:
+    def play(task: Task) -> Iterator[dict[str, Any]]:
+        if task.run_dir is not None and task.run_dir.endswith("again-0") and not task.overwrite:
+            raise KeyboardInterrupt
+        yield from reaching(lambda _: 1.0)(task)
+
+    played.play = play  # type: ignore[assignment]
+    with open_study(tmp_path / "one.db", _question(), "tpe", "median") as study:
+        with pytest.raises(KeyboardInterrupt):
+            Search(study, trials=1, confirmations=1, runs_dir=tmp_path / "runs").run()
+        Search(study, trials=1, confirmations=1, runs_dir=tmp_path / "runs").run()
+        assert played.tasks[-1].overwrite and len(study.confirmed(0)) == 1
+
+
+@pytest.mark.parametrize("num_steps", [8, 100, 375, 500, 2048])
+@pytest.mark.parametrize("num_envs", [1, 8, 24])
+def test_all_trials_make_as_many_steps(num_steps: int, num_envs: int) -> None:
+    space = {"num_steps": {"choices": [8, 2048]}}
+    question = _question(total_steps=20_000, evaluations=5, base={}, space=space)
+    settings = {"num_steps": num_steps, "num_envs": num_envs}
+    run, own = fitted(question, settings)
+    rollout = run["num_envs"] * own["num_steps"]
+    made = -(-20_000 // rollout) * rollout
+    assert 20_000 <= made <= 20_400
+    assert rollout <= 4_100  # as many evaluations as in others
 
 
 def test_other_reasons_do_not_end_it_before_its_time(study: Study, played: type[Played]) -> None:
@@ -171,7 +233,7 @@ def test_other_reasons_do_not_end_it_before_its_time(study: Study, played: type[
         yield {"failed": ["KeyError: a", "ValueError: b"][len(played.tasks) % 2]}
 
     played.play = play  # type: ignore[assignment]
-    with pytest.raises(AllTrialsFailed, match=r"no trial of 5 came to its end: .*Value.*KeyError"):
+    with pytest.raises(AllTrialsFailed, match=r"no trial of 5 came to its end.*Value.*KeyError"):
         Search(study, trials=5).run()
 
 
@@ -298,6 +360,9 @@ def test_a_file_that_no_search_wrote_is_not_replaced(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(rookery.ConfigError, match="is there already, and no search wrote it"):
             require_own(file)
+    if Path("/proc").is_dir():
+        with pytest.raises(rookery.ConfigError, match=r"--output /proc/a.json cannot be written"):
+            require_own(Path("/proc/a.json"))
     with pytest.raises(rookery.ConfigError, match=r"must end in \.json"):
         require_own(tmp_path / "mine.txt")
 
@@ -328,6 +393,9 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
     assert preset.run["num_envs"] == 2 and preset.config.num_steps == 32
     assert main([*command, "--total-steps", "300"]) == 2
     assert "was begun with --total-steps 200, and now" in capsys.readouterr().err
+    assert main([*command, "--preset", "none"]) == 2
+    assert "was begun with --preset" in capsys.readouterr().err
+    assert main([*command, "--preset", "auto", "--trials", "2"]) == 0
 
 
 @pytest.mark.parametrize(

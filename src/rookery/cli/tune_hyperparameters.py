@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     require_optuna()
     name = f"{command.algorithm}-" + re.sub(r"[^\w.-]+", "-", command.env.rpartition(":")[2])
     file = Path(command.study or f"{name}.db")
-    output = Path(command.output or Path(file).with_name(f"{name}.json"))
+    output = Path(command.output or file.with_suffix(".json"))
     require_own(output)
     asked = question_in(file)
     question = _question(command) if asked is None else _same(asked, command, file)
@@ -83,7 +83,7 @@ def _parser() -> CommandParser:
     parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
     parser.add_argument("--trials", type=_count, default=30, help="of the whole study (30)")
     parser.add_argument("--study", help="its file, SQLite (ALGORITHM-ENV.db)")
-    parser.add_argument("--output", help="file for the best settings (ALGORITHM-ENV.json)")
+    parser.add_argument("--output", help="file for the best settings (STUDY with .json)")
     parser.add_argument("--jobs", type=_count, default=1, help="trials at the same time (1)")
     parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="Optuna's (tpe)")
     parser.add_argument("--pruner", choices=PRUNERS, default="median", help="Optuna's (median)")
@@ -141,9 +141,7 @@ def _question(command: Namespace) -> Question:
     env_kwargs = parse_json(command.env_kwargs or "{}", "--env-kwargs")
     source = EnvSource(command.env, env_kwargs, (), command.env_module, preprocess=True)
     source.arguments()  # complains of what is no env
-    found = find_preset(algo, command.env, preset)
-    base: dict[str, Any] = {} if found is None else {**found.run, **found.settings}
-    total_steps = base.pop("total_steps", TrainSettings().total_steps)
+    base, total_steps = _base(algo, command.env, preset)
     space = SearchSpace.of(algo, changes)
     return Question(
         algo=algo,
@@ -158,6 +156,13 @@ def _question(command: Namespace) -> Question:
         eval_episodes=command.eval_episodes or 10,
         seed=command.seed or 0,
     )
+
+
+def _base(algo: str, env: str, preset: str) -> tuple[dict[str, Any], int]:
+    """Settings that are not searched, and how many steps a trial has if nobody says."""
+    found = find_preset(algo, env, preset)
+    base: dict[str, Any] = {} if found is None else {**found.run, **found.settings}
+    return base, base.pop("total_steps", TrainSettings().total_steps)
 
 
 def _same(asked: Question, command: Namespace, file: Path) -> Question:
@@ -181,8 +186,10 @@ def _same(asked: Question, command: Namespace, file: Path) -> Question:
         given["--env-kwargs"] = (kwargs, dict(asked.env_kwargs))
     if command.space is not None:
         space = SearchSpace.of(asked.algo, read_changes(command.space))
-        # JSON, as the study has it
-        given["--space"] = (json.loads(json.dumps(space.to_dict())), dict(asked.space))
+        given["--space"] = (_as_json(space.to_dict()), dict(asked.space))
+    if command.preset is not None and command.env == asked.env:
+        base, _ = _base(asked.algo, asked.env, command.preset)
+        given["--preset"] = (_as_json(base), dict(asked.base))
     for name, (now, before) in given.items():
         if now is not None and now != before:
             raise ConfigError(
@@ -190,6 +197,11 @@ def _same(asked: Question, command: Namespace, file: Path) -> Question:
                 "out to go on, or begin another study with --study FILE"
             )
     return asked
+
+
+def _as_json(value: Any) -> Any:
+    """A value as a study has it, which is JSON."""
+    return json.loads(json.dumps(value))
 
 
 def _plain(question: Question) -> dict[str, Any]:

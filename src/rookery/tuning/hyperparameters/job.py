@@ -85,7 +85,7 @@ def _trained(task: dict[str, Any], verdicts: TextIO, answers: TextIO) -> dict[st
             total_steps=task["total_steps"],
             seed=task["seed"],
             run_dir=str(folder),
-            overwrite=True,
+            overwrite=task["overwrite"],
             checkpoint_interval_s=1e9,
             save_env_states=False,
             **task["run"],

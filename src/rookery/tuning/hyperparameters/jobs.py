@@ -39,6 +39,7 @@ class Task:
         evaluations: how many are made, evenly over the steps.
         eval_episodes: of each.
         run_dir: to keep the run in; None keeps none.
+        overwrite: whether a run that is there may be replaced.
     """
 
     algo: str
@@ -53,6 +54,7 @@ class Task:
     evaluations: int
     eval_episodes: int
     run_dir: str | None = None
+    overwrite: bool = False
 
 
 class Answer(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import statistics
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,12 @@ def require_own(file: Path) -> None:
         raise ConfigError(f"--output must end in .json, got {str(file)!r}")
     if not file.parent.is_dir():
         raise ConfigError(f"the folder {file.parent} of --output {file} is not there; make it")
+    try:
+        tempfile.TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise ConfigError(
+            f"--output {file} cannot be written: {error.strerror or error}; choose another file"
+        ) from error
     if not file.exists():
         return
     try:

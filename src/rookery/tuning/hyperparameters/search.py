@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rookery.errors import RookeryError
+from rookery.errors import ConfigError, RookeryError
 from rookery.training.algorithms import BUILT_IN
 from rookery.training.settings import TrainSettings
 from rookery.tuning.hyperparameters.jobs import Answer, Job, Task
@@ -18,6 +19,9 @@ from rookery.tuning.hyperparameters.study import Question, Study, reason_of
 from rookery.worker.cpus import usable_cpus
 
 _ALIKE = 3  # trials that fail for one reason, and no other, end the search
+_ANY_FOLDER = "trial-*"
+_MOST_BEYOND = 1.01  # of the steps of a trial, before rollouts of another size are chosen
+_OF_ROLLOUTS = ("num_steps", "num_envs")
 _LOOK_S = 1.0  # how often a wait looks for Ctrl-C where the system does not interrupt it
 
 
@@ -64,17 +68,20 @@ class Search:
     _answers: queue.Queue[Answer] = field(default_factory=queue.Queue)
     _jobs: list[Job] = field(default_factory=list)
     _running: dict[Job, _Running] = field(default_factory=dict)
-    _failed_before: set[int] = field(default_factory=set)
 
     def run(self) -> None:
         """Make what is missing.
 
-        Ctrl-C ends the trials under way, which are then made once more when the search goes on.
+        Ctrl-C ends the trials under way, which are then made once more when the search goes on. So
+        are trials that failed before any came to its end: the settings were not to blame.
 
         Raises:
             AllTrialsFailed: several trials failed for the same reason, and none did not.
+            ConfigError: ``runs_dir`` holds runs of somebody else's.
         """
-        self._failed_before = {trial.number for trial in self.study.failed()}
+        self._require_own_folders()
+        if not self.study.completed() and not self.study.pruned():
+            self.study.try_again()
         try:
             self._work(self._next_trial)
             self._require_completed()
@@ -115,7 +122,7 @@ class Search:
             return None
         trial = self.study.ask()
         running = _Running(trial, trial.number, self.study.seed_of(trial.number))
-        return running, self._task(self.study.settings(trial), running, f"trial-{trial.number:04}")
+        return running, self._task(self.study.settings(trial), running, _folder(trial.number))
 
     def _next_confirmation(self) -> tuple[_Running, Task] | None:
         best = self.study.completed()[0]
@@ -125,7 +132,8 @@ class Search:
             seed = self.study.seed_of(best.number, again)
             if seed not in done:
                 running = _Running(None, best.number, seed)
-                return running, self._task(self.study.settings(best), running, f"best-{again}")
+                name = f"{_folder(best.number)}-again-{again}"
+                return running, self._task(self.study.settings(best), running, name)
         return None
 
     def _task(self, settings: Mapping[str, Any], running: _Running, name: str) -> Task:
@@ -133,6 +141,10 @@ class Search:
         run, own = fitted(question, settings)
         if self.jobs > 1 and "num_workers" not in run:
             run["num_workers"] = max(usable_cpus() // self.jobs, 1)
+        run_dir = None if self.runs_dir is None else str(self.runs_dir.absolute() / name)
+        is_ours = run_dir in self.study.folders()
+        if run_dir is not None:
+            self.study.keep_in(run_dir)
         return Task(
             question.algo,
             question.env,
@@ -145,8 +157,29 @@ class Search:
             running.seed,
             question.evaluations,
             question.eval_episodes,
-            None if self.runs_dir is None else str(self.runs_dir / name),
+            run_dir,
+            is_ours,
         )
+
+    def _require_own_folders(self) -> None:
+        """Refuse to replace runs that this study has not made.
+
+        Raises:
+            ConfigError: ``runs_dir`` holds such runs.
+        """
+        if self.runs_dir is None:
+            return
+        own = self.study.folders()
+        others = [
+            folder.name
+            for folder in sorted(self.runs_dir.absolute().glob(_ANY_FOLDER))
+            if str(folder) not in own
+        ]
+        if others:
+            raise ConfigError(
+                f"--runs-dir {self.runs_dir} holds {others[0]}, which this study has not made; "
+                "choose a folder of its own"
+            )
 
     # ---------------------------------------------------------------- what jobs say
 
@@ -203,14 +236,14 @@ class Search:
         """End a search of which all trials fail alike: the settings are not to blame."""
         if self.study.completed() or self.study.pruned():
             return
-        failed = [trial for trial in self.study.failed() if trial.number not in self._failed_before]
+        failed = self.study.failed()
         if len(failed) < min(_ALIKE, self.trials):
             return
         reasons = [reason_of(trial) for trial in failed]
         if len({alike(reason) for reason in reasons}) == 1 and not self._has_reports():
             raise AllTrialsFailed(
                 f"all {len(failed)} trials failed alike, and the search was ended; once the cause "
-                f"is gone, the same command goes on: {reasons[-1]}"
+                f"is gone, the same command makes them once more: {reasons[-1]}"
             )
 
     def _has_reports(self) -> bool:
@@ -225,7 +258,10 @@ class Search:
         for trial in self.study.failed():
             reasons.setdefault(alike(reason_of(trial)), f"{trial.number}: {reason_of(trial)}")
         listed = "; ".join(reasons.values())
-        raise AllTrialsFailed(f"no trial of {len(self.study.made())} came to its end: {listed}")
+        raise AllTrialsFailed(
+            f"no trial of {len(self.study.made())} came to its end; once the cause is gone, the "
+            f"same command makes them once more: {listed}"
+        )
 
     def _end(self) -> None:
         """End all jobs; trials under way are to be made once more."""
@@ -245,20 +281,30 @@ def alike(reason: str) -> str:
     return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", reason)
 
 
+def _folder(number: int) -> str:
+    return f"trial-{number:04}"
+
+
 def fitted(
     question: Question, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the run and of the algorithm, as a trial has them.
 
-    A rollout that is longer than the steps between two evaluations is cut to them: it would make
-    more steps than other trials have. A minibatch larger than the rollout is cut to it.
+    All trials are to make the same number of steps. So where the size of rollouts is searched, a
+    number of them is chosen that fits between two evaluations, and their ``num_steps`` follow, if
+    whole rollouts of the given size would lead more than 1 % beyond the last step. No rollout is
+    longer than what lies between two evaluations, and no minibatch larger than a rollout.
     """
     run, own = of_run(question.algo, settings)
     num_envs = run.get("num_envs", TrainSettings().num_envs)
     num_steps = own.get("num_steps", BUILT_IN[question.algo][0]().num_steps)
-    most = max(question.total_steps // question.evaluations // num_envs, 1)
-    if num_steps > most:
-        own["num_steps"] = num_steps = most
+    total, rollout = question.total_steps, num_steps * num_envs
+    every = total / question.evaluations
+    is_searched = any(isinstance(question.space.get(name), Mapping) for name in _OF_ROLLOUTS)
+    goes_beyond = math.ceil(total / rollout) * rollout > _MOST_BEYOND * total
+    if rollout > every or (is_searched and goes_beyond):
+        rollouts = max(round(every / rollout), 1)
+        own["num_steps"] = num_steps = max(math.ceil(every / rollouts / num_envs), 1)
     if "minibatch_size" in own:
         own["minibatch_size"] = min(own["minibatch_size"], num_steps * num_envs)
     return run, own

@@ -18,6 +18,7 @@ from rookery.tuning.hyperparameters.space import Dimension, SearchSpace
 SAMPLERS = ("tpe", "random", "cmaes", "nsgaii")
 PRUNERS = ("median", "hyperband", "halving", "none")
 _NAME, _QUESTION, _CONFIRMED = "rookery", "question", "confirmed"
+_TRIED_AGAIN, _FOLDERS = "tried_again", "folders"
 _INTERRUPTED, _REASON = "interrupted", "reason"
 _FIRST_TRIALS = 5  # which the median pruner lets come to their end
 
@@ -114,14 +115,25 @@ class Study:
             self.interrupt(trial.number, trial.params)
         return len(running)
 
+    def try_again(self) -> int:
+        """Have all trials that failed made once more, as if they had never been."""
+        failed = self.failed()
+        before = self._study.user_attrs.get(_TRIED_AGAIN, [])
+        self._study.set_user_attr(_TRIED_AGAIN, [*before, *(trial.number for trial in failed)])
+        for trial in failed:
+            self._study.enqueue_trial(trial.params)
+        return len(failed)
+
     def made(self) -> list[Any]:
         """All trials that have ended by themselves."""
         ended = self._trials("COMPLETE") + self._trials("PRUNED") + self.failed()
         return sorted(ended, key=lambda trial: trial.number)
 
     def failed(self) -> list[Any]:
-        """Those of them that failed."""
-        return [t for t in self._trials("FAIL") if not t.user_attrs.get(_INTERRUPTED)]
+        """Those of them that failed, but for those that are made once more."""
+        again = self._study.user_attrs.get(_TRIED_AGAIN, [])
+        trials = self._trials("FAIL")
+        return [t for t in trials if not t.user_attrs.get(_INTERRUPTED) and t.number not in again]
 
     def completed(self) -> list[Any]:
         """Trials that came to their end, the best first."""
@@ -149,6 +161,15 @@ class Study:
         before = self._confirmed()
         before[str(number)] = [*before.get(str(number), []), [seed, mean]]
         self._study.set_user_attr(_CONFIRMED, before)
+
+    def folders(self) -> list[str]:
+        """Where runs of this study are kept."""
+        return list(self._study.user_attrs.get(_FOLDERS, []))
+
+    def keep_in(self, folder: str) -> None:
+        """Note a folder in which a run of this study is kept."""
+        if folder not in self.folders():
+            self._study.set_user_attr(_FOLDERS, [*self.folders(), folder])
 
     def _confirmed(self) -> dict[str, list[Any]]:
         return dict(self._study.user_attrs.get(_CONFIRMED, {}))
