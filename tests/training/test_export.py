@@ -36,6 +36,17 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
         BOX,
         spaces.Box(-2, 3, (2,), np.float32),
     ),
+    "doubles": (
+        PPOConfig(normalize_obs=True),
+        spaces.Box(-np.inf, np.inf, (4,), np.float64),
+        spaces.Box(-2, 3, (2,), np.float64),
+    ),
+    "squashed doubles": (
+        SACConfig(),
+        spaces.Dict(x=spaces.Box(-9, 9, (4,), np.float64), n=spaces.Box(0, 9, (1,), np.uint16)),
+        spaces.Box(-2, 3, (2,), np.float64),
+    ),
+    "narrow choices": (PPOConfig(), BOX, spaces.MultiDiscrete([2, 3], dtype=np.int32)),
     "values": (DQNConfig(), BOX, spaces.Discrete(4)),
     "quantiles": (QRDQNConfig(num_quantiles=5), BOX, spaces.Discrete(4)),
     "number": (PPOConfig(normalize_obs=True), spaces.Box(-1, 1, ()), spaces.Discrete(2)),
@@ -85,7 +96,7 @@ def _agent(name: str) -> Agent:
 
 def _run(path: Path, arguments: tuple[Any, ...]) -> Any:
     """What a file makes of arguments, as a list of arrays."""
-    tensors = tuple(to_tensors(part) for part in arguments)
+    tensors = tree_map(_as_tensor, arguments)
     if path.suffix == ".pt2":
         found = torch.export.load(path).module()(*tensors)
     elif path.suffix == ".ts":
@@ -102,6 +113,11 @@ def _leaves(tree: Any) -> list[Any]:
     leaves: list[Any] = []
     tree_map(lambda leaf: leaves.append(np.asarray(leaf)), tree)
     return leaves
+
+
+def _as_tensor(leaf: Any) -> torch.Tensor:
+    """What an env gives, in its own dtype."""
+    return torch.from_numpy(leaf.astype(np.int64) if leaf.dtype == np.uint16 else leaf)
 
 
 def _layout(agent: Agent) -> Any:
@@ -152,8 +168,18 @@ def test_a_file_acts_as_its_agent(
         found = _run(path, (obs, *memory))
         for a, b in zip(wanted, found, strict=False):
             np.testing.assert_allclose(a, b.reshape(a.shape), rtol=1e-4, atol=1e-5)
+            assert a.dtype == b.dtype
         if memory:
             np.testing.assert_allclose(agent.policy.memory, found[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_is_exported(tmp_path: Path) -> None:
+    with pytest.raises(rookery.ConfigError, match=r"the folder .*nowhere is not there; make it"):
+        _agent("choice").export(tmp_path / "nowhere" / "policy.ts")
+    (tmp_path / "policy.ts").mkdir()
+    with pytest.raises(rookery.StorageError, match=r"cannot write .*policy.ts"):
+        _agent("choice").export(tmp_path / "policy.ts")
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.ts"]
 
 
 def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -425,7 +425,14 @@ def test_a_file_in_the_place_of_a_run_is_told(tmp_path: Path) -> None:
         rookery.resume(tmp_path / "checkpoint.pt")
 
 
-@pytest.mark.parametrize("obs", [[[1.0, 2.0], [3.0]], "abcd", None, 5.0, np.zeros(3)], ids=repr)
+@pytest.mark.parametrize(
+    "obs",
+    [
+        [[1.0, 2.0], [3.0]], "abcd", None, 5.0, np.zeros(3), ["1", "2", "3", "4"], [None] * 4,
+        [1j] * 4, [1.0, 2.0, np.nan, 3.0], [np.inf, 0, 0, 0], [1e300, 0, 0, 0], np.zeros((0, 4)),
+    ],
+    ids=repr,
+)  # fmt: skip
 def test_an_observation_that_does_not_fit_is_a_space_error(tmp_path: Path, obs: Any) -> None:
     with _trainer(tmp_path) as trainer, pytest.raises(rookery.SpaceError, match="observation"):
         trainer.agent().act(obs)
@@ -489,6 +496,78 @@ def test_a_number_that_is_not_in_its_space_is_refused(tmp_path: Path, obs: Any) 
     noise = np.zeros((*np.shape(obs["shown"]), 2))
     with pytest.raises(rookery.SpaceError, match=r"not in Discrete\(2\)"):
         agent.act({**obs, "noise": noise})
+
+
+class Shown(gym.Env[Any, Any]):
+    """Shows numbers of all kinds."""
+
+    observation_space = gym.spaces.Dict(
+        {
+            "image": gym.spaces.Box(0, 255, (2,), np.uint8),
+            "flags": gym.spaces.MultiBinary(2),
+            "action_mask": gym.spaces.Box(0, 1, (3,), np.int8),
+            "choices": gym.spaces.MultiDiscrete([2, 3]),
+        }
+    )
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return _shown(), {}
+
+    def step(self, action: Any) -> Any:
+        return _shown(), 1.0, True, False, {}
+
+
+def _shown(**parts: Any) -> dict[str, Any]:
+    shown = {"image": [0, 255], "flags": [0, 1], "action_mask": [1, 0, 1], "choices": [1, 2]}
+    dtypes = {"image": np.uint8, "flags": np.int8, "action_mask": np.int8, "choices": np.int64}
+    return {k: parts.get(k, np.array(v, dtypes[k])) for k, v in shown.items()}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"image": [0.2, 0.7]}, {"image": [-1, 3]}, {"image": [256, 0]}, {"image": ["1", "2"]},
+        {"image": [np.nan, 1]}, {"flags": [2, 0]}, {"flags": [0.5, 0]}, {"flags": [None, 1]},
+        {"action_mask": [0.5, 1, 1]}, {"action_mask": [300, 1, 1]}, {"choices": [1, 3]},
+        {"choices": [0.5, 1]},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_nothing_is_bent_to_fit_an_observation(tmp_path: Path, part: Any) -> None:
+    with _trainer(tmp_path, env=Shown) as trainer:
+        agent = trainer.agent()
+    assert agent.act(_shown()) in (0, 2)
+    whole = {"image": [0.0, 255.0], "choices": [1.0, 2.0], "flags": [True, False]}
+    assert agent.act(_shown(**whole)) in (0, 2)
+    with pytest.raises(rookery.SpaceError, match=r"not in|not of numbers"):
+        agent.act(_shown(**part))
+    batch = {k: [_shown(**part)[k], v] for k, v in _shown().items()}
+    with pytest.raises(rookery.SpaceError, match=r"not in|not of numbers"):
+        agent.act(batch)
+
+
+def test_the_parts_of_a_batch_have_as_many_rows(tmp_path: Path) -> None:
+    with _trainer(tmp_path, env=Shown) as trainer:
+        agent = trainer.agent()
+    batch = {k: np.array([v, v]) for k, v in _shown().items()}
+    assert agent.act(batch).shape == (2,)
+    with pytest.raises(rookery.SpaceError, match="as many rows each"):
+        agent.act({**batch, "flags": batch["flags"][:1]})
+
+
+@pytest.mark.parametrize("begins", [[2], [0, 1], "all", True, [True], [[True, True]], 1.5])
+def test_episodes_begin_in_envs_of_the_batch(tmp_path: Path, begins: Any) -> None:
+    config = PPOConfig(num_steps=16, num_epochs=1, recurrent="gru", memory_size=8)
+    with _trainer(tmp_path, config) as trainer:
+        agent = trainer.agent()
+    agent.act(np.ones((2, 4)))
+    kept = agent.policy.memory.copy()
+    with pytest.raises(rookery.ConfigError, match=r"begins must be bool \[2\]"):
+        agent.reset(begins)
+    np.testing.assert_array_equal(agent.policy.memory, kept)
+    agent.reset([True, False])
+    assert not agent.policy.memory[0].any() and agent.policy.memory[1].any()
 
 
 @pytest.mark.parametrize("key", ["is_succes", "success_%", "%s_of_%d"])

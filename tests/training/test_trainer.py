@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from run_files import assert_same_run
 
 import rookery
@@ -333,6 +334,57 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
     assert "towers.0.weight differs, shape (2, 4, 64) there and (2, 4, 8) here" in said
     assert "\n" not in said
     assert not (tmp_path / "third").exists()
+    kept_under_bounds = [Rescaled]  # bounds may be others
+    _trainer(tmp_path / "fourth", initial=agent, wrappers=kept_under_bounds).close()
+
+
+class Rescaled(gym.wrappers.TransformObservation[Any, Any, Any]):
+    """Shows the same within other bounds."""
+
+    def __init__(self, env: Any) -> None:
+        space = gym.spaces.Box(-100, 100, (4,), np.float32)
+        super().__init__(env, lambda obs: 10 * obs, space)
+
+
+class InWholeNumbers(gym.wrappers.TransformObservation[Any, Any, Any]):
+    """Shows arrays of the same shape that are read otherwise."""
+
+    def __init__(self, env: Any) -> None:
+        space = gym.spaces.Box(0, 255, (4,), np.uint8)
+        super().__init__(env, lambda obs: np.zeros(4, np.uint8), space)
+
+
+class Relu(torch.nn.Sequential):
+    """Takes the weights of `Tanh`, and makes something else of them."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(torch.nn.Linear(4, 8), torch.nn.ReLU())
+
+
+class Tanh(torch.nn.Sequential):
+    """Takes the weights of `Relu`."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(torch.nn.Linear(4, 8), torch.nn.Tanh())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({}, {"algo": PPOConfig(activation="relu")}, "activation tanh where .* activation relu"),
+        ({}, {"wrappers": [InWholeNumbers]}, "observation space is Box.*, and this run's is Box"),
+        ({"encoder": Tanh}, {"encoder": Relu}, "has a Tanh where this run's has a Relu"),
+    ],
+    ids=["activation", "space", "encoder"],
+)
+def test_weights_that_fit_by_chance_are_refused(
+    tmp_path: Path, first: Any, second: Any, message: str
+) -> None:
+    with _trainer(tmp_path / "first", **first) as trainer:
+        agent = trainer.agent()
+    with pytest.raises(rookery.ConfigError, match=message):
+        _trainer(tmp_path / "second", initial=agent, **second)
+    assert not (tmp_path / "second").exists()
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,20 @@ from gymnasium import Space
 from gymnasium import spaces as gym_spaces
 
 from rookery.env.action_mask import MASK_KEY
-from rookery.env.failure import in_words
-from rookery.errors import ConfigError, SpaceError
+from rookery.env.arguments import unfit
+from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.policy.action_masks import read_space
 from rookery.policy.actions import action_layout
 from rookery.policy.base import Policy
-from rookery.rollout.text import text_as_arrays
-from rookery.rollout.tree import Tree, tree_map
+from rookery.rollout.tree import num_rows, tree_map
 from rookery.training.algorithms import BuiltIn, name_of
 from rookery.training.checkpoint import load_checkpoint
 from rookery.training.own_algorithm import checked_policy
 from rookery.training.plan import SHAPES, agent_algorithm, algorithm_to_dict
-from rookery.training.space_data import space_from_data, space_to_data
+from rookery.training.run_dir import whole_file
+from rookery.training.shown import as_batch
+from rookery.training.space_data import space_form, space_from_data, space_to_data
 
 Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
 
@@ -47,6 +48,8 @@ class Agent:
         policy: who acts.
         steps: env steps that it was trained for.
     """
+
+    _num_rows = 0  # of the batch that was acted on last; 0 before the first
 
     def __init__(self, policy: Policy, spaces: Spaces, steps: int = 0) -> None:
         self.policy = policy
@@ -72,9 +75,10 @@ class Agent:
             An action that fits the action space, or ``[N, *action]`` for a batch.
 
         Raises:
-            SpaceError: ``obs`` is neither.
+            SpaceError: ``obs`` is neither, or holds what no observation of the space does.
         """
-        batch, is_single = self._batch(obs)
+        batch, is_single = as_batch(self.observation_space, obs)
+        self._num_rows = num_rows(batch)
         action = self.policy.to_env(self.policy.act(batch, deterministic).action)
         if not is_single:
             return action
@@ -86,18 +90,27 @@ class Agent:
 
         Args:
             begins: bool ``[N]``, in which envs of the batch; None means in all.
+
+        Raises:
+            ConfigError: ``begins`` is something else, or not of the batch that was acted on last.
         """
         if begins is None:
             self.policy.memory = self.policy.held_noise = None
-        else:
-            self.policy.begin_episodes(np.asarray(begins, np.bool_))
+            return
+        selected = np.asarray(begins)
+        num_envs = self._num_rows or selected.size
+        if selected.dtype != np.bool_ or selected.shape != (num_envs,):
+            which = f"bool [{num_envs}], True for each env of the batch in which an episode begins"
+            raise unfit("begins", f"{which}, or None for all", begins)
+        self.policy.begin_episodes(selected)
 
     def export(self, path: str | Path) -> Path:
         """Write the policy, normalisation included, to a file that needs no rookery to run.
 
-        It takes a batch of observations ``[N, *obs]`` and gives the most probable actions, as the
-        env takes them. A policy that remembers takes its memory ``[N, memory_size]``, zeros at an
-        episode's beginning, as second argument and gives the next one as second result.
+        It takes a batch of observations ``[N, *obs]``, of the dtypes of the observation space, and
+        gives the most probable actions, as the env takes them. (It knows int64 in the place of
+        uint16, uint32 and uint64.) A policy that remembers takes its memory ``[N, memory_size]``,
+        zeros at an episode's beginning, as second argument and gives the next one as second result.
 
         Args:
             path: ``.onnx`` for ONNX, ``.pt2`` for ``torch.export``, ``.ts`` for TorchScript, which
@@ -107,25 +120,42 @@ class Agent:
             The file.
 
         Raises:
-            ConfigError: the policy cannot be written so.
+            ConfigError: the policy cannot be written so, or there is no such folder.
+            StorageError: the file cannot be written.
             MissingExtra: ONNX is not installed.
         """
-        from rookery.policy.export import export_policy
+        from rookery.policy.export import exported
         from rookery.policy.policy_module import PolicyModule
 
         module = getattr(self.policy.model, "module", None)
         if not isinstance(module, PolicyModule):
             raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
-        export_policy(module, self.observation_space, Path(path))
-        return Path(path)
+        path = Path(path)
+        if not path.parent.is_dir():
+            raise ConfigError(f"export: the folder {path.parent} is not there; make it")
+        content = exported(module, self.observation_space, path)
+        with whole_file(path, has_one_writer=False, way_out="choose another file") as file:
+            file.write(content)
+        return path
 
-    def give_weights_to(self, policy: Any) -> None:
-        """Have another policy of the same shape begin with these weights.
+    def give_weights_to(self, policy: Any, spaces: Spaces) -> None:
+        """Have another policy of the same kind begin with these weights.
+
+        Args:
+            policy: the other one.
+            spaces: its observation space and action space; bounds may be others than of this one.
 
         Raises:
-            ConfigError: it has another shape.
+            ConfigError: it is of another kind.
         """
         mine: Any = self.policy
+        own = self.observation_space, self.action_space
+        for kind, space, other in zip(("observation", "action"), own, spaces, strict=True):
+            if space_form(space) != space_form(other):
+                raise ConfigError(
+                    f"the initial agent's {kind} space is {space}, and this run's is {other}: its "
+                    "weights would mean something else"
+                )
         try:
             policy.model.load_state_dict(copy.deepcopy(mine.model.state_dict()))
         except (KeyError, ValueError, TypeError) as error:
@@ -133,25 +163,12 @@ class Agent:
                 f"the initial agent's weights do not fit this run's policy: {error}; give the run "
                 "the same algorithm, network settings and spaces"
             ) from error
-
-    def _batch(self, obs: Any) -> tuple[Tree, bool]:
-        space = self.observation_space
-        try:
-            return self._as_batch(obs)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise SpaceError(
-                f"the observation {in_words(obs)} does not fit {space}: {error}"
-            ) from error
-
-    def _as_batch(self, obs: Any) -> tuple[Tree, bool]:
-        space = self.observation_space
-        if _has_form(space, obs, is_batch=False):
-            return tree_map(lambda leaf: np.asarray(leaf)[None], _as_tree(space, obs)), True
-        if not _has_form(space, obs, is_batch=True):
-            raise SpaceError(
-                f"the observation {_shapes(obs)} is neither one of {space}, nor a batch of such"
-            )
-        return _as_tree(space, obs), False
+        for theirs, ours in zip(_layers(mine), _layers(policy), strict=False):
+            if theirs != ours:
+                raise ConfigError(
+                    f"the initial agent's network has {theirs} where this run's has {ours}; give "
+                    "the run the same algorithm and network settings, such as activation"
+                )
 
 
 def load(path: str | Path, *, algo: Any = None, encoder: Any = None, network: Any = None) -> Agent:
@@ -242,6 +259,19 @@ def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path
         )
 
 
+def _layers(policy: Any) -> list[str]:
+    """What the layers of a policy's network are, as far as their weights do not tell."""
+    module = getattr(policy.model, "module", None)
+    if module is None:
+        return []
+    kinds = []
+    for layer in module.modules():
+        activation = getattr(layer, "activation", None)
+        named = f" with activation {activation}" if isinstance(activation, str) else ""
+        kinds.append(f"a {type(layer).__name__}{named}")
+    return kinds
+
+
 def _told(saved: dict[str, Any], path: Path) -> tuple[str, dict[str, Any], list[Space[Any] | None]]:
     """A checkpoint's algorithm by name and in full, and its spaces, None for unknown kinds.
 
@@ -267,67 +297,3 @@ def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
         if here != there:
             said.append(f"{key} is {there} there and {here} here; ")
     return "".join(said)
-
-
-def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
-    """Whether ``obs`` has the form of one observation, or of a batch of them."""
-    match space:
-        case gym_spaces.Dict():
-            return isinstance(obs, dict) and all(
-                key in obs and _has_form(part, obs[key], is_batch)
-                for key, part in space.spaces.items()
-            )
-        case gym_spaces.Tuple():
-            return (
-                isinstance(obs, tuple)
-                and len(obs) == len(space.spaces)
-                and all(
-                    _has_form(part, own, is_batch)
-                    for part, own in zip(space.spaces, obs, strict=True)
-                )
-            )
-        case gym_spaces.Text():
-            return _is_text(obs) if not is_batch else np.ndim(obs) == 1 and all(map(_is_text, obs))
-    shape = np.shape(obs)
-    if is_batch:
-        return bool(len(shape) > 0 and shape[1:] == space.shape)
-    return bool(shape == space.shape)
-
-
-def _as_tree(space: Space[Any], obs: Any) -> Tree:
-    match space:
-        case gym_spaces.Dict():
-            return {key: _as_tree(part, obs[key]) for key, part in space.spaces.items()}
-        case gym_spaces.Tuple():
-            return tuple(map(_as_tree, space.spaces, obs))
-        case gym_spaces.Discrete():
-            return _counted(space, obs, space.start, space.n)
-        case gym_spaces.MultiDiscrete():
-            return _counted(space, obs, space.start, space.nvec)
-        case gym_spaces.Text():
-            return text_as_arrays(space, obs)
-    return np.asarray(obs, space.dtype)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)  # numpy's strings are such, too
-
-
-def _counted(space: Space[Any], obs: Any, start: Any, n: Any) -> npt.NDArray[Any]:
-    """Whole numbers as an array; another one would stand for what it is not, without a word.
-
-    Raises:
-        SpaceError: one of them is none of the ``n`` from ``start`` on.
-    """
-    numbers = np.asarray(obs, space.dtype)
-    if ((numbers != np.asarray(obs)) | (numbers < start) | (numbers >= start + n)).any():
-        raise SpaceError(f"the observation {in_words(obs)} holds a number that is not in {space}")
-    return numbers
-
-
-def _shapes(obs: Any) -> str:
-    if isinstance(obs, dict):
-        return "{" + ", ".join(f"{key}: {_shapes(part)}" for key, part in obs.items()) + "}"
-    if isinstance(obs, tuple):
-        return "(" + ", ".join(map(_shapes, obs)) + ")"
-    return f"of shape {np.shape(obs)}"

@@ -47,6 +47,19 @@ def space_to_data(space: spaces.Space[Any]) -> dict[str, Any]:
     return {"kind": type(space).__name__}
 
 
+def space_form(space: spaces.Space[Any]) -> dict[str, Any]:
+    """Describe how a network reads or gives a space: `space_to_data` without bounds of boxes."""
+    match space:
+        case spaces.Box():
+            return {"kind": "Box", "shape": space.shape, "dtype": str(space.dtype)}
+        case spaces.Tuple():
+            return {"kind": "Tuple", "parts": [space_form(part) for part in space.spaces]}
+        case spaces.Dict():
+            return {"kind": "Dict", "parts": {k: space_form(v) for k, v in space.spaces.items()}}
+    told = space_to_data(space)
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in told.items()}
+
+
 def space_from_data(data: dict[str, Any]) -> spaces.Space[Any] | None:
     """Undo `space_to_data`; None where a part of the space is of a kind that is not known here."""
     match data["kind"]:

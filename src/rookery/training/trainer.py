@@ -252,7 +252,7 @@ class Trainer:
             )
             stack.callback(self._evaluation.close)
             if initial is not None:
-                initial.give_weights_to(self.policy)
+                initial.give_weights_to(self.policy, self.spaces)
             if saved is None:
                 folder.clear()
             else:
