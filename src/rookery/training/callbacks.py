@@ -11,6 +11,7 @@ from rookery.errors import ConfigError
 from rookery.training.settings import TrainSettings, is_number
 
 if TYPE_CHECKING:
+    from rookery.training.plan import RunPlan
     from rookery.training.trainer import Trainer
     from rookery.training.update import Update
 
@@ -112,6 +113,16 @@ class RecordVideo:
         require_moviepy()
         self._every = whole_number("steps", steps, 1)
 
+    def check(self, plan: RunPlan) -> None:
+        """Complain, before a run starts, of an env that no video can be recorded of.
+
+        Raises:
+            ConfigError: it is such an env.
+        """
+        from rookery.training.video import require_frames
+
+        require_frames(plan.eval_source, plan.settings.seed)
+
     def __call__(self, trainer: Trainer, update: Update) -> None:
         """Record an episode if it is time."""
         if _is_due(self._every, update):
@@ -127,7 +138,7 @@ def _is_due(every: int, update: Update) -> bool:
     return update.steps // every > (update.steps - update.new_steps) // every
 
 
-def checked_callbacks(callbacks: Any) -> list[Callback]:
+def _checked(callbacks: Any) -> list[Callback]:
     """``callbacks`` as a list.
 
     Raises:
@@ -147,8 +158,20 @@ def checked_callbacks(callbacks: Any) -> list[Callback]:
     return listed
 
 
-def callbacks_of(settings: TrainSettings) -> list[Callback]:
-    """The callbacks that settings ask for."""
+def callbacks_of(plan: RunPlan, more: Any) -> list[Callback]:
+    """All callbacks of a run: those that its settings ask for, then ``more``.
+
+    Raises:
+        ConfigError: ``more`` are no callbacks, or one of all cannot do its work in this run.
+    """
+    callbacks = [*_asked_for(plan.settings), *_checked(more)]
+    for callback in callbacks:
+        if isinstance(callback, RecordVideo):
+            callback.check(plan)
+    return callbacks
+
+
+def _asked_for(settings: TrainSettings) -> list[Callback]:
     callbacks: list[Callback] = []
     if settings.eval_every and settings.eval_episodes:
         callbacks.append(

@@ -37,7 +37,6 @@ from rookery.training.callbacks import (
     Callback,
     StopTraining,
     callbacks_of,
-    checked_callbacks,
 )
 from rookery.training.clock import Clock, as_if_done
 from rookery.training.collection import open_collection
@@ -224,7 +223,7 @@ class Trainer:
         settings, algorithm = plan.settings, plan.algorithm
         if not isinstance(initial, Agent | None):
             raise unfit("initial", "an Agent; rookery.load(path) makes one", initial)
-        sinks, more = checked_sinks(sinks), checked_callbacks(callbacks)
+        sinks, self.callbacks = checked_sinks(sinks), callbacks_of(plan, callbacks)
         config = getattr(algorithm, "config", None)
         require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
         if isinstance(config, Config):
@@ -233,7 +232,6 @@ class Trainer:
         source = stepped(plan.source, settings, collector, saved)
         self._note = source.note()
         self.fresh_seeds: list[int] | None = None  # of envs that a resumed run starts anew
-        self.callbacks = [*callbacks_of(settings), *more]
         self.steps, self.saves, self.seconds, self.stopped = 0, 0, 0.0, ""
         self.best_return: float | None = None
         self.schedule = state.Schedule(settings.total_steps)
