@@ -487,3 +487,35 @@ def test_where_an_env_failed_is_shown_and_what_it_lacks_is_one_line(
     assert main([part.replace("failing_envs:failing", "failing_envs:lacking") for part in command])
     told = capsys.readouterr().err
     assert "Traceback" not in told and "pip install simulator" in told
+
+
+def _rookery(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "rookery", *arguments]
+    return subprocess.run(
+        command, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_S, **options
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+@pytest.mark.parametrize("command", ["--version", "--help", "doctor CartPole-v1", "watch --once"])
+def test_a_standard_output_that_takes_nothing_is_told(tmp_path: Path, command: str):
+    arguments = command.split()
+    if arguments[0] == "watch":
+        assert main(["train", "ppo", "CartPole-v1", *QUICK, "--run-dir", str(tmp_path)]) == 0
+        arguments = ["watch", str(tmp_path), "--once"]
+    with Path("/dev/full").open("w") as full:
+        done = _rookery(*arguments, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "rookery: error: standard output takes nothing: No space left on device\n"
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no folder can be deleted that is in use")
+def test_a_current_folder_that_was_deleted_is_told(tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["doctor", "CartPole-v1"]) == 2
+    assert "the current folder was deleted; change to another one" in capsys.readouterr().err

@@ -430,6 +430,22 @@ def test_a_run_whose_learning_rate_has_come_to_nothing_says_so(
     assert "learning rate has come to its end, 0" in capsys.readouterr().err
     rookery.resume(tmp_path, total_steps=192, learning_rate=1e-3, final_learning_rate=None)
     assert "learning rate" not in capsys.readouterr().err
+    assert read_rows(tmp_path / "metrics.jsonl")[-1]["learning_rate"] == 1e-3
+
+
+def _to_nothing(progress: float) -> float:
+    return 1e-3 * (1.0 - progress)
+
+
+def test_a_function_that_has_come_to_nothing_is_told_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _trainer(tmp_path, PPOConfig(num_steps=16, learning_rate=_to_nothing)) as trainer:
+        list(trainer)
+    rookery.resume(tmp_path, total_steps=160)
+    assert "learning rate has come to its end, 0" in capsys.readouterr().err
+    rookery.resume(tmp_path, total_steps=192, learning_rate=1e-3, final_learning_rate=None)
+    assert "learning rate" not in capsys.readouterr().err
 
 
 def test_settings_can_be_changed_when_a_run_goes_on(tmp_path: Path) -> None:
@@ -506,10 +522,14 @@ def test_a_schedule_may_be_a_function_of_what_is_done(tmp_path: Path) -> None:
     assert rookery.resume(tmp_path, total_steps=256, clip_range=0.2).steps == 256
 
 
+def _constant(progress: float) -> float:
+    return 1e-3
+
+
 def test_a_learning_rate_that_is_a_function_is_not_said_to_have_come_to_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = PPOConfig(num_steps=16, num_epochs=1, learning_rate=_half)
+    config = PPOConfig(num_steps=16, num_epochs=1, learning_rate=_constant)
     assert config.final_learning_rate == 0.0
     with _trainer(tmp_path, config) as trainer:
         list(trainer)

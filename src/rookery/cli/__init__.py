@@ -36,7 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _print_anything()
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what cannot be printed is told here, not when Python exits
+        return code
     except RookeryError as error:
         print(f"{_of_the_env(error)}rookery: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -44,11 +47,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rookery: interrupted {error}".rstrip(), file=sys.stderr)
         return 130
     except OSError as error:
-        if not isinstance(error, BrokenPipeError) and not _is_broken_pipe_of_windows(error):
+        is_left = isinstance(error, BrokenPipeError) or _is_broken_pipe_of_windows(error)
+        if not is_left and not _is_output_full():
             raise
-        # The reader left, as `head` does. Python would complain when it flushes at exit.
+        if not is_left:  # else by a reader such as `head`
+            reason = error.strerror or error
+            print(f"rookery: error: standard output takes nothing: {reason}", file=sys.stderr)
+        # Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _is_output_full() -> bool:
+    """Whether standard output takes nothing, which one character tells."""
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
 
 
 def _print_anything() -> None:
@@ -107,7 +123,14 @@ def _help() -> str:
 
 
 def _import_from_here() -> None:
-    """Let env modules be imported from the current folder, as ``python -m`` does."""
-    here = os.getcwd()  # absolute: workers look the module up too
+    """Let env modules be imported from the current folder, as ``python -m`` does.
+
+    Raises:
+        UsageError: somebody has deleted it.
+    """
+    try:
+        here = os.getcwd()  # absolute: workers look the module up too
+    except FileNotFoundError as error:
+        raise UsageError("the current folder was deleted; change to another one") from error
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -17,6 +17,7 @@ import numpy as np
 
 from rookery.env.seeding import env_seeds
 from rookery.errors import ConfigError, EnvFailed, StorageError
+from rookery.learn.schedule import scheduled
 from rookery.telemetry.curve import draw_curve
 from rookery.training.agent import described, differences, fits
 from rookery.training.checkpoint import load_checkpoint, save_checkpoint
@@ -187,14 +188,15 @@ def _notes_on_schedules(trainer: Trainer, before: Schedule) -> list[str]:
     is_over = (
         before.progress(trainer.steps) >= 1.0 and before.total_steps < trainer.schedule.total_steps
     )
-    if not is_over or callable(getattr(config, "learning_rate", None)):  # which says all by itself
+    rate = getattr(config, "learning_rate", None)
+    if not is_over or rate is None:
         return []
-    if getattr(config, "final_learning_rate", None) == 0.0:
-        return [
-            "the learning rate has come to its end, 0, and stays there; to go on learning, give "
-            "learning_rate and final_learning_rate, for instance 3e-4 and None"
-        ]
-    return []
+    if scheduled(rate, getattr(config, "final_learning_rate", None), 1.0) != 0.0:
+        return []
+    return [
+        "the learning rate has come to its end, 0, and stays there; to go on learning, give "
+        "learning_rate and final_learning_rate, for instance 3e-4 and None"
+    ]
 
 
 def policy_seed(saved: dict[str, Any], seed: int) -> int:
