@@ -275,7 +275,7 @@ with rookery.make_vec("Breaks-v0", 1, "process", crash_dir="reports") as venv:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"text", b"\x80\x05N.", b"cno_such_module\nThing\n.", b"cos\nno_such\n.", b"\x80\xff."],
+    [b"", b"text", b"\x80\x05N.", b"\x80\xff."],
 )
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file.pkl"
@@ -300,6 +300,15 @@ class Wide(gym.Env[Any, Any]):
         if action[0] == 1:
             raise ArithmeticError("one")
         return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("data", [b"cno_such_module\nEnv\n.", b"crookery\nNoSuchEnv\n."])
+def test_a_report_of_an_env_that_is_not_found_says_where_to_replay_it(
+    tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "file.pkl").write_bytes(data)
+    with pytest.raises(rookery.UsageError, match=r"not found here .* replay it where its modules"):
+        CrashReport.load(tmp_path / "file.pkl")
 
 
 def test_large_actions_are_forgotten_before_they_fill_the_memory(

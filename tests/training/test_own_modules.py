@@ -135,14 +135,47 @@ def test_words_are_learned_from_in_workers(tmp_path: Path, algo: Any) -> None:
         agent.act({"word": 3, "x": [0.0]})
 
 
+class Cast(nn.Module):
+    """Gives outputs of another dtype, or, with None, without gradients."""
+
+    def __init__(self, dtype: torch.dtype | None) -> None:
+        super().__init__()
+        self.linear, self.dtype = nn.Linear(4, 2), dtype
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.linear(obs)
+        return outputs.detach() if self.dtype is None else outputs.to(self.dtype)
+
+
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
         ({"encoder": lambda space: 3}, "encoder"),
         ({"encoder": features, "network": Whole}, "network"),
         ({"network": lambda o, a: nn.Linear(4, 5)}, "outputs"),
+        ({"encoder": nn.Linear(4, 8)}, r"encoder is a module, a Linear; pass a callable"),
+        ({"encoder": {"x": nn.Linear(4, 8)}}, r"encoder\['x'\] is a module, a Linear"),
+        ({"network": nn.Linear(4, 3)}, r"network is a module.*\(observation_space, action_space\)"),
+        ({"encoder": 3}, "encoder must be a callable"),
+        ({"encoder": {"x": features}}, "observation_space has no parts, it is Box"),
+        (
+            {"network": lambda o, a: Cast(torch.float16)},
+            "must give outputs in float32",
+        ),
+        ({"network": lambda o, a: Cast(None)}, "outputs without gradients"),
     ],
-    ids=["no module", "both", "wrong shape"],
+    ids=[
+        "no module",
+        "both",
+        "wrong shape",
+        "module",
+        "module of a part",
+        "whole module",
+        "number",
+        "no parts",
+        "half",
+        "detached",
+    ],
 )
 def test_a_module_that_does_not_fit_is_refused_and_leaves_nothing(
     tmp_path: Path, modules: dict[str, Any], message: str

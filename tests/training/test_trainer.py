@@ -508,6 +508,34 @@ def _half(progress: float) -> float:
     return 0.5 * (1.0 - progress)
 
 
+@pytest.mark.parametrize("kind", [float, np.float32, np.float64, torch.tensor])
+def test_a_schedule_may_give_any_kind_of_number(tmp_path: Path, kind: Any) -> None:
+    config = PPOConfig(num_steps=16, num_epochs=1, learning_rate=lambda _: kind(0.25))
+    with _trainer(tmp_path, config) as trainer:
+        assert next(trainer).metrics["learning_rate"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (lambda progress: -1e-3 if progress else 1e-3, r"gives -0.001 at 0.5, which is no number"),
+        (lambda progress: None, "gives None at 0"),
+        (lambda progress: "1e-3", "gives '1e-3' at 0"),
+        (lambda progress: float("nan"), "gives nan at 0"),
+        (lambda progress: 1 / (1.0 - progress), "raised ZeroDivisionError at 1"),
+        (lambda progress, other: 1.0, "raised TypeError at 0"),
+    ],
+)
+@pytest.mark.parametrize("name", ["learning_rate", "clip_range", "entropy_coef"])
+def test_a_schedule_that_gives_no_number_is_refused_before_anything_starts(
+    tmp_path: Path, name: str, schedule: Any, message: str
+) -> None:
+    config = PPOConfig(num_steps=16, **{name: schedule})
+    with pytest.raises(rookery.ConfigError, match=f"{name}: the schedule .* {message}"):
+        _trainer(tmp_path / "run", config)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_schedule_may_be_a_function_of_what_is_done(tmp_path: Path) -> None:
     config = PPOConfig(
         num_steps=16, num_epochs=1, learning_rate=_half, clip_range=lambda progress: 0.3

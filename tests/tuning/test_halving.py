@@ -42,8 +42,6 @@ def test_numbers_of_envs_are_powers_of_two_and_the_run_s_own():
     assert env_counts(10, 4, most=20) == [4, 8, 10, 16, 20]
     assert env_counts(8, 4, most=2) == [2]
     assert 500 in env_counts(500, 1)
-    with pytest.raises(ConfigError, match="max_envs"):
-        env_counts(8, 4, most=0)
 
 
 def test_the_search_goes_outwards_from_the_run_s_own_number_in_large_steps_first():

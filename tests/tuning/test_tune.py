@@ -244,3 +244,9 @@ def test_what_cannot_be_meant_is_refused_before_anything_starts(
 def test_settings_of_runs_are_refused_in_python_too():
     with pytest.raises(ConfigError, match="total_steps is about a run"):
         tune("CartPole-v1", total_steps=5)
+
+
+@pytest.mark.parametrize("most", [0, -3, 2.5, "8"])
+def test_a_number_of_envs_that_cannot_be_is_refused_before_anything_is_measured(most):
+    with pytest.raises(ConfigError, match="max_envs must be a whole number of at least 1"):
+        tune("CartPole-v1", max_envs=most)

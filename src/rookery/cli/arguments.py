@@ -9,6 +9,7 @@ import math
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import fields, is_dataclass
@@ -243,6 +244,12 @@ def checked_output(name: str, suffixes: Sequence[str], flag: str = "--output") -
             f"the folder {output.parent} of {flag} {output} is not there; make it, or choose "
             f"another {flag}"
         )
+    try:
+        tempfile.TemporaryFile(dir=output.parent).close()
+    except OSError as error:
+        raise ConfigError(
+            f"{flag} {output} cannot be written: {error.strerror or error}; choose another {flag}"
+        ) from error
     return output
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rookery.cli.arguments import CommandParser, parse_json, print_result
-from rookery.env.arguments import did_you_mean, whole_number
+from rookery.cli.arguments import CommandParser, checked_output, parse_json, print_result
+from rookery.env.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.telemetry.terminal import Counter, print_table
 from rookery.training.algorithms import BUILT_IN
@@ -41,7 +42,7 @@ def run(arguments: list[str]) -> int:
     require_optuna()
     name = f"{command.algorithm}-" + re.sub(r"[^\w.-]+", "-", command.env.rpartition(":")[2])
     file = Path(command.study or f"{name}.db")
-    output = Path(command.output or file.with_suffix(".json"))
+    output = checked_output(command.output or str(file.with_suffix(".json")), (".json",))
     require_own(output)
     asked = question_in(file)
     question = _question(command) if asked is None else _same(asked, command, file)
@@ -109,13 +110,16 @@ def _parser() -> CommandParser:
 
 
 def _count(text: str) -> int:
-    return whole_number("it", _number(text), 1)
+    return _number(text, 1)
 
 
-def _number(text: str) -> int:
-    number = float(text)  # 1e5 is one, too
-    if not number.is_integer() or number < 0:
-        raise ValueError(text)
+def _number(text: str, least: int = 0) -> int:
+    try:
+        number = float(text)  # 1e5 is one, too
+    except ValueError:
+        number = math.nan
+    if not number.is_integer() or number < least:
+        raise ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
     return int(number)
 
 

@@ -141,6 +141,11 @@ def observation_leaves(
     leaves = list(_leaves(space, own))
     found = [_dotted(leaf.path) for leaf in leaves]
     for name in own:
+        if name not in found and not found[0]:
+            raise ConfigError(
+                f"encoder names {name!r}, but observation_space has no parts, it is {space}; give "
+                "the callable itself"
+            )
         if name not in found:
             raise ConfigError(
                 f"encoder names {name!r}, but observation_space has: {', '.join(found)}"

@@ -137,7 +137,7 @@ def exported(policy: PolicyModule, observation_space: spaces.Space[Any], path: P
             if path.suffix == ".ts":
                 traced: Any = torch.jit.trace(module, arguments, check_trace=False)  # type: ignore[no-untyped-call]
                 _require_free_rows(traced, arguments)
-                torch.jit.save(traced, file)  # type: ignore[no-untyped-call]
+                torch.jit.save(traced, file)
             else:
                 program = torch.export.export(module, arguments, dynamic_shapes=shapes)
                 if path.suffix == ".pt2":

@@ -252,7 +252,7 @@ class PolicyModule(nn.Module):
         self.eval()
         memory = torch.zeros(2, self.memory_size, device=device) if self.memory_size else None
         named = told_as_config_error("network", self.network, observation_space)
-        with torch.no_grad(), named:
+        with torch.enable_grad(), named:
             found = self(made_up(observation_space, device), memory)
         self.train(was_training)
         wanted = {"outputs": (2, self.layout.num_outputs), "value": (2,)}
@@ -267,3 +267,14 @@ class PolicyModule(nn.Module):
                     f"{list(shape)} for 2 observations and action_space {self.layout.space}; it "
                     f"gave {what}"
                 )
+            if got.dtype != torch.float32:
+                raise ConfigError(
+                    f"network {type(self.network).__name__} must give {name} in float32; it gave "
+                    f"{got.dtype}"
+                )
+        can_learn = any(parameter.requires_grad for parameter in self.network.parameters())
+        if can_learn and not found.outputs.requires_grad:
+            raise ConfigError(
+                f"network {type(self.network).__name__} gives outputs without gradients, from "
+                "which nothing could be learned; does it use detach(), no_grad() or numpy?"
+            )

@@ -100,7 +100,10 @@ _FIRST = ("can be built", "has spaces", "behaviour", "reset and step return what
 def _told(outcome: Outcome) -> Iterator[Finding]:
     yield from outcome.findings
     if outcome.trouble:
-        way_out = "FaultPolicy(step_timeout_s=..., reset_timeout_s=...) ends what hangs in a run"
+        way_out = "FaultPolicy('restart') goes on after it, in worker processes"
+        if outcome.hung:
+            timeouts = "step_timeout_s=..., reset_timeout_s=..."
+            way_out = f"FaultPolicy({timeouts}) ends what hangs in a run"
         yield Finding(outcome.stage or "start", "fail", outcome.trouble, way_out)
 
 

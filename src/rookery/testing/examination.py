@@ -142,7 +142,8 @@ class _Use:
         checks = {
             "reset and step return what they should": "see gymnasium.Env.reset and .step",
             "observations are in their space": _SPACE_WAY_OUT,
-            "no NaN": "find where it comes from; training on it fails without a word",
+            "no NaN": "find where it comes from; rookery train leaves such transitions out, and "
+            "ends after ten rollouts with them in a row",
             "infos can travel": "leave it out of the info, or keep the envs in one process",
         }
         for check, way_out in checks.items():

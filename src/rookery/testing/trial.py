@@ -65,12 +65,14 @@ class Outcome:
         stage: what it was doing last.
         has_ended: whether it came to its own end.
         trouble: what kept it from that; empty if nothing did.
+        hung: whether that is time.
     """
 
     findings: list[Finding] = field(default_factory=list)
     stage: str = ""
     has_ended: bool = False
     trouble: str = ""
+    hung: bool = False
 
 
 def try_out(function: Callable[..., None], *args: Any, deadline_s: float) -> Outcome:
@@ -110,6 +112,7 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) 
     complaint = (folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()
     outcome = _recorded(folder / "records")
     if hung:
+        outcome.hung = True
         outcome.trouble = f"did not end within {deadline_s:g} s{_place(folder / 'stack')}"
     elif not outcome.has_ended:  # whatever the exit code: an env may end its process with 0
         how = f"ended its process ({exit_in_words(process.returncode)})"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gymnasium import Space
 
-from rookery.env.arguments import near_names
+from rookery.env.arguments import near_names, unfit
 from rookery.env.references import reference
 from rookery.errors import ConfigError, MissingExtra
 from rookery.learn.base import Algorithm, Learner
@@ -55,6 +55,25 @@ class OwnModules(NamedTuple):
     def given(self) -> dict[str, Any]:
         """Those that are not None, by name."""
         return {name: part for name, part in self._asdict().items() if part is not None}
+
+    def check(self) -> None:
+        """Complain of what makes no module when it is called.
+
+        Raises:
+            ConfigError: there is such a part.
+        """
+        for name, part in self.given().items():
+            by_path = part if isinstance(part, Mapping) and name == "encoder" else {None: part}
+            for path, maker in by_path.items():
+                called = name if path is None else f"{name}[{path!r}]"
+                asked = "observation_space" + ", action_space" * (name == "network")
+                if hasattr(maker, "forward") and not isinstance(maker, type):
+                    raise ConfigError(
+                        f"{called} is a module, a {type(maker).__name__}; pass a callable that "
+                        f"makes it, as ({asked}) -> nn.Module, since a run may need several"
+                    )
+                if not callable(maker):
+                    raise unfit(called, f"a callable ({asked}) -> nn.Module", maker)
 
     def to_dict(self) -> dict[str, str | None]:
         """Where each that is given can be imported, None where it cannot."""
@@ -150,6 +169,7 @@ def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorit
         ConfigError: there is none.
     """
     modules = OwnModules(encoder, network)
+    modules.check()
     if isinstance(algo, Given):
         return BuiltIn(algo.name, BUILT_IN[algo.name][0].from_dict(algo.changes), modules)
     if isinstance(algo, str) and algo in BUILT_IN:

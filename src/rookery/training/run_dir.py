@@ -242,8 +242,10 @@ def cannot_write(path: Path, error: BaseException, way_out: str = "") -> Storage
                 f"cannot write {path}: {reason}. The folder {path.parent} must be there, and the "
                 "name must be free for a file; was it moved or deleted?"
             )
-        case _:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG | None:  # torch tells no number
             way_out = "make room"
+        case _:
+            way_out = "see to it that it can be written"
     return StorageError(f"cannot write {path}: {reason}. {_advice(path, way_out)}")
 
 

@@ -26,6 +26,7 @@ from rookery.errors import (
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
+from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
 from rookery.telemetry.sink import Sink
 from rookery.training import own_algorithm, state
@@ -228,6 +229,7 @@ class Trainer:
         require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
         if isinstance(config, Config):
             config.check(settings.num_envs)
+            check_schedules(config)
         collector = collector_for(algorithm, settings)  # all that complains before anything starts
         source = stepped(plan.source, settings, collector, saved)
         self._note = source.note()

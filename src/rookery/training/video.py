@@ -166,7 +166,7 @@ def _rendering(source: EnvSource, workshop: Workshop) -> gym.Env[Any, Any]:
         (recipe,) = make_recipes(num_envs=1, env_kwargs=kwargs, **made)
         env = recipe.build(workshop)
     if env.render_mode != "rgb_array":
-        env.close()  # type: ignore[no-untyped-call]
+        env.close()
         raise ConfigError(
             f"video_every: {source.name} has no render_mode 'rgb_array' to record videos with"
         )

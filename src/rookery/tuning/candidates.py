@@ -93,12 +93,7 @@ def env_counts(base: int, cpus: int, most: int | None = None) -> list[int]:
         base: what the run has without a search.
         cpus: that may be used at once.
         most: the highest number; None takes 64 for each CPU, or ``base`` if that is more.
-
-    Raises:
-        ConfigError: ``most`` is below 1.
     """
-    if most is not None and most < 1:
-        raise ConfigError(f"max_envs is {most}; it must be 1 or more")
     top = max(ENVS_PER_CPU * cpus, base) if most is None else most
     powers = [2**k for k in range(top.bit_length()) if cpus <= 2**k <= top]
     return sorted({*powers, min(base, top), top if most is not None else min(base, top)})

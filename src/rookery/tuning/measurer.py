@@ -216,7 +216,7 @@ def _measure(subject: Subject, order: dict[str, Any], stage: Any) -> dict[str, A
         model = collection.policy.model
         size = 0 if model is None else len(model.parameters)
         with threads_and_memory_for(rows, widths, collection.policy.is_recurrent, size):
-            stage("the first rollout")
+            stage("collecting the first rollout")
             _rollout(collection, algorithm, learns)
             opened_s = time.perf_counter() - began
             at_first = memory_of(with_children(os.getpid()))

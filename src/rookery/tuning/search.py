@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
+from rookery.env.arguments import whole_number
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
@@ -100,6 +101,8 @@ def tune(
     """
     if minutes is not None and (not minutes > 0 or not math.isfinite(minutes)):
         raise ConfigError(f"minutes is {minutes}; it must be above 0")
+    if max_envs is not None:
+        whole_number("max_envs", max_envs, 1)
     unused = [name for name in settings if name in OF_RUNS]
     if unused:
         raise ConfigError(f"{unused[0]} is about a run, and rookery tune makes none; leave it out")

@@ -104,6 +104,11 @@ class CrashReport:
         """
         try:
             report = pickle.loads(Path(path).read_bytes())
+        except (ImportError, AttributeError) as error:
+            raise UsageError(
+                f"{path} tells of an env that is not found here ({error}); replay it where its "
+                "modules can be imported, as from the folder in which the run was made"
+            ) from error
         except Exception as error:  # bytes that are no pickle raise anything
             raise UsageError(
                 f"{path} is no crash report that can be read: {type(error).__name__}: {error}"
