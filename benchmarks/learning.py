@@ -41,9 +41,6 @@ FIRST_SEED = 101
 _REASONS = {
     "ppo/Ant-v5": "version 5 of the env shows contact forces and charges for them, as earlier "
     "ones did not; `rookery train ppo Ant-v4 --preset Ant-v5 --seed 101` reaches 2659",
-    "dqn/MountainCar-v0": "with the same settings SB3 reaches -107 here; its Adam has 1e-8 for "
-    "epsilon, with which (`--adam-epsilon 1e-8`) seeds 201 and 202 reach -136 and -125, and 201 "
-    "without it -153",
 }
 
 Found = dict[str, Any]  # what became of a run

@@ -113,16 +113,6 @@ class RecordVideo:
         require_moviepy()
         self._every = whole_number("steps", steps, 1)
 
-    def check(self, plan: RunPlan) -> None:
-        """Complain, before a run starts, of an env that no video can be recorded of.
-
-        Raises:
-            ConfigError: it is such an env.
-        """
-        from rookery.training.video import require_frames
-
-        require_frames(plan.eval_source, plan.settings.seed)
-
     def __call__(self, trainer: Trainer, update: Update) -> None:
         """Record an episode if it is time."""
         if _is_due(self._every, update):
@@ -167,7 +157,9 @@ def callbacks_of(plan: RunPlan, more: Any) -> list[Callback]:
     callbacks = [*_asked_for(plan.settings), *_checked(more)]
     for callback in callbacks:
         if isinstance(callback, RecordVideo):
-            callback.check(plan)
+            from rookery.training.video import require_frames
+
+            require_frames(plan.eval_source, plan.settings.seed)
     return callbacks
 
 
