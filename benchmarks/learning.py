@@ -231,7 +231,7 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
             cell = by_cell.get(preset.name)
             if cell:
                 lines.append(_row(preset, cell["rookery"], cell["SB3"]))
-    lines += ["", *_below(by_cell)]
+    lines += ["", *_below(by_cell), "", *_not_run(by_cell)]
     where = sorted({_machine(run["conditions"]) for run in runs})
     lines += ["", f"Measured on: {'; '.join(where)}.", ""]
     if pictures:
@@ -260,6 +260,18 @@ def _below(by_cell: Mapping[str, Mapping[str, list[Found]]]) -> Iterator[str]:
             reached = statistics.mean(run["return"] for run in cell["rookery"])
             if reached < preset.expected - preset.expected_std:
                 yield f"- {preset.name}: {_reason(preset, cell.get('SB3', []))}."
+
+
+def _not_run(by_cell: Mapping[str, Mapping[str, list[Found]]]) -> Iterator[str]:
+    """A line about the cells of which nothing was recorded."""
+    missing = [
+        preset.name
+        for algo in BUILT_IN
+        for preset in presets(algo).values()
+        if preset.expected is not None and not by_cell.get(preset.name, {}).get("rookery")
+    ]
+    if missing:
+        yield f"Not run here, most because a run takes more than an hour: {', '.join(missing)}."
 
 
 def _reason(preset: Preset, theirs: list[Found]) -> str:
