@@ -145,7 +145,7 @@ def _question(command: Namespace) -> Question:
     env_kwargs = parse_json(command.env_kwargs or "{}", "--env-kwargs")
     source = EnvSource(command.env, env_kwargs, (), command.env_module, preprocess=True)
     source.arguments()  # complains of what is no env
-    base, total_steps = _base(algo, command.env, preset)
+    base, total_steps = _base(algo, command.env, preset, command.env_module)
     space = SearchSpace.of(algo, changes)
     return Question(
         algo=algo,
@@ -162,9 +162,9 @@ def _question(command: Namespace) -> Question:
     )
 
 
-def _base(algo: str, env: str, preset: str) -> tuple[dict[str, Any], int]:
+def _base(algo: str, env: str, preset: str, env_module: str | None) -> tuple[dict[str, Any], int]:
     """Settings that are not searched, and how many steps a trial has if nobody says."""
-    found = find_preset(algo, env, preset)
+    found = find_preset(algo, env, preset, env_module)
     base: dict[str, Any] = {} if found is None else {**found.run, **found.settings}
     return base, base.pop("total_steps", TrainSettings().total_steps)
 
@@ -192,7 +192,7 @@ def _same(asked: Question, command: Namespace, file: Path) -> Question:
         space = SearchSpace.of(asked.algo, read_changes(command.space))
         given["--space"] = (_as_json(space.to_dict()), dict(asked.space))
     if command.preset is not None and command.env == asked.env:
-        base, _ = _base(asked.algo, asked.env, command.preset)
+        base, _ = _base(asked.algo, asked.env, command.preset, asked.env_module)
         given["--preset"] = (_as_json(base), dict(asked.base))
     for name, (now, before) in given.items():
         if now is not None and now != before:

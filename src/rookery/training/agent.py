@@ -22,7 +22,7 @@ from rookery.policy.base import Policy
 from rookery.rollout.tree import num_rows, tree_map
 from rookery.training.algorithms import BuiltIn, name_of
 from rookery.training.checkpoint import load_checkpoint
-from rookery.training.own_algorithm import checked_policy
+from rookery.training.own_algorithm import check_policy
 from rookery.training.plan import SHAPES, agent_algorithm, algorithm_to_dict
 from rookery.training.run_dir import whole_file
 from rookery.training.shown import as_batch
@@ -208,7 +208,7 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
     fits(saved, algorithm, spaces, file)
     policy: Any = algorithm.make_policy(*spaces, 0)
     if not isinstance(algorithm, BuiltIn):
-        checked_policy(algorithm, policy)
+        check_policy(algorithm, policy)
     try:
         policy.model.load_state_dict(saved["model"])
         policy.version = saved["policy_version"]

@@ -249,7 +249,7 @@ def open_collection(
             raise SpaceError(f"{source.name}: {error}. {_way_out(source)}") from error
         is_own = not isinstance(algorithm, BuiltIn)
         if is_own:
-            own_algorithm.checked_policy(algorithm, policy)
+            own_algorithm.check_policy(algorithm, policy)
         if peers.size == 1:
             algorithm.start(policy, settings.num_envs, settings.seed)
         else:

@@ -25,11 +25,11 @@ def check_settings(algorithm: Algorithm) -> None:
     whole_number(f"num_steps of algorithm {_called(algorithm)}", algorithm.num_steps, 1)
 
 
-def checked_policy(algorithm: Algorithm, policy: Any) -> Any:
-    """What `Algorithm.make_policy` returned, if it can act in a run and be saved.
+def check_policy(algorithm: Algorithm, policy: Any) -> None:
+    """Complain of what `Algorithm.make_policy` returned, if it cannot act in a run and be saved.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: then.
     """
     what = f"make_policy of algorithm {_called(algorithm)} returned"
     way_out = "rookery.TorchPolicy(module, observation_space, action_space) makes one of a module"
@@ -45,7 +45,6 @@ def checked_policy(algorithm: Algorithm, policy: Any) -> Any:
             f"{what} a policy whose model, {_kind(policy.model)}, lacks {', '.join(missing)}; it "
             f"has to hold what is learned. {way_out}"
         )
-    return policy
 
 
 def check_state(algorithm: Algorithm) -> None:
