@@ -29,8 +29,8 @@ from typing import Any
 from benchmarks.learning_picture import Panel, draw
 from benchmarks.learning_runs import EPISODES, train_by_command, train_sb3, train_sb3_in_a_process
 from rookery.bench.conditions import conditions
-from rookery.training.algorithms import BUILT_IN
-from rookery.training.presets import Preset, presets
+from rookery.run.algorithms import BUILT_IN
+from rookery.run.presets import Preset, presets
 
 RESULT = Path(__file__).parent / "results" / "learning.json"
 UNFINISHED = Path(__file__).parent.parent / ".benchmarks" / "learning"

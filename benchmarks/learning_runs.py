@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rookery.training.presets import Preset
-from rookery.training.recorded import read_run
+from rookery.report.recorded import read_run
+from rookery.run.presets import Preset
 
 EPISODES = 50  # of the last evaluation
 _MOST_POINTS = 100  # of a curve that is kept

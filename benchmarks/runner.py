@@ -17,7 +17,7 @@ from benchmarks.cases import ALWAYS, Case
 from benchmarks.clocks import Sample
 from benchmarks.peers import ROOT, NotInstalled, interpreter_for, library_of
 from rookery.bench.conditions import conditions, load
-from rookery.telemetry.terminal import Counter
+from rookery.run.log.terminal import Counter
 
 RESULTS = ROOT / "benchmarks" / "results"
 QUICK_RESULTS = ROOT / ".benchmarks"  # not kept: too short to mean anything

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 import rookery
-from rookery.telemetry.comparison import Curve, Panel, draw_comparison
-from rookery.training.recorded import RecordedRun, read_run
-from rookery.training.run_dir import RunDirectory, whole_file
+from rookery.report.comparison import Curve, Panel, draw_comparison
+from rookery.report.recorded import RecordedRun, read_run
+from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "scaling-hyperparameters.png"
 LABELS = {False: "settings as they are", True: "--scale-hyperparameters"}

@@ -16,9 +16,9 @@ from typing import Any
 
 from benchmarks.tuning import rates_of
 from rookery.bench.conditions import conditions
+from rookery.common.cpus import usable_cpus
 from rookery.learn.config import PPOConfig
 from rookery.tuning.candidates import Candidate, Mode
-from rookery.worker.cpus import usable_cpus
 
 RESULT = Path(__file__).parent / "results" / "served.json"
 _WIDTHS = (64, 256, 512, 1024)

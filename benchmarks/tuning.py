@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from rookery.learn.config_base import Config
-from rookery.training.plan import RunPlan
+from rookery.run.plan import RunPlan
 from rookery.tuning.candidates import Candidate
 from rookery.tuning.halving import CandidateFailed
 from rookery.tuning.measurer import Subject

@@ -60,10 +60,10 @@ nitpick_ignore = [
     for name in (
         "rookery.env.recipe.EnvRecipe",
         "rookery.learn.config_base.C",
-        "rookery.learn.peers.Peers",
+        "rookery.learn.parallel.peers.Peers",
         "rookery.policy.actions.ActionLayout",
         "rookery.policy.network_policy.NetworkPolicy",
-        "rookery.policy.numpy_policy.NetworkSpec",
+        "rookery.policy.numpy.numpy_policy.NetworkSpec",
         "rookery.rollout.normalize.BatchMoments",
         "rookery.testing.difference.Difference",
         # Seen by type checkers only, so autodoc has no more of them than the name.

@@ -232,7 +232,7 @@ class Holdings:
                 continue
             identity = (process.pid, process.create_time())
             if _is_server(process):
-                ours = "rookery.worker.forkserver_main" in " ".join(process.cmdline())
+                ours = "rookery.worker.start.forkserver_main" in " ".join(process.cmdline())
                 servers[identity] = "socket" if ours else "pipe"
             else:
                 children[identity] = description
@@ -349,7 +349,7 @@ def fork_servers_import_what_tests_do() -> Iterator[None]:
     if "rookery" not in sys.modules:  # as in the tests of this file
         yield
         return
-    from rookery.worker import launch
+    from rookery.worker.start import launch
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "_PRELOAD", [*launch._PRELOAD, *_IMPORTED_BY_TESTS])

@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from rookery.telemetry.curve import draw_curve
+from rookery.run.log.curve import draw_curve
 
-DRAWS = "rookery.training.state.draw_curve"  # where a run looks for what draws
+DRAWS = "rookery.run.checkpoint.state.draw_curve"  # where a run looks for what draws
 
 
 @contextmanager

@@ -33,24 +33,24 @@ PACKAGES = [
     "rookery.learn",
     "rookery.policy",
     "rookery.rollout",
-    "rookery.telemetry",
+    "rookery.run.log",
     "rookery.testing",
-    "rookery.training",
+    "rookery.run",
 ]
 ON_DEMAND = {
-    "rookery.env.minigrid": ["GridWithMission"],
-    "rookery.env.seeding": ["env_seeds", "consecutive_seeds"],
+    "rookery.env.wrappers.minigrid": ["GridWithMission"],
+    "rookery.common.seeding": ["env_seeds", "consecutive_seeds"],
     "rookery.integrations.sb3": ["RookeryVecEnv"],
-    "rookery.learn.impala": ["Impala"],
+    "rookery.learn.on_policy.impala": ["Impala"],
     "rookery.policy.model": ["Model"],
-    "rookery.policy.policy_module": ["PolicyModule"],
+    "rookery.policy.torch.policy_module": ["PolicyModule"],
     "rookery.policy.weights": ["Weights"],
-    "rookery.telemetry.jsonl": ["JSONLSink"],
-    "rookery.telemetry.tensorboard": ["TensorBoardSink"],
-    "rookery.telemetry.wandb": ["WandbSink"],
-    "rookery.vector.statistics": [
+    "rookery.run.log.jsonl": ["JSONLSink"],
+    "rookery.run.log.tensorboard": ["TensorBoardSink"],
+    "rookery.run.log.wandb": ["WandbSink"],
+    "rookery.vector.statistics.snapshot": [
         "CallerStatistics",
-        "CarrierStatistics",
+        "WorkerStatistics",
         "EnvStatistics",
         "Statistics",
     ],
@@ -176,7 +176,7 @@ def test_the_page_of_the_command_line_has_what_help_prints() -> None:
 
 
 def test_the_page_of_the_command_line_has_every_command_and_algorithm() -> None:
-    from rookery.training.algorithms import BUILT_IN
+    from rookery.run.algorithms import BUILT_IN
 
     page = (DOCS / "cli.md").read_text()
     for command in COMMANDS:
@@ -230,7 +230,7 @@ def _names_of_settings() -> set[str]:
 
 
 def test_what_replaces_another_librarys_names_is_there() -> None:
-    from rookery.training.algorithms import BUILT_IN
+    from rookery.run.algorithms import BUILT_IN
 
     metrics = set(re.findall(r"^\| `(\w+)`", (DOCS / "metrics.md").read_text(), re.MULTILINE))
     other = {"action_mask", "f", "make", "make_vec", "n", "predict", "with"}

@@ -19,7 +19,7 @@ PRESET = "ppo/CartPole-v1"
 def fonts_are_open(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Matplotlib keeps the files of its fonts open, which no test here is to blame for."""
     pytest.importorskip("matplotlib")
-    from rookery.telemetry.curve import draw_curve
+    from rookery.run.log.curve import draw_curve
 
     draw_curve(tmp_path_factory.mktemp("fonts") / "curve.png", [1], [1.0], "fonts")
 

@@ -61,16 +61,16 @@ class HasManyRewards(Shows):
 
 
 def found(env: str) -> dict[str, set[str]]:
-    """The beginnings of the outcomes, by carrier."""
+    """The beginnings of the outcomes, by backend."""
     case = {"factory": f"{__name__}:{env}", "steps": 8}
     outcomes = zoo.compare(case)["outcomes"]
-    carriers: dict[str, set[str]] = {}
+    backends: dict[str, set[str]] = {}
     for key, outcome in outcomes.items():
-        mode, carrier = key.split("/")
+        mode, backend = key.split("/")
         assert mode in ("next_step", "same_step", "disabled")
-        carriers.setdefault(carrier, set()).add(outcome.partition(":")[0])
-    assert list(carriers) == ["serial", "process", "thread"] and len(outcomes) == 9
-    return carriers
+        backends.setdefault(backend, set()).add(outcome.partition(":")[0])
+    assert list(backends) == ["serial", "process", "thread"] and len(outcomes) == 9
+    return backends
 
 
 @pytest.mark.parametrize(

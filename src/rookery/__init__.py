@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rookery.env import seeding
+from rookery.common import seeding
 from rookery.errors import (
     ClosedError,
     ConfigError,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from rookery.collect.served import ServedCollector
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
-    from rookery.env.action_mask import ActionMaskFromInfo
     from rookery.env.deferred import Deferred
+    from rookery.env.wrappers.action_mask import ActionMaskFromInfo
     from rookery.learn.base import Algorithm
     from rookery.learn.config import (
         A2CConfig,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from rookery.policy.base import Policy, PolicyStep
     from rookery.rollout.rollout import Rollout
-    from rookery.training import (
+    from rookery.run import (
         Agent,
         StopTraining,
         Trainer,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from rookery.vector.make import make_vec
     from rookery.vector.process import ProcessVectorEnv
     from rookery.vector.serial import SerialVectorEnv
-    from rookery.worker.faults import FaultPolicy
+    from rookery.worker.fault_policy import FaultPolicy
 
 __version__ = "0.9.0"
 
@@ -77,7 +77,7 @@ _HOMES = {
     "Deferred": "rookery.env.deferred",
     "DoubleBufferedCollector": "rookery.collect.double",
     "PPOConfig": "rookery.learn.config",
-    "FaultPolicy": "rookery.worker.faults",
+    "FaultPolicy": "rookery.worker.fault_policy",
     "ImpalaConfig": "rookery.learn.config",
     "Policy": "rookery.policy.base",
     "PolicyStep": "rookery.policy.base",
@@ -89,20 +89,20 @@ _HOMES = {
     "SerialVectorEnv": "rookery.vector.serial",
     "ServedCollector": "rookery.collect.served",
     "SyncCollector": "rookery.collect.sync",
-    "TorchPolicy": "rookery.policy.torch_policy",
+    "TorchPolicy": "rookery.policy.torch.torch_policy",
     "VectorEnv": "rookery.vector.base",
     "WorkerCollector": "rookery.collect.workers",
-    "ActionMaskFromInfo": "rookery.env.action_mask",
-    "Agent": "rookery.training",
+    "ActionMaskFromInfo": "rookery.env.wrappers.action_mask",
+    "Agent": "rookery.run",
     "Algorithm": "rookery.learn.base",
-    "StopTraining": "rookery.training",
-    "Trainer": "rookery.training",
-    "Update": "rookery.training",
-    "evaluate": "rookery.training",
-    "load": "rookery.training",
+    "StopTraining": "rookery.run",
+    "Trainer": "rookery.run",
+    "Update": "rookery.run",
+    "evaluate": "rookery.run",
+    "load": "rookery.run",
     "make_vec": "rookery.vector.make",
-    "resume": "rookery.training",
-    "train": "rookery.training",
+    "resume": "rookery.run",
+    "train": "rookery.run",
 }
 
 __all__ = [

@@ -1,5 +1,5 @@
 """Callbacks of a `rookery.Trainer`: called as ``callback(trainer, update)`` after each update."""
 
-from rookery.training.callbacks import Callback, CheckpointEvery, EvaluateEvery, RecordVideo
+from rookery.run.callbacks import Callback, CheckpointEvery, EvaluateEvery, RecordVideo
 
 __all__ = ["Callback", "CheckpointEvery", "EvaluateEvery", "RecordVideo"]

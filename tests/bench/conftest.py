@@ -10,7 +10,7 @@ from rookery.bench.picture import draw_speed_up, draw_throughput
 from rookery.bench.speed_up import PROCESSES, THREADS, Costs, Place, Point
 from rookery.bench.synthetic import WAIT
 from rookery.bench.throughput import Row
-from rookery.vector.plans import Measurement
+from rookery.vector.auto.plans import Measurement
 
 
 @pytest.fixture(scope="session", autouse=True)

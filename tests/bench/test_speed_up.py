@@ -29,7 +29,7 @@ from rookery.bench.speed_up import (
     table_of,
 )
 from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
-from rookery.vector.plans import Measurement
+from rookery.vector.auto.plans import Measurement
 
 
 def _costs(step_s: float = 0.0, waiting_s: float = 0.0, **talking: float) -> Measurement:

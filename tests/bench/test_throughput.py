@@ -24,7 +24,7 @@ from rookery.bench.throughput import (
 )
 from rookery.cli.bench import is_disturbed
 from rookery.env.recipe import EnvRecipe
-from rookery.training.source import EnvSource
+from rookery.run.env_source import EnvSource
 
 SUBJECT = Subject("CartPole-v1", EnvRecipe("CartPole-v1"))
 

@@ -216,8 +216,8 @@ def test_help_needs_no_torch(after_help: list[str], place: int):
 def test_help_names_every_setting(capsys, algorithm):
     from dataclasses import fields
 
-    from rookery.training import TrainSettings
-    from rookery.training.algorithms import BUILT_IN
+    from rookery.run import TrainSettings
+    from rookery.run.algorithms import BUILT_IN
 
     with pytest.raises(SystemExit):
         main(["train", algorithm, "--help"])

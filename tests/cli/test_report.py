@@ -13,7 +13,7 @@ from programs import output_of
 from recorded_runs import metrics_rows, telemetry_rows, write_run
 
 from rookery.cli import main
-from rookery.training.run_dir import RunDirectory
+from rookery.run.checkpoint.run_dir import RunDirectory
 
 EVIL = "<script>document.title = 'harm'</script><img src=x onerror=alert(1)>"
 

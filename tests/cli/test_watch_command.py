@@ -20,8 +20,8 @@ from rich.console import Console
 
 from rookery.cli import main, watch
 from rookery.errors import StorageError
-from rookery.training.live_run import LiveRun
-from rookery.training.run_dir import RunDirectory
+from rookery.report.live_run import LiveRun
+from rookery.run.checkpoint.run_dir import RunDirectory
 
 
 def _under_way(path: Path) -> Path:

@@ -51,7 +51,7 @@ def _threads_of_ours() -> list[str]:
 @pytest.fixture
 def open_ours() -> Iterator[Any]:
     """Opens vector envs on the cluster, which end with the test."""
-    from contract_carriers import scripted
+    from contract_backends import scripted
 
     import rookery
 

@@ -53,7 +53,7 @@ def test_a_rollout_is_what_workers_of_one_machine_would_collect(env_id: str) -> 
         statistics = there.telemetry()
         # Told with the first rollout, and once a second.
         assert {env.steps for env in statistics.envs} <= {32, 64, 96}
-        assert all(carrier.node for carrier in statistics.carriers)
+        assert all(backend.node for backend in statistics.workers)
 
 
 def _shares(collector: WorkerCollector) -> list[range]:

@@ -85,10 +85,10 @@ def test_a_worker_is_replaced_and_the_others_go_on(action: int) -> None:
     assert first[3].tolist() == [True, True, False, False]
     assert first[4]["_fault"].tolist() == [True, True, False, False]
     assert second[1].tolist() == [0.0, 0.0, 1.0, 1.0]
-    assert [carrier.restarts for carrier in statistics.carriers] == [1, 0]
+    assert [backend.restarts for backend in statistics.workers] == [1, 0]
     # What was counted before goes with the envs to the next worker.
     assert [env.steps for env in statistics.envs[2:]] == [3, 3]
-    assert all(carrier.node for carrier in statistics.carriers)
+    assert all(backend.node for backend in statistics.workers)
     assert "node" in str(statistics).splitlines()[2]
 
 

@@ -118,7 +118,7 @@ nodes = set()
 
 
 def lose_a_node(trainer, update):
-    nodes.update(carrier.node for carrier in trainer.collector.telemetry().carriers)
+    nodes.update(backend.node for backend in trainer.collector.telemetry().workers)
     if update.steps > 20_000 and len(nodes) < 3:
         nodes.add("lost")
         cluster.remove_node(second, allow_graceful=False)

@@ -60,7 +60,7 @@ def test_telemetry_counts_both_halves_on():
     assert [env.env_id for env in found.envs] == [0, 1, 2, 3, 4]
     assert [env.worker for env in found.envs] == [0, 0, 1, 1, 1]
     assert {env.steps for env in found.envs} == {T}
-    assert [(carrier.pid, carrier.env_ids) for carrier in found.carriers] == [
+    assert [(backend.pid, backend.env_ids) for backend in found.workers] == [
         (pids[0], range(2)),
         (pids[1], range(2, 5)),
     ]

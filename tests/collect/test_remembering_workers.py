@@ -13,13 +13,13 @@ from gymnasium import spaces
 
 import rookery
 from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig, Rollout
-from rookery.learn.a2c import A2C
-from rookery.learn.impala import Impala
-from rookery.learn.ppo import PPO, actions_of, advantage_batch, evaluate
-from rookery.policy.torch_policy import TorchPolicy
+from rookery.common.trees import tree_map
+from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.impala import Impala
+from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
+from rookery.policy.torch.torch_policy import TorchPolicy
 from rookery.rollout.join import side_by_side
-from rookery.rollout.tree import tree_map
-from rookery.training.finite import FiniteRollouts
+from rookery.run.finite import FiniteRollouts
 
 T = 12
 CORES = ["gru", "lstm"]

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from torch import nn
 
 import rookery
+from rookery.common.trees import tree_map
 from rookery.policy import make_policy
-from rookery.rollout.tree import tree_map
 
 T = 12
 LETTERS = "abcdefgh"

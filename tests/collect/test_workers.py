@@ -17,9 +17,9 @@ from gymnasium import spaces
 from patience import DEADLINE_S
 
 import rookery
+from rookery.common.trees import tree_map
 from rookery.policy import make_policy
 from rookery.rollout.join import side_by_side
-from rookery.rollout.tree import tree_map
 from rookery.testing.faulty import Fault, Faulty
 
 T = 40
@@ -519,7 +519,7 @@ def test_workers_that_act_count_what_they_did_as_a_vector_env_does(mode: str) ->
     for statistics in (live, last):
         assert statistics.env_steps == sum(env.steps for env in statistics.envs) >= made
         assert all(env.step_mean_s > 0 and env.wait_s > 0 for env in statistics.envs)
-        assert all(carrier.busy_s > 0 for carrier in statistics.carriers)
+        assert all(backend.busy_s > 0 for backend in statistics.workers)
         assert statistics.caller.waited_s > 0
     if mode == "sync":
         assert live.env_steps == made == 160 and live.vector_steps == 40
@@ -527,7 +527,7 @@ def test_workers_that_act_count_what_they_did_as_a_vector_env_does(mode: str) ->
         assert sum(env.straggler_share or 0.0 for env in last.envs) == pytest.approx(1.0)
     else:
         assert {env.straggler_share for env in last.envs} == {None}  # nobody waits for all
-    assert [carrier.rss_bytes is None for carrier in live.carriers] == [False, False]
+    assert [backend.rss_bytes is None for backend in live.workers] == [False, False]
 
 
 def test_a_replaced_worker_that_acts_says_why() -> None:
@@ -543,7 +543,7 @@ def test_a_replaced_worker_that_acts_says_why() -> None:
     faults = rookery.FaultPolicy("restart", max_restarts=50)
     with rookery.WorkerCollector(Faulty, Killed(), 2, 1, 4, seed=0, faults=faults) as collector:
         collector.collect()
-        (carrier,) = collector.telemetry().carriers
-    assert carrier.restarts >= 1
-    assert {cause.fault for cause in carrier.restart_causes} == {"WorkerDied"}
-    assert len(carrier.restart_causes) == carrier.restarts
+        (backend,) = collector.telemetry().workers
+    assert backend.restarts >= 1
+    assert {cause.fault for cause in backend.restart_causes} == {"WorkerDied"}
+    assert len(backend.restart_causes) == backend.restarts

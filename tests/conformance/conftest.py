@@ -8,8 +8,8 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from contract_carriers import (
-    CARRIERS,
+from contract_backends import (
+    BACKENDS,
     OURS,
     WITH_ASYNC_CALLS,
     WITH_WORKERS,
@@ -23,7 +23,7 @@ from contract_carriers import (
 def gymnasiums_arena() -> None:
     """Have multiprocessing map the arena that it keeps, before a test counts mappings."""
     for _ in range(2):
-        CARRIERS["AsyncVectorEnv"](scripted()).close()
+        BACKENDS["AsyncVectorEnv"](scripted()).close()
     gc.collect()
 
 
@@ -31,7 +31,7 @@ def _opener(name: str) -> Iterator[Open]:
     opened: list[gym.vector.VectorEnv[Any, Any, Any]] = []
 
     def open_one(env_fns: Any = None, **options: Any) -> Any:
-        opened.append(CARRIERS[name](scripted() if env_fns is None else env_fns, **options))
+        opened.append(BACKENDS[name](scripted() if env_fns is None else env_fns, **options))
         return opened[-1]
 
     open_one.__name__ = name
@@ -40,7 +40,7 @@ def _opener(name: str) -> Iterator[Open]:
         opened.pop().close()
 
 
-@pytest.fixture(params=params(CARRIERS))
+@pytest.fixture(params=params(BACKENDS))
 def open_any(request: pytest.FixtureRequest, gymnasiums_arena: None) -> Iterator[Open]:
     """Opens Gymnasium's and rookery's vector envs."""
     yield from _opener(request.param)

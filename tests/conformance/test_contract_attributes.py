@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from contract_carriers import Open, cues, scripted
+from contract_backends import Open, cues, scripted
 from contract_envs import Labelled, Scripted
 
 import rookery

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conformance_envs import DictEnv
-from contract_carriers import CARRIERS, MODES, NUM_ENVS, Open, cues, params, scripted
+from contract_backends import BACKENDS, MODES, NUM_ENVS, Open, cues, params, scripted
 from contract_envs import Cue, Informer
 from trajectories import assert_same
 
@@ -135,10 +135,10 @@ def test_disabled_has_a_full_reset_too(open_any: Open) -> None:
     assert venv.step(cues(0, 0, 0))[0].tolist() == [[1, 2]] * 3
 
 
-@pytest.mark.parametrize("name", params(name for name in CARRIERS if name != "AsyncVectorEnv"))
+@pytest.mark.parametrize("name", params(name for name in BACKENDS if name != "AsyncVectorEnv"))
 def test_disabled_refuses_to_step_an_ended_episode(name: str) -> None:
     """AsyncVectorEnv means to, but never notes the end; it steps the ended env."""
-    venv = CARRIERS[name](scripted(), autoreset_mode=MODES["disabled"])
+    venv = BACKENDS[name](scripted(), autoreset_mode=MODES["disabled"])
     venv.reset()
     venv.step(cues(0, Cue.TERMINATE, 0))
     with pytest.raises((AssertionError, rookery.UsageError), match="reset"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_carriers import Open
+from contract_backends import Open
 from contract_envs import Informer
 
 

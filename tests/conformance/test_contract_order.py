@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from contract_carriers import NUM_ENVS, Open, cues, scripted
+from contract_backends import NUM_ENVS, Open, cues, scripted
 from contract_envs import Cue
 from patience import PATIENCE_S
 

@@ -15,7 +15,7 @@ from conformance_envs import (
     MultiDiscreteEnv,
     TupleActionEnv,
 )
-from contract_carriers import MODES, NUM_ENVS, Open, scripted
+from contract_backends import MODES, NUM_ENVS, Open, scripted
 from contract_envs import Scripted
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space

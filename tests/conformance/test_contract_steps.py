@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from contract_carriers import MODES, NUM_ENVS, Open, cues
+from contract_backends import MODES, NUM_ENVS, Open, cues
 from contract_envs import Cue, Lost, Typed
 
 # AsyncVectorEnv warns of an exception before it raises it.

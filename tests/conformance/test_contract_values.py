@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_carriers import Open, scripted
+from contract_backends import Open, scripted
 from contract_envs import Echo, Fixed
 from gymnasium import spaces
 

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conformance_envs import IS_GYMNASIUM_1_3, DictEnv, ImageEnv
-from contract_carriers import MODES, NUM_ENVS, Open, cues, scripted
+from contract_backends import MODES, NUM_ENVS, Open, cues, scripted
 from contract_envs import Cue, Scripted
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers

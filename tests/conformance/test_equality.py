@@ -1,4 +1,4 @@
-"""Every carrier returns what Gymnasium's SyncVectorEnv returns, bit for bit."""
+"""Every backend returns what Gymnasium's SyncVectorEnv returns, bit for bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from carriers import VARIANTS, variants
+from backends import VARIANTS, variants
 from copies import Copies
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from trajectories import NUM_ENVS, SOURCES, assert_same, env_fn, run
@@ -28,9 +28,9 @@ def reference(name: str, mode: AutoresetMode) -> list[Any]:
         venv.close()
 
 
-def assert_ran_as_asked(venv: rookery.VectorEnv, carrier: str) -> None:
-    """Check that the envs live where the carrier's options, or what "auto" chose, say."""
-    asked = VARIANTS[carrier].options
+def assert_ran_as_asked(venv: rookery.VectorEnv, backend: str) -> None:
+    """Check that the envs live where the backend's options, or what "auto" chose, say."""
+    asked = VARIANTS[backend].options
     if venv.choice is None:
         assert asked.get("backend") != "auto"
         num_workers = NUM_ENVS if "isolate" in asked else asked.get("num_workers", 0)
@@ -50,14 +50,14 @@ def _process_id(env: gym.Env[Any, Any]) -> int:
 
 @pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-@pytest.mark.parametrize("carrier", variants())
+@pytest.mark.parametrize("backend", variants())
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_a_carrier_equals_gymnasiums_sync_vector_env(
-    name: str, carrier: str, mode: AutoresetMode, copy: bool
+def test_a_backend_equals_gymnasiums_sync_vector_env(
+    name: str, backend: str, mode: AutoresetMode, copy: bool
 ) -> None:
     with rookery.make_vec(
-        SOURCES[name], NUM_ENVS, autoreset_mode=mode, copy=copy, **VARIANTS[carrier].options
+        SOURCES[name], NUM_ENVS, autoreset_mode=mode, copy=copy, **VARIANTS[backend].options
     ) as venv:
         actual = run(venv, NUM_STEPS_OF.get(name, NUM_STEPS))
-        assert_ran_as_asked(venv, carrier)
+        assert_ran_as_asked(venv, backend)
     assert_same(actual, reference(name, mode))

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from carriers import CARRIERS
+from backends import BACKENDS
 from gymnasium.vector import SyncVectorEnv
 from trajectories import assert_same, run
 
@@ -33,8 +33,8 @@ def _expected(name: str) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize("backend", list(BACKENDS))
 @pytest.mark.parametrize("name", list(ENVS))
-def test_a_real_env_is_as_over_gymnasium(name: str, carrier: str) -> None:
-    with rookery.make_vec(name, 2, env_kwargs=ENVS[name], **CARRIERS[carrier].options) as venv:
+def test_a_real_env_is_as_over_gymnasium(name: str, backend: str) -> None:
+    with rookery.make_vec(name, 2, env_kwargs=ENVS[name], **BACKENDS[backend].options) as venv:
         assert_same(run(venv, NUM_STEPS), _expected(name))

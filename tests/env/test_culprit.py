@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rookery.env.culprit import find_culprit
+from rookery.common.unpicklable import find_culprit
 
 LOCK = threading.Lock()
 

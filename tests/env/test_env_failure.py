@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rookery import EnvFailed, WorkerDied
-from rookery.env.failure import describe, env_failed, in_words, shortened
-from rookery.worker.failure import Failure
+from rookery.common.env_errors import describe, env_failed, in_words, shortened
+from rookery.worker.failures import Failure
 
 CONTEXT: dict[str, Any] = {
     "env_name": "Foo-v0",

@@ -11,7 +11,7 @@ from gymnasium.spaces.graph import GraphInstance
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.env.freeform import FreeForm
+from rookery.shared.freeform import FreeForm
 
 arrays = st.one_of(
     st.sampled_from([np.float16, np.float32, np.float64, np.uint8, np.int64]).map(

@@ -241,7 +241,7 @@ def test_a_reward_is_what_gymnasium_makes_of_it(reward: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("backend", ["serial", "process"])
-def test_an_env_that_cannot_be_one_is_described_by_every_carrier(
+def test_an_env_that_cannot_be_one_is_described_by_every_backend(
     source: Callable[[], Any], words: str, backend: str
 ) -> None:
     with pytest.raises(rookery.EnvFailed, match=f"Env 0 .* raised TypeError in make.*{words}") as e:
@@ -280,7 +280,7 @@ class Returns(Good):
     ],
 )
 @pytest.mark.parametrize("backend", ["serial", "thread", "process"])
-def test_what_an_env_must_not_return_is_described_by_every_carrier(
+def test_what_an_env_must_not_return_is_described_by_every_backend(
     command: str, result: Any, words: str, backend: str
 ) -> None:
     kwargs = {"command": command, "result": result}

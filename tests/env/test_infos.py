@@ -11,11 +11,11 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.infos import UnmergeableError, VectorInfos
-from rookery.env.row_reader import RowReader
-from rookery.env.row_writer import RowWriter
-from rookery.env.slab import SEE_SLAB
+from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.infos import UnmergeableError, VectorInfos
+from rookery.shared.row_reader import RowReader
+from rookery.shared.row_writer import RowWriter
+from rookery.shared.slab import SEE_SLAB
 
 NUM_ENVS = 4
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery import SpaceError
-from rookery.env.freeform import FreeForm
-from rookery.env.spaces import FreeLeaf, Leaf, batched, flattened, leaves, rows, writer
+from rookery.shared.freeform import FreeForm
+from rookery.shared.spaces import FreeLeaf, Leaf, batched, flattened, leaves, rows, writer
 
 dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.uint8, np.int16, np.int64])
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)

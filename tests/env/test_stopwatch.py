@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 import rookery
-from rookery.env.stopwatch import (
+from rookery.shared.stopwatch import (
     ALWAYS_FROM_S,
     COMPARED,
     EPISODES,

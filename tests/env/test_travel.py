@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from rookery.env.travel import by_value
+from rookery.common.pickling import by_value
 
 
 class Nested:

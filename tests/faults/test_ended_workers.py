@@ -72,7 +72,7 @@ def test_a_worker_that_cannot_be_brought_up_to_date_is_not_waited_for() -> None:
 def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
     faults: FaultPolicy | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.worker.carrier._LOOK_S", 0.0)
+    monkeypatch.setattr("rookery.worker.worker_backend._LOOK_S", 0.0)
     monkeypatch.setattr("rookery.vector.answers._LOOK_S", 0.0)
     with _make(faults) as venv:
         venv.reset()

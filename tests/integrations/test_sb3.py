@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from carriers import CARRIERS
+from backends import BACKENDS
 from sb3_envs import (
     Compiled,
     DictWalk,
@@ -38,13 +38,13 @@ STEPS = 12
 Make = Callable[..., RookeryVecEnv]
 
 
-@pytest.fixture(params=list(CARRIERS))
+@pytest.fixture(params=list(BACKENDS))
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[RookeryVecEnv] = []
 
     def make_one(*env_fns: Callable[[], Any], **options: Any) -> RookeryVecEnv:
-        carrier = CARRIERS[request.param].options
-        made.append(RookeryVecEnv(env_fns or [Walk] * NUM_ENVS, **carrier, **options))
+        backend = BACKENDS[request.param].options
+        made.append(RookeryVecEnv(env_fns or [Walk] * NUM_ENVS, **backend, **options))
         return made[-1]
 
     yield make_one
@@ -101,7 +101,7 @@ def test_trajectories_equal_those_of_dummy_vec_env(make: Make, name: str) -> Non
 @pytest.mark.parametrize("name", ["cart-pole", "truncated", "dict"])
 def test_trajectories_equal_those_of_subproc_vec_env(name: str) -> None:
     # Forked, the workers of both have imported torch already.
-    process = {**CARRIERS["process"].options, "start_method": "fork"}
+    process = {**BACKENDS["process"].options, "start_method": "fork"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", (RuntimeWarning, DeprecationWarning))  # torch has threads
         ours = _trajectory(RookeryVecEnv(ENV_FNS[name], **process))

@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env import (
 
 from rookery.integrations.sb3 import RookeryVecEnv
 
-CARRIERS: dict[str, dict[str, Any]] = {
+BACKENDS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "process": {"backend": "process", "num_workers": 2},
 }
@@ -46,7 +46,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(params=list(CARRIERS))
+@pytest.fixture(params=list(BACKENDS))
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[VecEnv] = []
 
@@ -57,7 +57,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
                 n_envs,
                 seed=0,
                 vec_env_cls=RookeryVecEnv,  # type: ignore[arg-type]
-                vec_env_kwargs=CARRIERS[request.param],
+                vec_env_kwargs=BACKENDS[request.param],
                 **kwargs,
             )
         )
@@ -68,7 +68,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         vec_env.close()
 
 
-@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize("backend", list(BACKENDS))
 @pytest.mark.parametrize(
     ("wrap", "env"),
     [
@@ -81,9 +81,9 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     ids=["normalize", "monitor", "stack", "transpose", "transpose-and-stack"],
 )
 def test_vec_wrappers_give_what_they_give_on_dummy_vec_env(
-    carrier: str, wrap: Callable[[VecEnv], VecEnv], env: Any
+    backend: str, wrap: Callable[[VecEnv], VecEnv], env: Any
 ) -> None:
-    ours = wrap(RookeryVecEnv([env] * NUM_ENVS, **CARRIERS[carrier]))
+    ours = wrap(RookeryVecEnv([env] * NUM_ENVS, **BACKENDS[backend]))
     theirs = wrap(DummyVecEnv([env] * NUM_ENVS))
     ours.seed(0)
     theirs.seed(0)

@@ -23,7 +23,7 @@ from traps import POINTS, Trap, armed, around
 import rookery
 from rookery.policy import make_policy
 
-CARRIER, PROCESS = "worker.carrier:WorkerCarrier", "worker.process:WorkerProcess"
+CARRIER, PROCESS = "worker.backend:WorkerBackend", "worker.process:WorkerProcess"
 SUPERVISOR = "worker.supervisor:Supervisor"
 
 # Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and

@@ -59,7 +59,7 @@ def soak_once(rng: np.random.Generator, num_operations: int = 40) -> dict[str, i
     """Make a vector env, ask it for random things under random faults, and close it.
 
     Args:
-        rng: chooses points, policies, start methods, carriers and numbers of envs and workers.
+        rng: chooses points, policies, start methods, backends and numbers of envs and workers.
         num_operations: how many calls.
 
     Returns:

@@ -53,11 +53,11 @@ def test_closing_waits_for_nobody_who_reads_no_more(tmp_path: Path) -> None:
         trap.set()
         venv.reset_async()
         await_stop(trap)
-        carrier = venv._carriers[1]
-        descriptor = carrier.worker.channel.pipe.fileno()
+        backend = venv._backends[1]
+        descriptor = backend.worker.channel.pipe.fileno()
         with pytest.raises(BlockingIOError):
             while True:
                 os.write(descriptor, bytes(1))
-        carrier._part.answered[:] = carrier._part.asked  # so that closing begins at once
+        backend._part.answered[:] = backend._part.asked  # so that closing begins at once
         with pytest.warns(UserWarning, match="while waiting"):
             venv.close(timeout=0.2)

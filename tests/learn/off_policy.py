@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from rookery import Rollout
-from rookery.rollout.tree import tree_map
+from rookery.common.trees import tree_map
 
 T, B = 4, 3
 

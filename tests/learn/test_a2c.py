@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from rookery import A2CConfig, ConfigError, Rollout
-from rookery.learn.a2c import A2C
+from rookery.learn.on_policy.a2c import A2C
 
 T, B = 4, 3
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Discrete(3)

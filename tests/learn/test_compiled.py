@@ -21,7 +21,7 @@ from gymnasium import spaces
 import rookery
 from rookery import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, QRDQNConfig
 from rookery.rollout import Rollout
-from rookery.training.algorithms import BuiltIn
+from rookery.run.algorithms import BuiltIn
 
 name, compiles = sys.argv[1], sys.argv[2] == "compiled"
 T, B = 8, 4

@@ -20,7 +20,7 @@ from rookery import (
     TD3Config,
 )
 from rookery.policy import make_policy
-from rookery.training.algorithms import algorithm_of
+from rookery.run.algorithms import algorithm_of
 
 NOTHING = spaces.Box(-1, 1, (0,), np.float32)
 BARE = spaces.Box(-1, 1, (), np.float32)

@@ -9,11 +9,11 @@ import torch
 from gymnasium import spaces
 
 from rookery import DQNConfig, QRDQNConfig, SACConfig, TD3Config
-from rookery.learn.dqn import DQN
-from rookery.learn.qrdqn import QRDQN
-from rookery.learn.sac import SAC
-from rookery.learn.td3 import TD3
-from rookery.policy.layers import Linear, StackedLinear
+from rookery.learn.off_policy.dqn import DQN
+from rookery.learn.off_policy.qrdqn import QRDQN
+from rookery.learn.off_policy.sac import SAC
+from rookery.learn.off_policy.td3 import TD3
+from rookery.policy.torch.layers import Linear, StackedLinear
 
 OBS = spaces.Box(-1, 1, (40,))
 CASES = [

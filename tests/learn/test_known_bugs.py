@@ -16,10 +16,10 @@ import pytest
 from gymnasium import spaces
 
 import rookery
-import rookery.learn.impala
-import rookery.learn.ppo
+import rookery.learn.on_policy.impala
+import rookery.learn.on_policy.ppo
 from rookery.rollout.replay import Replay
-from rookery.training.algorithms import BuiltIn
+from rookery.run.algorithms import BuiltIn
 
 GAMMA, REWARD, EPISODE = 0.8, 1.0, 4
 ENDLESS = REWARD / (1.0 - GAMMA)  # what is to come if nothing ever ends: 5
@@ -111,9 +111,13 @@ def _forgets_final_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _forget_what_was_cut_off(patch: pytest.MonkeyPatch) -> None:
     """Take the end of an episode that was cut off for the end of all rewards."""
-    patch.setattr(rookery.learn.ppo, "gae", _forgets_final_values(rookery.learn.ppo.gae))
     patch.setattr(
-        rookery.learn.impala, "vtrace", _forgets_final_values(rookery.learn.impala.vtrace)
+        rookery.learn.on_policy.ppo, "gae", _forgets_final_values(rookery.learn.on_policy.ppo.gae)
+    )
+    patch.setattr(
+        rookery.learn.on_policy.impala,
+        "vtrace",
+        _forgets_final_values(rookery.learn.on_policy.impala.vtrace),
     )
     add = Replay.add
 

@@ -12,10 +12,10 @@ from off_policy import B, T, made_up_rollout
 
 from rookery import DQNConfig, QRDQNConfig, SACConfig, TD3Config
 from rookery.learn import placement
-from rookery.learn.dqn import DQN
-from rookery.learn.qrdqn import QRDQN
-from rookery.learn.sac import SAC
-from rookery.learn.td3 import TD3
+from rookery.learn.off_policy.dqn import DQN
+from rookery.learn.off_policy.qrdqn import QRDQN
+from rookery.learn.off_policy.sac import SAC
+from rookery.learn.off_policy.td3 import TD3
 
 IMAGE = spaces.Box(0, 255, (20, 20, 3), np.uint8)
 VECTOR = spaces.Box(-1, 1, (3,))

@@ -13,11 +13,11 @@ from torch import nn
 
 import rookery
 from rookery import A2CConfig, ImpalaConfig, PPOConfig
-from rookery.learn.a2c import A2C
-from rookery.learn.impala import Impala
-from rookery.learn.ppo import PPO
+from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.impala import Impala
+from rookery.learn.on_policy.ppo import PPO
 from rookery.policy import NumpyPolicy
-from rookery.policy.torch_policy import TorchPolicy
+from rookery.policy.torch.torch_policy import TorchPolicy
 
 PPO_CONFIG = PPOConfig(
     num_steps=16, num_epochs=4, minibatch_size=64, learning_rate=5e-3, entropy_coef=0.01

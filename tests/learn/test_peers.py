@@ -13,14 +13,14 @@ import torch
 from gymnasium import spaces
 
 from rookery import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, Rollout, SACConfig, TD3Config
-from rookery.learn.a2c import A2C
-from rookery.learn.averages import Moments, average, together
-from rookery.learn.dqn import DQN
-from rookery.learn.impala import Impala
-from rookery.learn.peers import Alone, Peers, SharedPieces
-from rookery.learn.ppo import PPO
-from rookery.learn.sac import SAC
-from rookery.learn.td3 import TD3
+from rookery.learn.off_policy.dqn import DQN
+from rookery.learn.off_policy.sac import SAC
+from rookery.learn.off_policy.td3 import TD3
+from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.impala import Impala
+from rookery.learn.on_policy.ppo import PPO
+from rookery.learn.parallel.averages import Moments, average, together
+from rookery.learn.parallel.peers import Alone, Peers, SharedPieces
 
 T, B = 8, 6
 SPACE = spaces.Box(-3, 3, (3,))
@@ -158,7 +158,7 @@ def test_learners_from_replay_learn_what_one_learns_from_the_same_batches(name, 
     kind, config, action_space = OFF_POLICY[name]
     if name == "sac":
         monkeypatch.setattr(
-            "rookery.policy.distributions.SquashedGaussian.rsample",
+            "rookery.policy.torch.distributions.SquashedGaussian.rsample",
             lambda self, generator=None: _most_probable(self),
         )
     config = replace(config, target_noise=0.0) if name == "td3" else config  # type: ignore[call-arg]

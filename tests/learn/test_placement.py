@@ -11,15 +11,15 @@ from gymnasium import spaces
 from torch import nn
 
 from rookery import A2CConfig, ConfigError, DQNConfig, ImpalaConfig, PPOConfig, Rollout
+from rookery.common.trees import tree_map
 from rookery.learn import placement
-from rookery.learn.a2c import A2C
-from rookery.learn.dqn import DQN
-from rookery.learn.impala import Impala
 from rookery.learn.machine import require_compiler, require_machine, torch_device
+from rookery.learn.off_policy.dqn import DQN
+from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.impala import Impala
+from rookery.learn.on_policy.ppo import PPO
 from rookery.learn.placement import Placement
-from rookery.learn.ppo import PPO
 from rookery.policy.model import Model
-from rookery.rollout.tree import tree_map
 
 T, B = 8, 4
 IMAGE = spaces.Box(0, 255, (20, 20, 3), np.uint8)

@@ -10,9 +10,9 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from rookery import ConfigError, PPOConfig, Rollout
-from rookery.learn.ppo import PPO, Batch, advantage_batch, standardized
+from rookery.common.trees import stack
+from rookery.learn.on_policy.ppo import PPO, Batch, advantage_batch, standardized
 from rookery.policy import make_policy
-from rookery.rollout.tree import stack
 
 T, B = 8, 4
 SMALL = PPOConfig(num_steps=T, num_epochs=3, minibatch_size=16)

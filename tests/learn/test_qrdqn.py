@@ -9,7 +9,7 @@ from gymnasium import spaces
 from off_policy import B, T, disturb, made_up_rollout
 
 from rookery import ConfigError, QRDQNConfig, SpaceError
-from rookery.learn.qrdqn import QRDQN, quantile_huber
+from rookery.learn.off_policy.qrdqn import QRDQN, quantile_huber
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Discrete(3, start=1)
 SMALL = {

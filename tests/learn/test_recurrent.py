@@ -12,11 +12,11 @@ from gymnasium import spaces
 
 import rookery
 from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig, Rollout
-from rookery.learn.a2c import A2C
-from rookery.learn.impala import Impala
-from rookery.learn.ppo import PPO, actions_of, advantage_batch, evaluate
-from rookery.policy.torch_policy import TorchPolicy
-from rookery.training.finite import FiniteRollouts
+from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.impala import Impala
+from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
+from rookery.policy.torch.torch_policy import TorchPolicy
+from rookery.run.finite import FiniteRollouts
 
 OBS = spaces.Box(-1, 1, (3,))
 IMAGE = spaces.Dict(eye=spaces.Box(0, 255, (12, 12, 3), np.uint8), ear=OBS)

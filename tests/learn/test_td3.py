@@ -9,7 +9,7 @@ from gymnasium import spaces
 from off_policy import B, T, disturb, made_up_rollout, moved, numbers
 
 from rookery import ConfigError, SpaceError, TD3Config
-from rookery.learn.td3 import TD3
+from rookery.learn.off_policy.td3 import TD3
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Box(-2, 4, (2,))
 SMALL = {"num_steps": T, "batch_size": 16, "warmup_steps": 0, "hidden_sizes": (8, 8)}

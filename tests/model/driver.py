@@ -18,7 +18,7 @@ import psutil
 from fault_model import DEADLY, HANGS, SOFT, FaultModel, without_causes
 from gymnasium.vector import AutoresetMode
 from interruption import alarm, interrupted
-from model_carriers import NUM_ENVS, Carrier
+from model_backends import NUM_ENVS, Backend
 
 import rookery
 from rookery import seeding
@@ -35,7 +35,7 @@ class Driver(Comparison):
     """One vector env and its model.
 
     Args:
-        carrier: where the envs live.
+        backend: where the envs live.
         mode: ``"next_step"``, ``"same_step"`` or ``"disabled"``.
         copy: whether results are copies.
         restarts: whether failed workers are replaced.
@@ -48,7 +48,7 @@ class Driver(Comparison):
 
     def __init__(
         self,
-        carrier: Carrier,
+        backend: Backend,
         mode: str = "next_step",
         copy: bool = True,
         restarts: bool = False,
@@ -58,12 +58,12 @@ class Driver(Comparison):
     ) -> None:
         super().__init__(NUM_ENVS, copy)
         self.counts = {} if counts is None else counts
-        self.carrier = carrier
+        self.backend = backend
         self.mode = AutoresetMode[mode.upper()]
         self.has_deadline = step_timeout_s is not None
         env_fns = [partial(Scripted, render_mode="rgb_array")] * NUM_ENVS
-        options = dict(carrier.options)
-        if carrier.has_processes:
+        options = dict(backend.options)
+        if backend.has_processes:
             options["start_method"] = start_method
         if restarts or self.has_deadline:
             options["faults"] = rookery.FaultPolicy(
@@ -74,7 +74,7 @@ class Driver(Comparison):
         self.note(f"make_vec({options}, autoreset_mode={mode!r}, copy={copy})")
         with alarm():
             self.venv = rookery.make_vec(env_fns, autoreset_mode=mode, copy=copy, **options)
-        parts = self.venv.statistics().carriers
+        parts = self.venv.statistics().workers
         workers = [part.env_ids for part in parts if part.pid != os.getpid()]
         self.model = FaultModel(env_fns, self.mode, workers, restarts)
         self.sent: dict[int, Row | None] = {}  # what busy envs will answer; None if they fail
@@ -292,7 +292,7 @@ class Driver(Comparison):
             self.begin()
             self._do(lambda: self.venv.step_async(np.array(actions)))
             wait = partial(self.venv.step_wait, timeout=0.05)
-            if interrupt_at is not None and not self.carrier.steps_itself:
+            if interrupt_at is not None and not self.backend.steps_itself:
                 wait = partial(interrupted, wait, interrupt_at)
             # An interruption after the last line of the wait is a timeout.
             self._error(wait, (rookery.WorkerTimeout, KeyboardInterrupt), "a WorkerTimeout")
@@ -498,7 +498,7 @@ class Driver(Comparison):
     def statistics(self) -> None:
         """Look at numbers and processes."""
         self.note("statistics(), pids")
-        parts = self._do(lambda: self.venv.statistics()).carriers
+        parts = self._do(lambda: self.venv.statistics()).backends
         workers = [part.env_ids for part in parts if part.pid != os.getpid()]
         self.compare(list(self.model.workers), workers, "env_ids of the workers")
         self.compare(len(self.model.workers), len(set(self.venv.pids)), "number of pids")

@@ -1,4 +1,4 @@
-"""A state machine that draws what happens next, on one carrier."""
+"""A state machine that draws what happens next, on one backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from model_carriers import CARRIERS, NUM_ENVS
+from model_backends import BACKENDS, NUM_ENVS
 
 from rookery.testing import Fault
 
@@ -33,13 +33,13 @@ class Machine(RuleBasedStateMachine):
     """What a program, its envs, its user and its machine can do to a vector env.
 
     Attributes:
-        carrier_name: which carrier; subclasses say it.
+        backend_name: which backend; subclasses say it.
         start_methods: of the workers.
         hangs: whether envs may hang; a step of theirs ends with its deadline.
         totals: what all runs together have counted.
     """
 
-    carrier_name: ClassVar[str]
+    backend_name: ClassVar[str]
     start_methods: ClassVar[tuple[str | None, ...]] = (*[None] * 9, "spawn")
     hangs: ClassVar[tuple[bool, ...]] = (*[False] * 9, True)
     totals: ClassVar[dict[str, int]] = {}
@@ -60,14 +60,14 @@ class Machine(RuleBasedStateMachine):
     def open(
         self, mode: str, copy: bool, restarts: bool, hangs: int, start_method: int, seed: int
     ) -> None:
-        carrier = CARRIERS[self.carrier_name]
+        backend = BACKENDS[self.backend_name]
         can_hang = self.hangs[hangs % len(self.hangs)]
         self.driver = Driver(
-            carrier,
+            backend,
             mode,
             copy,
-            restarts=restarts and carrier.can_restart,
-            step_timeout_s=STEP_TIMEOUT_S if can_hang and carrier.can_restart else None,
+            restarts=restarts and backend.can_restart,
+            step_timeout_s=STEP_TIMEOUT_S if can_hang and backend.can_restart else None,
             start_method=self.start_methods[start_method % len(self.start_methods)],
             counts=self.totals,
         )
@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
         return self.can_step() and self.is_idle()
 
     def has_workers(self) -> bool:
-        return self.is_idle() and self.driver.carrier.has_processes
+        return self.is_idle() and self.driver.backend.has_processes
 
     def has_dead_worker(self) -> bool:
         """Whether a worker is dead that nobody will restart."""
@@ -279,6 +279,6 @@ def run_machine(
     )
 
 
-def machine_on(carrier_name: str) -> type[Machine]:
-    """The machine for one carrier."""
-    return type(f"MachineOn_{carrier_name}", (Machine,), {"carrier_name": carrier_name})
+def machine_on(backend_name: str) -> type[Machine]:
+    """The machine for one backend."""
+    return type(f"MachineOn_{backend_name}", (Machine,), {"backend_name": backend_name})

@@ -18,14 +18,14 @@ import pytest
 from driver import Driver
 from interruption import interrupted
 from machine import NEXT_CALLS
-from model_carriers import CARRIERS, NUM_ENVS
+from model_backends import BACKENDS, NUM_ENVS
 from patience import DEADLINE_S, PATIENCE_S
 
 import rookery
 from rookery.testing import Fault, Scripted
 
-WITH_PROCESSES = [name for name, carrier in CARRIERS.items() if carrier.has_processes]
-WITHOUT_CALLER = [name for name, carrier in CARRIERS.items() if carrier.can_restart]
+WITH_PROCESSES = [name for name, backend in BACKENDS.items() if backend.has_processes]
+WITHOUT_CALLER = [name for name, backend in BACKENDS.items() if backend.can_restart]
 ZEROS = (0,) * NUM_ENVS
 
 
@@ -47,7 +47,7 @@ class Walked(Driver):
 
 
 def _driver(name: str, *args: Any, **options: Any) -> Walked:
-    driver = Walked(CARRIERS[name], *args, **options)
+    driver = Walked(BACKENDS[name], *args, **options)
     driver.reset(seed=0)
     return driver
 
@@ -143,7 +143,7 @@ def test_whoever_answered_before_its_worker_died_is_received(mode: str, restarts
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_whoever_fails_all_others_are_stepped_once(name: str, mode: str) -> None:
     with _driver(name, mode) as driver:
         for env in range(NUM_ENVS):
@@ -162,7 +162,7 @@ def _end(driver: Driver, env: int, actions: list[int]) -> None:
     driver.step(ZEROS)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_a_step_of_ended_envs_is_refused_and_steps_none(name: str) -> None:
     for env in range(NUM_ENVS):
         with _driver(name, "disabled") as driver:
@@ -171,9 +171,9 @@ def test_a_step_of_ended_envs_is_refused_and_steps_none(name: str) -> None:
             _end(driver, env, actions)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_after_an_env_raised_a_vector_env_that_is_dropped_is_not_kept(name: str) -> None:
-    venv = rookery.make_vec([Scripted] * NUM_ENVS, **CARRIERS[name].options)
+    venv = rookery.make_vec([Scripted] * NUM_ENVS, **BACKENDS[name].options)
     venv.reset(seed=0)
     with pytest.raises(rookery.EnvFailed):
         venv.step(np.full(NUM_ENVS, Fault.RAISE))
@@ -183,7 +183,7 @@ def test_after_an_env_raised_a_vector_env_that_is_dropped_is_not_kept(name: str)
     assert kept() is None
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_an_episode_that_ended_beside_a_failure_is_not_stepped_on(name: str) -> None:
     with _driver(name, "disabled") as driver:
         for env in range(NUM_ENVS):
@@ -222,7 +222,7 @@ def test_a_reset_that_cannot_be_sent_leaves_the_arrays_alone(name: str) -> None:
         driver.step(ZEROS)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_partial_batches_leave_the_views_of_the_last_step_alone(name: str) -> None:
     with _driver(name, "next_step", False) as driver:
         driver.step(ZEROS)
@@ -236,7 +236,7 @@ def test_partial_batches_leave_the_views_of_the_last_step_alone(name: str) -> No
 
 @pytest.mark.parametrize("line", [1, 8, 15, 20, 25, 30, 40, 60, 100])
 @pytest.mark.parametrize("then", NEXT_CALLS)
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(
     name: str, then: str, line: int
 ) -> None:
@@ -247,10 +247,10 @@ def test_after_a_ctrl_c_in_step_nothing_old_is_returned_as_new(
             driver.step(ZEROS)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_after_a_ctrl_c_at_any_line_a_masked_reset_shows_the_others_as_they_are(name: str) -> None:
     zeros, line, is_interrupted = np.array(ZEROS), 0, True
-    with rookery.make_vec([Scripted] * NUM_ENVS, copy=False, **CARRIERS[name].options) as venv:
+    with rookery.make_vec([Scripted] * NUM_ENVS, copy=False, **BACKENDS[name].options) as venv:
         venv.reset(seed=0)
         while is_interrupted:
             line += 1
@@ -338,7 +338,7 @@ def test_a_ctrl_c_inside_an_env_of_the_calling_thread_asks_for_a_reset(env: int)
         assert obs[:, 1].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_after_a_ctrl_c_in_recv_a_reset_begins_anew(name: str) -> None:
     for line in (5, 20, 40, 60, 80, 110):
         with _driver(name) as driver:
@@ -346,24 +346,24 @@ def test_after_a_ctrl_c_in_recv_a_reset_begins_anew(name: str) -> None:
             driver.step(ZEROS)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_after_a_ctrl_c_in_close_a_second_close_ends_everything(name: str) -> None:
     for line in (1, 5, 10, 20, 35, 60, 100):
         with _driver(name) as driver:
             driver.interrupt_close(line)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_a_ctrl_c_in_close_ends_the_wait_for_workers_that_were_not_told(name: str) -> None:
     for line in (5, 20, 35, 60):
-        venv = rookery.make_vec([Scripted] * NUM_ENVS, **CARRIERS[name].options)
+        venv = rookery.make_vec([Scripted] * NUM_ENVS, **BACKENDS[name].options)
         venv.reset(seed=0)
         with suppress(KeyboardInterrupt):
             interrupted(partial(venv.close, timeout=100_000.0), line)
         venv.close()
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_a_closed_vector_env_refuses_every_call_by_name(name: str) -> None:
     with _driver(name) as driver:
         driver.close()
@@ -381,7 +381,7 @@ def test_a_closed_vector_env_refuses_every_call_by_name(name: str) -> None:
 # -------------------------------------------------------------------- forks
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_a_forked_child_is_refused_every_call(name: str) -> None:
     with _driver(name) as driver:
         driver.step(ZEROS)
@@ -390,14 +390,14 @@ def test_a_forked_child_is_refused_every_call(name: str) -> None:
         driver.call()
 
 
-@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_the_end_of_a_forked_child_harms_nothing(name: str) -> None:
     script = f"""
         import os, sys
         import numpy as np
         import rookery
         from rookery.testing import Scripted
-        venv = rookery.make_vec([Scripted] * 3, **{CARRIERS[name].options!r})
+        venv = rookery.make_vec([Scripted] * 3, **{BACKENDS[name].options!r})
         venv.reset(seed=0)
         child = os.fork()
         if child == 0:

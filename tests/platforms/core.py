@@ -20,7 +20,7 @@ import psutil
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rookery
-from rookery.memory import SharedBlock
+from rookery.shared import SharedBlock
 from rookery.testing.faulty import Fault, Faulty
 from rookery.worker.channel import PipeChannel
 from rookery.worker.pipes import wait

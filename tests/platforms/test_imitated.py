@@ -47,7 +47,7 @@ def test_a_platform_does_what_every_platform_has_to_do(
 
 
 def test_the_platform_decides_how_workers_start(platform: dict[str, str]) -> None:
-    program = "from rookery.worker.launch import resolve_start_method as r; print(r(None))"
+    program = "from rookery.worker.start.launch import resolve_start_method as r; print(r(None))"
     method = "spawn" if platform["ROOKERY_IMITATES"] == "win32" else "forkserver"
     assert _run(["-c", program], platform).stdout.strip() == method
 

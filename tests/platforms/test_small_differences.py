@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from rookery.telemetry import jsonl
-from rookery.worker import limits, pipes
-from rookery.worker.failure import exit_in_words
+from rookery.common import limits
+from rookery.run.log import jsonl
+from rookery.worker import pipes
+from rookery.worker.failures import exit_in_words
 
 
 @pytest.mark.parametrize("refusals", [0, 3, 1000])

@@ -10,7 +10,7 @@ from torch import distributions as reference
 
 from rookery.errors import SpaceValueError
 from rookery.policy.actions import action_layout
-from rookery.policy.distributions import (
+from rookery.policy.torch.distributions import (
     Bernoulli,
     Categorical,
     Gaussian,

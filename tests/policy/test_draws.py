@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 from rookery.errors import SpaceValueError
 from rookery.policy.actions import action_layout
-from rookery.policy.distributions import distribution
-from rookery.policy.draws import Draws
+from rookery.policy.numpy.draws import Draws
+from rookery.policy.torch.distributions import distribution
 
 FLAT = {
     "discrete": spaces.Discrete(3, start=4),
@@ -107,6 +107,6 @@ def test_a_mask_that_allows_nothing_is_refused_with_its_row(name):
 
 
 def test_drawing_needs_no_torch():
-    code = "import sys, rookery.policy.draws; print('torch' in sys.modules)"
+    code = "import sys, rookery.policy.numpy.draws; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "False", result.stderr

@@ -10,9 +10,9 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from rookery import ConfigError, SpaceError
-from rookery.policy.encoders import FeatureEncoder, OneHot, to_tensors
-from rookery.policy.features import Features
-from rookery.policy.images import ImpalaCNN, NatureCNN, channels_first, image_shape, is_image
+from rookery.policy.numpy.features import Features
+from rookery.policy.torch.encoders import FeatureEncoder, OneHot, to_tensors
+from rookery.policy.torch.images import ImpalaCNN, NatureCNN, channels_first, image_shape, is_image
 
 BYTES = spaces.Box(0, 255, (48, 40, 3), np.uint8)
 

@@ -12,10 +12,10 @@ from torch import nn
 
 from rookery import DQNConfig, PPOConfig, QRDQNConfig
 from rookery.policy import make_policy
-from rookery.policy.encoders import to_tensors
-from rookery.policy.numpy_policy import NumpyNetworkPolicy
-from rookery.policy.torch_policy import TorchPolicy
-from rookery.training.algorithms import BuiltIn
+from rookery.policy.numpy.numpy_policy import NumpyNetworkPolicy
+from rookery.policy.torch.encoders import to_tensors
+from rookery.policy.torch.torch_policy import TorchPolicy
+from rookery.run.algorithms import BuiltIn
 
 VECTOR, IMAGE = spaces.Box(-1, 1, (5,)), spaces.Box(0, 255, (8, 8, 3), np.uint8)
 MASKS = {

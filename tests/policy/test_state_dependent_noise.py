@@ -12,12 +12,12 @@ from gymnasium.vector.utils import batch_space
 
 from rookery import A2CConfig, ConfigError, PPOConfig, SACConfig, SpaceError
 from rookery.learn.base import actor_critic_policy
-from rookery.learn.fused import FusedGradient
-from rookery.learn.sac import SAC
+from rookery.learn.fast import FusedGradient
+from rookery.learn.off_policy.sac import SAC
 from rookery.policy import NumpyPolicy, make_policy
-from rookery.policy.distributions import SquashedGaussian
-from rookery.policy.networks import SquashedActor
-from rookery.policy.torch_policy import TorchPolicy
+from rookery.policy.torch.distributions import SquashedGaussian
+from rookery.policy.torch.networks import SquashedActor
+from rookery.policy.torch.torch_policy import TorchPolicy
 
 VECTOR, BOX = spaces.Box(-1, 1, (5,)), spaces.Box(-1, 1, (3,))
 N = 40

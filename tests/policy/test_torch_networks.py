@@ -8,8 +8,8 @@ from gymnasium import spaces
 from torch import nn
 
 from rookery import ConfigError
-from rookery.policy.layers import GRU, LSTM, StackedMLP
-from rookery.policy.networks import MLP, ActorCritic, QNetwork, SquashedActor, TwinCritic
+from rookery.policy.torch.layers import GRU, LSTM, StackedMLP
+from rookery.policy.torch.networks import MLP, ActorCritic, QNetwork, SquashedActor, TwinCritic
 
 VECTOR = spaces.Box(-1, 1, (5,))
 ACTIONS = {

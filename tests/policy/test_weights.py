@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rookery.env.seeding import env_seeds
-from rookery.memory import Layout
+from rookery.common.seeding import env_seeds
 from rookery.policy import make_policy, weights
-from rookery.policy.travel import ACTIONS, MINIBATCHES, WEIGHTS, seed_for, stream
+from rookery.policy.detach import ACTIONS, MINIBATCHES, WEIGHTS, seed_for, stream
 from rookery.policy.weights import WeightStore
+from rookery.shared import Layout
 
 OBS = spaces.Box(-1, 1, (3,))
 ACTION = spaces.Discrete(2)

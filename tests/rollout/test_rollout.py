@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rookery import Rollout
-from rookery.rollout.tree import merge_axes
+from rookery.common.trees import merge_axes
 
 
 def test_tensors_share_the_memory_of_the_arrays():

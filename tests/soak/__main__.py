@@ -1,6 +1,6 @@
-"""Plays against every carrier with fresh seeds for some minutes; see scripts/soak.
+"""Plays against every backend with fresh seeds for some minutes; see scripts/soak.
 
-Each round runs the state machine of tests/model on one carrier with a seed of its own, which is
+Each round runs the state machine of tests/model on one backend with a seed of its own, which is
 printed when something was wrong: ``scripts/soak --seed N`` begins with that round. Between them run
 the tests of tests/kill, which end workers and callers at every step of what they do.
 """
@@ -26,7 +26,7 @@ RESULT = ROOT / "benchmarks" / "results" / "soak.json"
 sys.path[:0] = [str(ROOT / "tests" / "model"), str(ROOT / "tests")]
 
 from machine import machine_on, run_machine  # noqa: E402
-from model_carriers import CARRIERS  # noqa: E402 (found through the path above)
+from model_backends import BACKENDS  # noqa: E402 (found through the path above)
 
 EXAMPLES, STEPS = 20, 40  # of a round
 
@@ -47,7 +47,7 @@ class Soak:
 
     Attributes:
         counts: operations, faults, restarts, interruptions.
-        wrong: rounds that failed, as ``carrier, seed``.
+        wrong: rounds that failed, as ``backend, seed``.
     """
 
     seconds: float = 0.0
@@ -58,7 +58,7 @@ class Soak:
     samples: list[Sample] = field(default_factory=list)
 
     def play(self, name: str, seed: int) -> None:
-        """One round of the machine on a carrier."""
+        """One round of the machine on a backend."""
         machine = machine_on(name)
         machine.totals = self.counts
         self.rounds += 1
@@ -127,11 +127,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, help="of the first round; drawn by default")
-    parser.add_argument("--carrier", choices=list(CARRIERS), help="only this one")
+    parser.add_argument("--backend", choices=list(BACKENDS), help="only this one")
     parser.add_argument("--record", action="store_true", help=f"write {RESULT.relative_to(ROOT)}")
     arguments = parser.parse_args()
     seed = int.from_bytes(os.urandom(3), "big") if arguments.seed is None else arguments.seed
-    names = [arguments.carrier] if arguments.carrier else list(CARRIERS)
+    names = [arguments.backend] if arguments.backend else list(BACKENDS)
     done = soak(arguments.minutes, seed, names)
     _print(done, seed)
     if arguments.record:

@@ -68,8 +68,8 @@ def test_everything_that_a_run_can_be_told_is_tried_once():
 
 
 def test_candidates_are_settings_that_a_run_takes():
-    from rookery.training.algorithms import algorithm_of, collector_for
-    from rookery.training.settings import TrainSettings
+    from rookery.run.algorithms import algorithm_of, collector_for
+    from rookery.run.settings import TrainSettings
 
     possible = Possible(2, ("caller", "workers", "async", "double", "served"), waits=True)
     for candidate in candidates([1, 2, 3, 8, 64], possible, {}):

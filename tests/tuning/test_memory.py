@@ -5,6 +5,7 @@ import os
 import psutil
 import pytest
 
+from rookery.common.process_tree import with_children
 from rookery.errors import ConfigError
 from rookery.tuning.memory import (
     Ceiling,
@@ -16,7 +17,6 @@ from rookery.tuning.memory import (
     model_of,
     parse_memory,
 )
-from rookery.worker.tree import with_children
 
 MB = 2**20
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rookery
-from rookery.training.algorithms import BUILT_IN
+from rookery.run.algorithms import BUILT_IN
 from rookery.tuning.hyperparameters.search import alike, fitted
 from rookery.tuning.hyperparameters.space import Dimension, SearchSpace, read_changes
 from rookery.tuning.hyperparameters.study import Question

@@ -12,10 +12,10 @@ from tuning_envs import Hangs, OnlyHere
 from rookery.cli import main
 from rookery.errors import ConfigError, UsageError
 from rookery.learn.config import PPOConfig
-from rookery.training.algorithms import OwnModules
-from rookery.training.settings import TrainSettings
-from rookery.training.source import EnvSource
-from rookery.training.tuned import Tuned
+from rookery.run.algorithms import OwnModules
+from rookery.run.env_source import EnvSource
+from rookery.run.presets.tuned import Tuned
+from rookery.run.settings import TrainSettings
 from rookery.tuning.halving import CandidateFailed
 from rookery.tuning.measurer import Subject, rollout_steps
 from rookery.tuning.measuring import Measurer

@@ -1,4 +1,4 @@
-"""Envs that wait, tell much, or note when they are closed; and vector envs of every carrier."""
+"""Envs that wait, tell much, or note when they are closed; and vector envs of every backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_HURRY_S = 100_000.0  # whoever waits for such a deadline fails by the time li
 def make(
     kind: str, env: Callable[..., Any], num_envs: int = 2, **options: Any
 ) -> rookery.VectorEnv:
-    """A vector env of some carrier: ``"serial"``, ``"thread"`` or ``"process"``; a worker per env.
+    """A vector env of some backend: ``"serial"``, ``"thread"`` or ``"process"``; a worker per env.
 
     Args:
         kind: which.

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import rookery
-from rookery.env.seeding import consecutive_seeds
+from rookery.common.seeding import consecutive_seeds
 from rookery.testing import Faulty
 from rookery.vector.options import separated
 

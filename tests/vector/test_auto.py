@@ -15,14 +15,14 @@ import pytest
 
 import rookery
 from rookery.errors import EnvFailed, PicklingError, WorkerDied, WorkerTimeout
-from rookery.vector import auto, probe
-from rookery.vector.auto import chosen, unmeasured
-from rookery.vector.legal import sample
-from rookery.vector.plans import Machine, Measurement, Wishes
-from rookery.vector.probe import combine, spent, waited_for_core
-from rookery.vector.serial_probe import MANY, SerialReport
-from rookery.vector.timing import Timing, Usage
-from rookery.worker.faults import FaultPolicy
+from rookery.vector.auto.choose import choose as auto
+from rookery.vector.auto.choose import chosen, probe, unmeasured
+from rookery.vector.auto.legal_actions import sample
+from rookery.vector.auto.plans import Machine, Measurement, Wishes
+from rookery.vector.auto.probe import combine, spent, waited_for_core
+from rookery.vector.auto.serial_probe import MANY, SerialReport
+from rookery.vector.auto.timing import Timing, Usage
+from rookery.worker.fault_policy import FaultPolicy
 
 TWO = Machine(cpus=2, capacity=2.0, available_bytes=2**33)
 ONE = Machine(cpus=1, capacity=1.0, available_bytes=2**33)

@@ -20,7 +20,7 @@ from patience import PATIENCE_S
 
 import rookery
 
-CARRIERS = ["serial", "thread", "process"]
+BACKENDS = ["serial", "thread", "process"]
 WORKERS = ["thread", "process"]
 
 
@@ -60,7 +60,7 @@ class Refusing(Gated):
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("num_workers", [1, 4])
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_every_env_is_closed_though_several_fail_at_it(
     kind: str, num_workers: int, error: type[BaseException], tmp_path: Path
 ) -> None:

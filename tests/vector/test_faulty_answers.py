@@ -17,7 +17,7 @@ from patience import PATIENCE_S
 import rookery
 from rookery.testing import Fault, Faulty
 
-CARRIERS = ["serial", "thread", "process"]
+BACKENDS = ["serial", "thread", "process"]
 WORKERS = ["thread", "process"]
 
 
@@ -81,7 +81,7 @@ def test_after_one_death_the_others_can_be_received(kind: str, tmp_path: Path) -
         assert received == {0, 2} and errors == 1
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_ended_envs_are_refused_before_any_env_steps(kind: str) -> None:
     with make(kind, Faulty, 3, autoreset_mode="disabled") as venv:
         venv.reset(seed=1)
@@ -95,7 +95,7 @@ def test_ended_envs_are_refused_before_any_env_steps(kind: str) -> None:
 
 
 @pytest.mark.parametrize("copy_", [True, False])
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_a_reset_that_was_refused_changes_nothing(kind: str, copy_: bool) -> None:
     with make(kind, Faulty, 3, copy=copy_) as venv:
         venv.reset(seed=1)
@@ -118,7 +118,7 @@ def test_a_reset_that_was_refused_changes_nothing(kind: str, copy_: bool) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_one_env_for_several_places_is_refused(kind: str, count: int) -> None:
     env = Faulty()
     options = {} if kind == "serial" else {"num_workers": count}
@@ -141,7 +141,7 @@ def test_one_env_for_several_threads_is_refused() -> None:
         ThreadVectorEnv([lambda: env] * 4, num_workers=4)
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_copying_and_pickling_say_what_to_do_instead(kind: str) -> None:
     with make(kind, Faulty) as venv:
         for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -149,7 +149,7 @@ def test_copying_and_pickling_say_what_to_do_instead(kind: str) -> None:
                 attempt(venv)
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_an_action_before_the_first_reset_is_told_as_such(kind: str) -> None:
     with make(kind, Faulty) as venv:
         with pytest.raises(KeyError) as caught:

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
-from carriers import CARRIERS, VARIANTS
+from backends import BACKENDS, VARIANTS
 
 import rookery
 
@@ -49,17 +49,17 @@ def _held() -> tuple[int, int, int]:
 
 
 # Of one that is spawned, which takes long, more than descriptors shows with --whole only.
-LIVES = [*((name, 10) for name in (*CARRIERS, "fork-2")), ("spawn-1", 3)]
+LIVES = [*((name, 10) for name in (*BACKENDS, "fork-2")), ("spawn-1", 3)]
 
 
 @pytest.mark.slow
 @linux_only
 @pytest.mark.parametrize(
-    ("carrier", "num_lives"), [*LIVES, pytest.param("spawn-1", 10, marks=pytest.mark.whole)]
+    ("backend", "num_lives"), [*LIVES, pytest.param("spawn-1", 10, marks=pytest.mark.whole)]
 )
-def test_many_vector_envs_one_after_the_other_leave_nothing(carrier: str, num_lives: int) -> None:
+def test_many_vector_envs_one_after_the_other_leave_nothing(backend: str, num_lives: int) -> None:
     def live() -> None:
-        with rookery.make_vec(Chatty, 4, **VARIANTS[carrier].options) as venv:
+        with rookery.make_vec(Chatty, 4, **VARIANTS[backend].options) as venv:
             venv.reset(seed=0)
             for _ in range(6):
                 venv.step(np.zeros(4, int))
@@ -77,11 +77,11 @@ def test_many_vector_envs_one_after_the_other_leave_nothing(carrier: str, num_li
 
 @pytest.mark.parametrize("how", ["step", "recv"])
 @pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])
-@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize("backend", list(BACKENDS))
 def test_many_steps_of_one_vector_env_need_no_more_memory(
-    carrier: str, copy: bool, how: str
+    backend: str, copy: bool, how: str
 ) -> None:
-    with rookery.make_vec(Chatty, 4, copy=copy, **CARRIERS[carrier].options) as venv:
+    with rookery.make_vec(Chatty, 4, copy=copy, **BACKENDS[backend].options) as venv:
         processes = [psutil.Process(pid) for pid in (os.getpid(), *venv.pids)]
 
         def run(num_steps: int) -> list[int]:

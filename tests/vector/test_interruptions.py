@@ -22,7 +22,7 @@ import rookery
 from rookery.testing import Fault, Faulty
 from rookery.worker import pipes
 
-CARRIERS = ["serial", "thread", "process"]
+BACKENDS = ["serial", "thread", "process"]
 
 
 def _gated(kind: str, folder: Path, num_envs: int = 3) -> rookery.VectorEnv:
@@ -33,7 +33,7 @@ def _counts(obs: Any) -> list[int]:
     return list(obs[:, 0].tolist())
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_after_a_ctrl_c_in_a_step_a_reset_begins_anew(kind: str, tmp_path: Path) -> None:
     with _gated(kind, tmp_path) as venv:
         venv.reset(seed=1)
@@ -46,7 +46,7 @@ def test_after_a_ctrl_c_in_a_step_a_reset_begins_anew(kind: str, tmp_path: Path)
         assert venv.get_attr("count") == (1, 1, 1)
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_after_a_ctrl_c_nothing_stale_is_returned(kind: str, tmp_path: Path) -> None:
     with _gated(kind, tmp_path) as venv:
         venv.reset(seed=1)
@@ -77,7 +77,7 @@ def test_a_step_that_was_interrupted_can_be_waited_for_again(kind: str, tmp_path
         assert _counts(venv.step(np.zeros(3, int))[0]) == [2, 2, 2]
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_after_a_ctrl_c_a_vector_env_can_be_closed(kind: str, tmp_path: Path) -> None:
     venv = _gated(kind, tmp_path)
     venv.reset(seed=5)
@@ -100,7 +100,7 @@ CALLS: dict[str, Callable[[rookery.VectorEnv], Any]] = {
 @pytest.mark.timeout(3600)  # hundreds of resets one after the other, on a busy machine too
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("call", list(CALLS))
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(
     kind: str, call: str, every: int, tmp_path: Path
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_ctrl_c_at_any_line_of_a_step_that_tells_of_a_loss_is_mended(
 ) -> None:
     faults = rookery.FaultPolicy("restart", max_restarts=10**6)
     with rookery.make_vec(Faulty, 3, "thread", 1, faults=faults, autoreset_mode=mode) as venv:
-        carrier: Any = venv._carriers[0]
+        backend: Any = venv._backends[0]
         is_interrupted, line = True, 0
         while is_interrupted:
             venv.reset(seed=1)
@@ -153,7 +153,7 @@ def test_a_ctrl_c_at_any_line_of_a_step_that_tells_of_a_loss_is_mended(
             if mode == "disabled":
                 venv.reset(options={"reset_mask": np.array([False, True, False])})
             is_interrupted = _is_interrupted(lambda: venv.step(np.zeros(3, int)), line)
-            while carrier._supervisor.is_up and carrier._part.is_busy():
+            while backend._supervisor.is_up and backend._part.is_busy():
                 time.sleep(0.001)  # until what was begun is done, which may be half of it
             if is_interrupted and take_up == "step_wait":
                 with suppress(rookery.NoPendingCallError):  # it came before anything was begun

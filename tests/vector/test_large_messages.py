@@ -17,7 +17,7 @@ from patience import PATIENCE_S
 
 import rookery
 
-CARRIERS = ["serial", "thread", "process"]
+BACKENDS = ["serial", "thread", "process"]
 
 
 class Picture(gym.Env[Any, Any]):
@@ -45,7 +45,7 @@ class Picture(gym.Env[Any, Any]):
         return {"frame": np.full(self._size_bytes, (self._seed or 0) % 256, np.uint8)}
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_several_envs_of_one_worker_tell_more_than_a_pipe_holds(kind: str) -> None:
     options = {} if kind == "serial" else {"num_workers": 1}
     with make(kind, Picture, 3, **options) as venv:
@@ -92,7 +92,7 @@ def _shared_bytes() -> int:
     return total
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_steps_of_single_envs_are_counted(kind: str) -> None:
     with make(kind, Picture, 3, kwargs={"size_bytes": 10}) as venv:
         venv.async_reset(seed=1)
@@ -104,7 +104,7 @@ def test_steps_of_single_envs_are_counted(kind: str) -> None:
         assert venv.statistics().env_steps == 5
 
 
-@pytest.mark.parametrize("kind", CARRIERS)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_sending_leaves_the_views_of_the_last_step_alone(kind: str) -> None:
     with make(kind, Gated, 3, copy=False) as venv:
         venv.reset(seed=1)

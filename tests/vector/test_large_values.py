@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from carriers import CARRIERS
+from backends import BACKENDS
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from patience import PATIENCE_S
 
@@ -62,13 +62,13 @@ def _assert_same(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("info_bytes", [100, 1_500_000], ids=["image", "image and large info"])
-@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize("backend", list(BACKENDS))
 def test_large_values_arrive_as_over_gymnasium(
-    carrier: str, info_bytes: int, mode: AutoresetMode
+    backend: str, info_bytes: int, mode: AutoresetMode
 ) -> None:
     make = partial(Large, info_bytes)
     plain = SyncVectorEnv([make] * NUM_ENVS, autoreset_mode=mode)
-    with rookery.make_vec(make, NUM_ENVS, autoreset_mode=mode, **CARRIERS[carrier].options) as venv:
+    with rookery.make_vec(make, NUM_ENVS, autoreset_mode=mode, **BACKENDS[backend].options) as venv:
         _assert_same(venv.reset(seed=1), plain.reset(seed=1))
         for step in range(9):
             actions = np.array([step % 2, 1, 0])
@@ -76,9 +76,9 @@ def test_large_values_arrive_as_over_gymnasium(
     plain.close()
 
 
-@pytest.mark.parametrize("carrier", list(CARRIERS))
-def test_large_infos_arrive_in_partial_batches(carrier: str) -> None:
-    options = CARRIERS[carrier].options
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_large_infos_arrive_in_partial_batches(backend: str) -> None:
+    options = BACKENDS[backend].options
     with rookery.make_vec(partial(Large, 800_000), 4, **options) as venv:
         venv.async_reset(seed=1)
         info = venv.recv(min_envs=4, timeout=PATIENCE_S)[4]

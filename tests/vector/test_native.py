@@ -189,7 +189,7 @@ def test_ale_is_the_same_in_one_process_and_in_two(pong: str, mode: str) -> None
 
 def test_each_worker_has_a_batch_and_the_last_may_be_smaller() -> None:
     with rookery.make_vec(Counting, 7, envs_per_batch=3, autoreset_mode="disabled") as venv:
-        assert [carrier.env_ids for carrier in venv.statistics().carriers] == [
+        assert [backend.env_ids for backend in venv.statistics().workers] == [
             range(3), range(3, 6), range(6, 7)
         ]  # fmt: skip
         assert venv.backend == "native" and os.getpid() not in venv.pids

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
-from carriers import CARRIERS, VARIANTS
+from backends import BACKENDS, VARIANTS
 from gymnasium.vector import AutoresetMode
 from patience import DEADLINE_S, PATIENCE_S
 from stuck import Stuck
@@ -60,7 +60,7 @@ class Gate(gym.Env[Any, Any]):
             os.sched_yield()
 
 
-@pytest.fixture(params=[*CARRIERS, "isolated", "spawn-2"])
+@pytest.fixture(params=[*BACKENDS, "isolated", "spawn-2"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[rookery.VectorEnv] = []
 

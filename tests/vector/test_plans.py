@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rookery.vector.plans import (
+from rookery.vector.auto.plans import (
     Machine,
     Measurement,
     Plan,

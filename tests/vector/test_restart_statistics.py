@@ -34,7 +34,7 @@ def test_restarts_and_lost_rows_are_counted(mode: str) -> None:
         assert collector.statistics() == CollectorStatistics(2, 4)
         collector.collect()
         assert collector.statistics() == CollectorStatistics(2, 4)
-        assert [carrier.restarts for carrier in venv.statistics().carriers] == [2, 0]
+        assert [backend.restarts for backend in venv.statistics().workers] == [2, 0]
     assert collector.statistics() == CollectorStatistics(2, 4)
 
 
@@ -64,4 +64,4 @@ def test_both_halves_of_a_double_buffered_collector_count() -> None:
 @pytest.mark.parametrize("backend", ["serial", "thread"])
 def test_what_has_no_processes_counts_none(backend: str) -> None:
     with rookery.make_vec(Faulty, 2, backend) as venv:
-        assert all(carrier.restarts == 0 for carrier in venv.statistics().carriers)
+        assert all(backend.restarts == 0 for backend in venv.statistics().workers)

@@ -14,8 +14,8 @@ from gated_envs import Gated, make
 from patience import PATIENCE_S
 
 import rookery
-from rookery.worker import doorbell
-from rookery.worker.doorbell import Doorbell
+from rookery.worker.wait import event as doorbell
+from rookery.worker.wait.event import Doorbell
 
 NUM_FREE = 6  # envs; two more are witnesses by turns
 ROUNDS = 20

@@ -1,4 +1,4 @@
-"""``statistics()`` counts what was done, on every carrier."""
+"""``statistics()`` counts what was done, on every backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from carriers import CARRIERS, VARIANTS
+from backends import BACKENDS, VARIANTS
 from native_envs import Counting
 
 import rookery
@@ -17,7 +17,7 @@ from rookery import FaultPolicy
 from rookery.testing import Fault, Faulty
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    **{name: dict(carrier.options) for name, carrier in CARRIERS.items()},
+    **{name: dict(backend.options) for name, backend in BACKENDS.items()},
     "thread": {"backend": "thread", "num_workers": 2},
 }
 _STEPS = 60
@@ -53,9 +53,9 @@ def _drive(venv: rookery.VectorEnv, mode: str) -> tuple[list[int], list[int], li
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("carrier", _OPTIONS)
-def test_steps_episodes_and_resets_are_those_that_were_made(carrier: str, mode: str) -> None:
-    with rookery.make_vec(Faulty, _NUM_ENVS, autoreset_mode=mode, **_OPTIONS[carrier]) as venv:
+@pytest.mark.parametrize("backend", _OPTIONS)
+def test_steps_episodes_and_resets_are_those_that_were_made(backend: str, mode: str) -> None:
+    with rookery.make_vec(Faulty, _NUM_ENVS, autoreset_mode=mode, **_OPTIONS[backend]) as venv:
         steps, episodes, resets = _drive(venv, mode)
         statistics = venv.statistics()
     envs = statistics.envs
@@ -66,8 +66,8 @@ def test_steps_episodes_and_resets_are_those_that_were_made(carrier: str, mode: 
     assert statistics.vector_steps == _STEPS
     assert statistics.env_steps == _STEPS * _NUM_ENVS
     for env in envs:
-        carrier_of = statistics.carriers[env.worker]
-        assert env.env_id in carrier_of.env_ids
+        backend_of = statistics.workers[env.worker]
+        assert env.env_id in backend_of.env_ids
         assert 0 < env.step_p50_s <= env.step_p99_s and env.step_mean_s > 0
         assert env.reset_mean_s > 0 and env.reset_p99_s > 0
         assert env.wait_s >= 0
@@ -83,10 +83,10 @@ def test_a_worker_that_was_spawned_counts_too() -> None:
     assert [env.episodes for env in envs] == episodes
 
 
-@pytest.mark.parametrize("carrier", _OPTIONS)
-def test_partial_batches_are_counted_env_by_env(carrier: str) -> None:
+@pytest.mark.parametrize("backend", _OPTIONS)
+def test_partial_batches_are_counted_env_by_env(backend: str) -> None:
     with rookery.make_vec(
-        Faulty, _NUM_ENVS, autoreset_mode="same_step", **_OPTIONS[carrier]
+        Faulty, _NUM_ENVS, autoreset_mode="same_step", **_OPTIONS[backend]
     ) as venv:
         venv.reset(seed=0)
         venv.step(np.zeros(_NUM_ENVS, np.int64))
@@ -131,8 +131,8 @@ def test_counts_and_causes_outlive_workers() -> None:
         for action in (0, 0, Fault.RAISE, 0, Fault.KILL, 0):
             venv.step(np.array([action, 0, 0, 0]))
         statistics = venv.statistics()
-        assert statistics.carriers[0].pid in venv.pids
-    first, second = statistics.carriers
+        assert statistics.workers[0].pid in venv.pids
+    first, second = statistics.workers
     assert (first.restarts, second.restarts) == (2, 0)
     assert [cause.fault for cause in first.restart_causes] == ["EnvFailed", "WorkerDied"]
     assert first.restart_causes[0].env_ids == (0,) and second.restart_causes == ()
@@ -150,14 +150,14 @@ def test_a_worker_that_a_reset_has_brought_back_says_why() -> None:
             venv.step(np.array([Fault.KILL, 0]))
         venv.reset(seed=0)
         venv.step(np.zeros(2, np.int64))
-        (carrier,) = venv.statistics().carriers
-        assert carrier.restarts == 1
-        assert [cause.fault for cause in carrier.restart_causes] == ["WorkerDied"]
+        (backend,) = venv.statistics().workers
+        assert backend.restarts == 1
+        assert [cause.fault for cause in backend.restart_causes] == ["WorkerDied"]
 
 
-@pytest.mark.parametrize("carrier", _OPTIONS)
-def test_nothing_is_known_before_a_step_and_all_is_after_close(carrier: str) -> None:
-    venv = rookery.make_vec(Faulty, _NUM_ENVS, **_OPTIONS[carrier])
+@pytest.mark.parametrize("backend", _OPTIONS)
+def test_nothing_is_known_before_a_step_and_all_is_after_close(backend: str) -> None:
+    venv = rookery.make_vec(Faulty, _NUM_ENVS, **_OPTIONS[backend])
     before = venv.statistics()
     assert {env.steps for env in before.envs} == {0}
     assert {env.step_mean_s for env in before.envs} == {None}
@@ -172,12 +172,12 @@ def test_nothing_is_known_before_a_step_and_all_is_after_close(carrier: str) -> 
     last = venv.statistics()
     assert [env.steps for env in last.envs] == [5] * _NUM_ENVS
     assert last is venv.statistics()
-    assert [c.pid for c in last.carriers] == [c.pid for c in live.carriers]
-    assert venv.busy_s == tuple(c.busy_s for c in last.carriers) and venv.restarts == 0
+    assert [c.pid for c in last.workers] == [c.pid for c in live.workers]
+    assert venv.busy_s == tuple(c.busy_s for c in last.workers) and venv.restarts == 0
     _plain_data(last)
 
 
-def _plain_data(statistics: rookery.vector.statistics.Statistics) -> None:
+def _plain_data(statistics: rookery.vector.statistics.snapshot.Statistics) -> None:
     """Statistics are frozen, are JSON without NaN, and can be read by people."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         statistics.envs[0].steps = 3  # type: ignore[misc]
@@ -188,9 +188,9 @@ def _plain_data(statistics: rookery.vector.statistics.Statistics) -> None:
     assert set(data) == {"envs", "workers", "caller"}
     assert {len(column) for column in data["envs"].values()} == {_NUM_ENVS}
     assert data["caller"]["rss_bytes"] > 2**20 and data["caller"]["threads"] >= 1
-    for worker, carrier in zip(data["workers"], statistics.carriers, strict=True):
-        assert worker["env_ids"] == [carrier.env_ids[0], carrier.env_ids[-1]]
-        has_process = carrier.pid != os.getpid()
+    for worker, backend in zip(data["workers"], statistics.workers, strict=True):
+        assert worker["env_ids"] == [backend.env_ids[0], backend.env_ids[-1]]
+        has_process = backend.pid != os.getpid()
         assert (worker["rss_bytes"] is not None) == has_process
     text = str(statistics)
     assert "nan" not in text and "None" not in text and "-" in text
@@ -208,8 +208,8 @@ def test_who_waits_for_a_slow_worker_sees_who_it_was() -> None:
     assert slow.straggler_share > fast.straggler_share
     assert slow.step_p50_s > 0.3
     assert statistics.caller.waited_s > 1.0
-    assert statistics.carriers[1].straggler_share == slow.straggler_share
-    assert statistics.carriers[1].straggler_s > 0.1
+    assert statistics.workers[1].straggler_share == slow.straggler_share
+    assert statistics.workers[1].straggler_s > 0.1
     assert fast.wait_s > 0.3
 
 

@@ -19,14 +19,14 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
-from carriers import CARRIERS, VARIANTS
+from backends import BACKENDS, VARIANTS
 from programs import output_of
 
 import rookery
 from rookery.testing import Faulty
 
 NUM_ENVS = 3
-WITH_WORKERS = [name for name in CARRIERS if CARRIERS[name].has_workers]
+WITH_WORKERS = [name for name in BACKENDS if BACKENDS[name].has_workers]
 
 
 def _print() -> None:
@@ -170,30 +170,30 @@ _OTHERS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize(
-    ("carrier", "habit"),
+    ("backend", "habit"),
     [
         *(("process", habit) for habit in HABITS),
         *(
-            pytest.param(carrier, habit, marks=[pytest.mark.whole] * (habit not in habits))
-            for carrier, habits in _OTHERS.items()
+            pytest.param(backend, habit, marks=[pytest.mark.whole] * (habit not in habits))
+            for backend, habits in _OTHERS.items()
             for habit in HABITS
         ),
     ],
 )
 def test_a_habit_changes_neither_the_trajectory_nor_the_caller(
-    carrier: str, habit: str, capfd: pytest.CaptureFixture[str]
+    backend: str, habit: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with rookery.make_vec("CartPole-v1", NUM_ENVS, backend="serial") as plain:
         expected = _trajectory(plain)
     before = _own()
-    with rookery.make_vec(partial(Unruly, habit), NUM_ENVS, **VARIANTS[carrier].options) as venv:
+    with rookery.make_vec(partial(Unruly, habit), NUM_ENVS, **VARIANTS[backend].options) as venv:
         pids = venv.pids
         np.testing.assert_array_equal(_trajectory(venv), expected)
         assert venv.get_attr("_steps") == (20,) * NUM_ENVS
     assert _own() == before
     assert not any(psutil.pid_exists(pid) for pid in pids)
     # What a fork server starts writes where the server did, which another test may have started.
-    if habit == "print" and carrier == "spawn-2":
+    if habit == "print" and backend == "spawn-2":
         out, err = capfd.readouterr()
         assert out.count("raw\n") == 2 * NUM_ENVS and err.count("another") == 2 * NUM_ENVS
 
@@ -217,9 +217,9 @@ class ForkedInStep(Faulty):
         return super().step(action)
 
 
-@pytest.mark.parametrize("carrier", WITH_WORKERS[:1])
-def test_a_forked_copy_of_a_worker_that_exits_is_none_of_the_callers_business(carrier: str) -> None:
-    with rookery.make_vec(ForkedInStep, NUM_ENVS, **CARRIERS[carrier].options) as venv:
+@pytest.mark.parametrize("backend", WITH_WORKERS[:1])
+def test_a_forked_copy_of_a_worker_that_exits_is_none_of_the_callers_business(backend: str) -> None:
+    with rookery.make_vec(ForkedInStep, NUM_ENVS, **BACKENDS[backend].options) as venv:
         venv.reset(seed=0)
         for count in (1, 2, 3):
             assert venv.step(np.zeros(NUM_ENVS, int))[0][:, 0].tolist() == [count] * NUM_ENVS
@@ -243,13 +243,13 @@ def test_a_forked_copy_of_the_caller_that_exits_leaves_the_workers_alone() -> No
     assert output_of(FORKED_CALLER) == "ok\n"
 
 
-@pytest.mark.parametrize("carrier", WITH_WORKERS)
-def test_a_time_signal_of_the_callers_interrupts_no_step(carrier: str) -> None:
+@pytest.mark.parametrize("backend", WITH_WORKERS)
+def test_a_time_signal_of_the_callers_interrupts_no_step(backend: str) -> None:
     """A handler that returns leaves every wait where it was."""
     ticks: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
     try:
-        with rookery.make_vec("CartPole-v1", NUM_ENVS, **CARRIERS[carrier].options) as venv:
+        with rookery.make_vec("CartPole-v1", NUM_ENVS, **BACKENDS[backend].options) as venv:
             signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
             actual = _trajectory(venv)
             while not ticks:

@@ -1,4 +1,4 @@
-"""The public calls of a vector env, on every carrier."""
+"""The public calls of a vector env, on every backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
-from carriers import CARRIERS
+from backends import BACKENDS
 from gymnasium.vector import AutoresetMode
 
 import rookery
@@ -24,12 +24,12 @@ NUM_ENVS = 3
 Make = Callable[..., rookery.VectorEnv]
 
 
-@pytest.fixture(params=list(CARRIERS))
+@pytest.fixture(params=list(BACKENDS))
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[rookery.VectorEnv] = []
 
     def make_one(env: Any = Faulty, num_envs: int | None = NUM_ENVS, **options: Any) -> Any:
-        made.append(rookery.make_vec(env, num_envs, **CARRIERS[request.param].options, **options))
+        made.append(rookery.make_vec(env, num_envs, **BACKENDS[request.param].options, **options))
         return made[-1]
 
     yield make_one
@@ -284,12 +284,12 @@ class _Bounded(gym.Env[Any, Any]):
         self.observation_space = gym.spaces.Box(0, high, (1,), np.float32)
 
 
-@pytest.mark.parametrize("carrier", list(CARRIERS))
-def test_a_vector_env_that_is_dropped_cleans_up_after_itself(carrier: str, tmp_path: Path) -> None:
-    venv = rookery.make_vec(partial(Noting, tmp_path), 2, **CARRIERS[carrier].options)
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_a_vector_env_that_is_dropped_cleans_up_after_itself(backend: str, tmp_path: Path) -> None:
+    venv = rookery.make_vec(partial(Noting, tmp_path), 2, **BACKENDS[backend].options)
     venv.reset()
     pids = venv.pids
-    assert bool(pids) == CARRIERS[carrier].has_workers
+    assert bool(pids) == BACKENDS[backend].has_workers
     del venv
     gc.collect()
     assert not any(psutil.pid_exists(pid) for pid in pids)
@@ -323,8 +323,8 @@ def test_statistics_count_steps_and_busy_time(make: Make) -> None:
         venv.step(_actions(1, 1, 1))
     statistics = venv.statistics()
     assert statistics.vector_steps == 5 and statistics.env_steps == 15
-    assert [i for share in statistics.carriers for i in share.env_ids] == [0, 1, 2]
-    assert all(share.busy_s > 0 for share in statistics.carriers)
+    assert [i for share in statistics.workers for i in share.env_ids] == [0, 1, 2]
+    assert all(share.busy_s > 0 for share in statistics.workers)
 
 
 def test_unknown_settings_are_refused_before_anything_starts() -> None:

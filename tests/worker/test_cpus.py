@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.worker.cpus import CpuUsage, cgroup_quota, cpus_in_use, usable_cpus
+from rookery.common.cpus import CpuUsage, cgroup_quota, cpus_in_use, usable_cpus
 
 
 def _write(root: Path, name: str, text: str) -> None:

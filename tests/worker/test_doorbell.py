@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import rookery
-from rookery.worker import doorbell
-from rookery.worker.doorbell import Doorbell
+from rookery.worker.wait import event as doorbell
+from rookery.worker.wait.event import Doorbell
 
 
 def _bell() -> Doorbell:
@@ -211,7 +211,7 @@ def test_ringing_again_leaves_one_ring() -> None:
 def test_steps_leave_no_rings_behind() -> None:
     with rookery.make_vec("CartPole-v1", 4, backend="process", num_workers=2) as venv:
         venv.reset(seed=0)
-        bells = [carrier.worker.bells for carrier in venv._carriers]
+        bells = [backend.worker.bells for backend in venv._backends]
         for _ in range(50):
             venv.step_async(np.zeros(4, np.int64))
             while (venv._orders.asked != venv._orders.answered).any():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.worker.failure import exit_in_words, oom_kills
+from rookery.worker.failures import exit_in_words, oom_kills
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from patience import PATIENCE_S
 
 from rookery import ConfigError
-from rookery.worker.cpus import usable_cpus
-from rookery.worker.launch import resolve_start_method
+from rookery.common.cpus import usable_cpus
+from rookery.worker.start.launch import resolve_start_method
 
 # No main guard, an env class and a registration of its own, wrappers and lambdas.
 SCRIPT = """
@@ -116,7 +116,7 @@ venv.close()
 def test_a_fork_server_has_imported_all_that_a_worker_needs_of_rookery(tmp_path: Path) -> None:
     script = """
 import subprocess, sys, numpy, rookery
-from rookery.worker import launch
+from rookery.worker.start import launch
 def loaded(env):
     import sys
     env.unwrapped.loaded = [name for name in sys.modules if name.startswith("rookery")]
@@ -128,7 +128,7 @@ venv.reset()
 venv.step(numpy.zeros(2, int))
 loaded = venv.get_attr("loaded")[0]
 venv.close()
-names = "; ".join(f"import {n}" for n in ["rookery.worker.forkserver_main", *launch._PRELOAD])
+names = "; ".join(f"import {n}" for n in ["rookery.worker.start.forkserver_main", *launch._PRELOAD])
 names += "; import sys; print(*sys.modules)"
 server = subprocess.check_output([sys.executable, "-c", names])
 print(sorted(set(loaded) - set(server.decode().split())))

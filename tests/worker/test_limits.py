@@ -14,10 +14,10 @@ import pytest
 from patience import PATIENCE_S
 
 import rookery
+from rookery.common.limits import DESCRIPTORS_PER_WORKER, start_failed
 from rookery.errors import WorkerError
 from rookery.testing import Fault, Faulty
-from rookery.worker import launch
-from rookery.worker.limits import DESCRIPTORS_PER_WORKER, start_failed
+from rookery.worker.start import launch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/fd")
 
@@ -133,7 +133,8 @@ os.fork = fork
     )
     script = """
 import os, select, sys, rookery
-from rookery.worker import forkserver, launch
+from rookery.worker.start import forkserver
+from rookery.worker.start import launch
 sys.path.insert(0, os.getcwd())
 connect = forkserver.ForkServer.connect_to_new_process
 def connect_late(self, descriptors):

@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rookery.env.arrays import BatchSpaces
+from rookery.cluster.mirror import Mirror
+from rookery.shared.arrays import BatchSpaces
 from rookery.worker import orders
-from rookery.worker.mirror import Mirror
 from rookery.worker.orders import DONE, IN_SLAB, RESET, SINGLY, STEP, Order, Orders
 
 _SPACES = BatchSpaces(

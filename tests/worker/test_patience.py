@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rookery.worker import doorbell
-from rookery.worker import patience as module
-from rookery.worker.patience import Costs, measure_costs, patience
+from rookery.worker.wait import backoff as module
+from rookery.worker.wait import event as doorbell
+from rookery.worker.wait.backoff import Costs, measure_costs, patience
 
 FAST = Costs(try_s=0.5e-6, wake_up_s=10e-6)
 

@@ -1,8 +1,8 @@
 """The parts of the standard library that starting children rests on and that nobody promises.
 
-Should a new Python lack one, this says which; everything that uses them is in ``worker/launch.py``,
-``worker/forkserver.py``, ``worker/forkserver_main.py``, ``worker/surroundings.py`` and
-``worker/doorbell.py``.
+Should a new Python lack one, this says which; everything that uses them is in ``worker/start/launch.py``,
+``worker/start/forkserver.py``, ``worker/start/forkserver_main.py``, ``worker/start/surroundings.py`` and
+``worker/wait/event.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import cast
 
 import pytest
 
-from rookery.worker.launch import give_up
+from rookery.worker.start.launch import give_up
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 

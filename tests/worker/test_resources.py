@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from rookery.worker.resources import (
+from rookery.common.resources import (
     NOTHING_KNOWN,
     ProcessWatch,
     Trend,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rookery.worker.semaphores import Ticker
+from rookery.worker.wait.semaphores import Ticker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="semaphores of POSIX")
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rookery.worker.threadbell import ThreadBell
+from rookery.worker.wait.thread_event import ThreadBell
 
 
 def _alive() -> bool:

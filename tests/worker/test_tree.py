@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from rookery.worker.tree import end_with_children, with_children
+from rookery.common.process_tree import end_with_children, with_children
 
 _STARTS_WORKERS_THAT_HANG = """
 import pathlib, sys, time

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from rookery.common.resources import ProcessWatch
 from rookery.errors import EnvFailed, WorkerDied, WorkerTimeout
 from rookery.worker import watch
-from rookery.worker.faults import FaultPolicy
-from rookery.worker.resources import ProcessWatch
+from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.watch import Deadlines, MemoryWatch, RestartBudget
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rookery.worker.cpus import cpu_capacity, cpus_in_use
+from rookery.common.cpus import cpu_capacity, cpus_in_use
 
 _LIBRARIES = ("rookery", "gymnasium", "numpy", "stable-baselines3", "torch")
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe, make_recipes
-from rookery.training.source import EnvSource
+from rookery.run.env_source import EnvSource
 from rookery.vector.make import make_vec
 
 LOOP, SERIAL = "plain loop", "rookery serial"

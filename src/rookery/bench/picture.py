@@ -16,7 +16,7 @@ from rookery.bench.speed_up import (
 )
 from rookery.bench.synthetic import COMPUTE, WAIT
 from rookery.bench.throughput import Limit, Row
-from rookery.telemetry.curve import new_figure, plain
+from rookery.run.log.curve import new_figure, plain
 
 _OURS, _PEERS, _LIMIT = "tab:blue", "tab:gray", "tab:green"
 _BAR_INCHES, _ROOM_INCHES = 0.32, 1.3

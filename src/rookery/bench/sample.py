@@ -21,10 +21,10 @@ import numpy as np
 
 import rookery
 from rookery.bench.contenders import OPENERS, Contender, Subject
+from rookery.common.pickling import pickled_for_workers
 from rookery.env.deferred import Workshop
 from rookery.env.registrations import Registrations, collect, install
-from rookery.env.travel import pickled_for_workers
-from rookery.vector.probe import measure as probe
+from rookery.vector.auto.probe import measure as probe
 
 _BATCHES = 64  # of actions, drawn beforehand
 
@@ -57,7 +57,7 @@ def take(order: Order, timeout_s: float) -> dict[str, Any]:
 
     Returns:
         ``steps_per_second``; of the plain loop ``wall_s`` and ``cpu_s`` of a step; of the probe
-        what `rookery.vector.plans.Measurement` has.
+        what `rookery.vector.auto.plans.Measurement` has.
 
     Raises:
         SampleFailed: it came to nothing.

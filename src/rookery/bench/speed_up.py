@@ -1,6 +1,6 @@
 """How much faster several envs step than one after the other, measured, and by a model.
 
-The model is that by which ``backend="auto"`` chooses (`rookery.vector.plans`): a call costs so
+The model is that by which ``backend="auto"`` chooses (`rookery.vector.auto.plans`): a call costs so
 much whatever it does, each worker and each env's results cost the caller so much, a round trip so
 much, and what envs compute is shared by the cores. With n envs and W workers on as many cores,
 
@@ -24,7 +24,7 @@ from rookery.bench.rounds import Measured
 from rookery.bench.sample import Order
 from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
 from rookery.bench.throughput import ratio_of
-from rookery.vector.plans import Machine, Measurement, Wishes, make_plans, thread_plan
+from rookery.vector.auto.plans import Machine, Measurement, Wishes, make_plans, thread_plan
 
 Asked: TypeAlias = "tuple[str, float]"  # kind of env, and the time that a step is to take
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from gymnasium.error import DependencyNotInstalled
 
-from rookery.env.arguments import did_you_mean
+from rookery.common.arguments import did_you_mean
 from rookery.errors import EnvFailed, RookeryError, UsageError
 
 COMMANDS = {
@@ -84,7 +84,7 @@ def _of_the_env(error: RookeryError) -> str:
         return ""
     if isinstance(cause, (ImportError, DependencyNotInstalled, UsageError)):  # which say it all
         return ""
-    from rookery.worker.failure import RemoteTraceback  # not for every command that starts
+    from rookery.worker.failures import RemoteTraceback  # not for every command that starts
 
     if isinstance(cause.__cause__, RemoteTraceback):
         return f"{str(cause.__cause__).strip()}\n\n"

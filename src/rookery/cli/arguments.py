@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from rookery.env.arguments import did_you_mean
+from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError, MissingExtra, UsageError
 
 T = TypeVar("T")

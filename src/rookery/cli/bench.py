@@ -23,13 +23,13 @@ from rookery.cli.arguments import (
     parse_json,
     print_result,
 )
-from rookery.env.arguments import check_positive, did_you_mean
+from rookery.common.arguments import check_positive, did_you_mean
 from rookery.errors import ConfigError, UsageError
-from rookery.telemetry.terminal import Counter, print_table, require_tables
-from rookery.training.named_wrappers import wrapper_at
-from rookery.training.run_dir import whole_file
-from rookery.training.source import EnvSource
-from rookery.worker.launch import START_METHODS
+from rookery.run.checkpoint.run_dir import whole_file
+from rookery.run.env_source import EnvSource
+from rookery.run.log.terminal import Counter, print_table, require_tables
+from rookery.run.named_wrappers import wrapper_at
+from rookery.worker.start.launch import START_METHODS
 
 _COLUMNS = ("contender", "steps/s", "least – most", "speed-up", "of limit", "remarks")
 _DISTURBED = 0.3  # of the cores, that others use
@@ -214,7 +214,7 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         "rookery bench",
         description="Measure how many steps of an env a second brings, with everything that steps "
-        "it here: rookery's carriers, Gymnasium's vector envs, and those of Stable-Baselines3 "
+        "it here: rookery's backends, Gymnasium's vector envs, and those of Stable-Baselines3 "
         "where it is installed.",
         epilog="The last line printed is one JSON object.",
     )

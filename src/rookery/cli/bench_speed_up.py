@@ -35,9 +35,9 @@ from rookery.cli.bench import (
     told_settings,
     write_files,
 )
+from rookery.common.cpus import usable_cpus
 from rookery.errors import ConfigError, RookeryError
-from rookery.telemetry.terminal import print_table
-from rookery.worker.cpus import usable_cpus
+from rookery.run.log.terminal import print_table
 
 _COLUMNS = ("envs", "step", "speed-up", "least – most", "model", "model's error", "where")
 _NOT_HERE = ("contenders", "num_workers", "start_method", "wrapper", "env_module")

@@ -9,11 +9,11 @@ from dataclasses import asdict
 import gymnasium as gym
 
 from rookery.cli.arguments import CommandParser, parse_json
-from rookery.diagnosis import examine
-from rookery.env.arguments import near_names
-from rookery.env.packages import register
+from rookery.common.arguments import near_names
+from rookery.common.packages import register
 from rookery.env.recipe import make_recipes
 from rookery.errors import ConfigError, UnknownEnvError
+from rookery.testing.checkup import examine
 from rookery.testing.env_check import DEADLINE_S
 
 

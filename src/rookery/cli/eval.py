@@ -37,7 +37,7 @@ class EvalCommand:
 def run(arguments: list[str]) -> int:
     """Evaluate as told and print the result."""
     command = parse(EvalCommand, arguments, "rookery eval")
-    from rookery.training.run import evaluate
+    from rookery.run.loop import evaluate
 
     result = evaluate(
         command.run_dir,

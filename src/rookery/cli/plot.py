@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from rookery.cli.arguments import OUTPUT_WAY_OUT, CommandParser, checked_output, print_result
 from rookery.cli.runs import add_runs, names_in, read_runs
-from rookery.env.arguments import did_you_mean
+from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError
-from rookery.telemetry.comparison import Curve, Panel, draw_comparison
-from rookery.training.recorded import RecordedRun
-from rookery.training.run_dir import whole_file
-from rookery.training.run_groups import RunGroup, groups_of
+from rookery.report.comparison import Curve, Panel, draw_comparison
+from rookery.report.recorded import RecordedRun
+from rookery.report.run_groups import RunGroup, groups_of
+from rookery.run.checkpoint.run_dir import whole_file
 
 _FORMATS = (".png", ".pdf", ".svg")
 _AXES = {"steps": ("step", "environment steps"), "time": ("seconds", "seconds of training")}

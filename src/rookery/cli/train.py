@@ -7,15 +7,15 @@ from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
-from rookery.env.arguments import did_you_mean
+from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
-from rookery.training.algorithms import BUILT_IN, Given
-from rookery.training.interrupt import Terminated
-from rookery.training.named_wrappers import wrapper_at
-from rookery.training.open_learners import is_other_learner
-from rookery.training.presets import AUTO, find_preset
-from rookery.training.settings import TrainSettings
+from rookery.run.algorithms import BUILT_IN, Given
+from rookery.run.interrupt import Terminated
+from rookery.run.learners.open_learners import is_other_learner
+from rookery.run.named_wrappers import wrapper_at
+from rookery.run.presets import AUTO, find_preset
+from rookery.run.settings import TrainSettings
 
 try:
     from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
@@ -57,7 +57,7 @@ def _train(arguments: list[str]) -> dict[str, Any]:
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     settings, learner = (given(part, rest) for part in (command.train, command.learner))
     settings.pop("preset", None)
-    from rookery.training.run import train
+    from rookery.run.loop import train
 
     result = train(
         command.env,
@@ -135,8 +135,8 @@ def _resume(arguments: list[str]) -> dict[str, Any]:
     place = arguments.index("--resume")
     run_dir = arguments[place + 1]
     rest = arguments[:place] + arguments[place + 2 :]
-    from rookery.training.run import resume
-    from rookery.training.run_dir import RunDirectory
+    from rookery.run.checkpoint.run_dir import RunDirectory
+    from rookery.run.loop import resume
 
     changes = _changes(RunDirectory.existing(run_dir).read_config(), rest)
     return resume(run_dir, progress=True, **changes).to_dict()

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 from rookery.cli.arguments import checked_output, parse, parse_json, print_result
 from rookery.cli.train import command_of, given
-from rookery.env.arguments import did_you_mean
+from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
-from rookery.training.algorithms import BUILT_IN, Given
-from rookery.training.named_wrappers import wrapper_at
-from rookery.training.presets import find_preset
+from rookery.run.algorithms import BUILT_IN, Given
+from rookery.run.named_wrappers import wrapper_at
+from rookery.run.presets import find_preset
 from rookery.tuning.memory import parse_memory
 from rookery.tuning.outcome import Outcome, draw
 from rookery.tuning.search import OF_RUNS, tune

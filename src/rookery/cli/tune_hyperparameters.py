@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from rookery.cli.arguments import CommandParser, checked_output, parse_json, print_result
-from rookery.env.arguments import did_you_mean
+from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
-from rookery.telemetry.terminal import Counter, print_table
-from rookery.training.algorithms import BUILT_IN
-from rookery.training.presets import AUTO, find_preset
-from rookery.training.settings import TrainSettings
-from rookery.training.source import EnvSource
+from rookery.run.algorithms import BUILT_IN
+from rookery.run.env_source import EnvSource
+from rookery.run.log.terminal import Counter, print_table
+from rookery.run.presets import AUTO, find_preset
+from rookery.run.settings import TrainSettings
 from rookery.tuning.hyperparameters.outcome import best_rows, preset_of, require_own, write_preset
 from rookery.tuning.hyperparameters.search import Search
 from rookery.tuning.hyperparameters.space import SearchSpace, read_changes

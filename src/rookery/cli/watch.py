@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rookery.cli.arguments import CommandParser
 from rookery.errors import ConfigError, MissingExtra
-from rookery.training.live_run import LiveRun
+from rookery.report.live_run import LiveRun
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +81,7 @@ def _console() -> Console:
 
 
 def _once(live: LiveRun, console: Console) -> int:
-    from rookery.telemetry.live_view import LiveView
+    from rookery.report.live_view import LiveView
 
     console.print(LiveView(live.figures()))
     return 0
@@ -93,7 +93,7 @@ def _follow(
     """Show the run on a screen of its own, and the last view below the prompt at the end."""
     from rich.live import Live
 
-    from rookery.telemetry.live_view import LiveView
+    from rookery.report.live_view import LiveView
 
     figures = live.figures()
     try:

@@ -19,12 +19,12 @@ from rookery.collect.rollout_buffers import (
     RolloutBuffers,
     RolloutShape,
 )
-from rookery.env.seeding import first_seed
-from rookery.env.slab import SEE_SLAB, News
+from rookery.common.seeding import first_seed
+from rookery.common.trees import assign, copy, take
 from rookery.policy.base import Policy, follows_episodes
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
-from rookery.rollout.tree import assign, copy, take
+from rookery.shared.slab import SEE_SLAB, News
 from rookery.worker.loop import Methods, WorkerParts
 
 RESET_ALL = "reset_all"  # a request: begin new episodes, with these seeds

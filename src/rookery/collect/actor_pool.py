@@ -16,16 +16,16 @@ from rookery.collect.base import CollectorStatistics
 from rookery.collect.replacing import FAULTS, Replacing
 from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
 from rookery.errors import RookeryError, WorkerError
-from rookery.memory import SharedBlock
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import merge_finals
+from rookery.shared import SharedBlock
 from rookery.vector.process import ProcessVectorEnv
-from rookery.vector.statistics import Statistics
-from rookery.worker.carrier import WorkerCarrier
-from rookery.worker.faults import FaultPolicy
+from rookery.vector.statistics.snapshot import Statistics
+from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.pipes import LOOK_S, wait
 from rookery.worker.protocol import INSTALL, NotFinishedError
+from rookery.worker.worker_backend import WorkerBackend
 
 _STOP_GRACE_S = 5.0
 _NOT_YET: Any = object()  # in place of an answer that a worker is going to give
@@ -64,7 +64,7 @@ class ActorPool:
         faults: FaultPolicy | None = None,
         streams: tuple[int, int] | None = None,
     ) -> None:
-        self.workers: tuple[WorkerCarrier, ...] = venv.workers
+        self.workers: tuple[WorkerBackend, ...] = venv.workers
         self._venv = venv
         self.shape = shape
         self.policy_s = self.env_s = 0.0
@@ -322,7 +322,7 @@ def _raise_first(answers: list[Any]) -> list[Any]:
 def _end(
     owner_pid: int,
     venv: ProcessVectorEnv,
-    workers: Sequence[WorkerCarrier],
+    workers: Sequence[WorkerBackend],
     under_way: set[int],
     stop: Any,
     block: SharedBlock,
@@ -347,7 +347,7 @@ def _end(
                 venv.close(terminate=True)
 
 
-def _all_over(workers: Sequence[WorkerCarrier], under_way: set[int]) -> bool:
+def _all_over(workers: Sequence[WorkerBackend], under_way: set[int]) -> bool:
     """Wait a moment for those that are to stop, and say whether all have.
 
     After a Ctrl-C a worker can be under way by our books alone: nothing will come from it.

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from rookery.common.trees import merge_axes
 from rookery.policy.base import Policy, SplitPolicy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.tree import merge_axes
 
 
 def decider(policy: Policy) -> Callable[[Rollout, Any, Tree], npt.NDArray[Any]]:

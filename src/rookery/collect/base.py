@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rookery.errors import ConfigError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.vector.statistics import Statistics
+from rookery.vector.statistics.snapshot import Statistics
 
 
 def refuse_memory(policy: Any, collector: str) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 
 from rookery.collect.base import Collector, CollectorStatistics, refuse_held_noise, refuse_memory
 from rookery.collect.sync import SyncCollector
-from rookery.env.seeding import consecutive_seeds
+from rookery.common.seeding import consecutive_seeds
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side
 from rookery.vector.base import VectorEnv
-from rookery.vector.statistics import Statistics
+from rookery.vector.statistics.snapshot import Statistics
 
 
 class DoubleBufferedCollector(Collector):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import copy
 from rookery.rollout import Tree
 from rookery.rollout.join import numbers_of
-from rookery.rollout.tree import copy
 
 _OF_FAULT = ("cause", "env_ids", "attempt")  # what `worker.recovery` tells of a fault
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from rookery.collect.actor import ActorSpec, install_actor
 from rookery.collect.rollout_buffers import DROPPED, NO_ROW, ROW, START, RolloutBuffers
 from rookery.errors import EnvFailed, WorkerDied, WorkerError, WorkerTimeout
-from rookery.memory import SharedBlock
-from rookery.worker.carrier import WorkerCarrier
+from rookery.shared import SharedBlock
 from rookery.worker.protocol import INSTALL
+from rookery.worker.worker_backend import WorkerBackend
 
 # What a worker may be replaced for. A policy that raises would do so in the next one, too.
 FAULTS = (EnvFailed, WorkerDied, WorkerTimeout)
@@ -38,7 +38,7 @@ class Replacing:
 
     def __init__(
         self,
-        workers: Sequence[WorkerCarrier],
+        workers: Sequence[WorkerBackend],
         specs: Sequence[ActorSpec],
         buffers: RolloutBuffers,
         block: SharedBlock,

@@ -15,14 +15,14 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector.utils import batch_space, iterate
 
-from rookery.env.arrays import BatchArrays, BatchSpaces
-from rookery.env.spaces import Writer, batched
-from rookery.memory import Column, Layout
+from rookery.common.trees import stack, take
 from rookery.policy.actions import packed_form
 from rookery.policy.weights import Weights, WeightStore
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.text import array_leaves
-from rookery.rollout.tree import stack, take
+from rookery.shared import Column, Layout
+from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.spaces import Writer, batched
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
 _FLAGS = ("terminated", "truncated", "valid")

@@ -11,7 +11,7 @@ from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side
 
 if TYPE_CHECKING:
-    from rookery.collect.ray_pool import RayPool
+    from rookery.cluster.ray_pool import RayPool
 
 
 class _Filled(NamedTuple):

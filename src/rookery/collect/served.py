@@ -14,16 +14,16 @@ from gymnasium.vector import AutoresetMode
 from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics, refuse_held_noise, refuse_memory
 from rookery.collect.ends import ends_told, faults_told
-from rookery.env.seeding import consecutive_seeds
+from rookery.common.seeding import consecutive_seeds
+from rookery.common.trees import assign, copy, take
 from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals
 from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
-from rookery.rollout.tree import assign, copy, take
 from rookery.vector.base import VectorEnv
-from rookery.vector.statistics import Statistics
+from rookery.vector.statistics.snapshot import Statistics
 
 
 class ServedCollector(Collector):

@@ -14,7 +14,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics
 from rookery.collect.ends import ends_told, faults_told, numbers_told
-from rookery.env.action_mask import MASK_KEY
+from rookery.common.trees import assign, copy, take, tree_map
+from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy, follows_episodes
@@ -22,9 +23,8 @@ from rookery.policy.held_noise import held_of_state, held_to_state
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
 from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
-from rookery.rollout.tree import assign, copy, take, tree_map
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
-from rookery.vector.statistics import Statistics
+from rookery.vector.statistics.snapshot import Statistics
 
 # The columns of a rollout that are written step by step.
 _STEPPED = ("obs", "action", "reward", "terminated", "truncated", "log_prob", "value")

@@ -13,18 +13,18 @@ from rookery.collect.actor_pool import ActorPool
 from rookery.collect.base import Collector, CollectorStatistics, memory_size
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
-from rookery.env.arguments import check_choice
+from rookery.common.arguments import check_choice
+from rookery.common.seeding import consecutive_seeds
 from rookery.env.recipe import EnvRecipe, make_recipes
-from rookery.env.seeding import consecutive_seeds
 from rookery.errors import ClosedError, ConfigError, UsageError, WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.vector.process import ProcessVectorEnv
-from rookery.vector.statistics import Statistics
-from rookery.worker.faults import FaultPolicy
+from rookery.vector.statistics.snapshot import Statistics
+from rookery.worker.fault_policy import FaultPolicy
 
 if TYPE_CHECKING:
-    from rookery.collect.ray_pool import RayPool
+    from rookery.cluster.ray_pool import RayPool
 
 Mode = Literal["sync", "async"]
 PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
@@ -49,7 +49,7 @@ class WorkerCollector(Collector):
     it, with the weights that were newest when they began. `collect` returns, side by side and as
     arrays of the caller's own, what ``2 / max_policy_lag`` of the workers finished first, and more
     where a rollout would grow too old otherwise: for that it waits. ``env_ids`` says whose they
-    are, ``policy_version`` which weights acted; ``rookery.learn.impala`` learns from such rollouts.
+    are, ``policy_version`` which weights acted; ``rookery.learn.on_policy.impala`` learns from such rollouts.
 
     With ``faults=FaultPolicy("restart")`` a worker that dies, hangs or whose env raises is
     replaced, as those of a vector env are. A fault closes a transition of each of its envs, which
@@ -257,7 +257,7 @@ def _opened(
         if ray_options is not None:
             raise ConfigError("ray_options are for backend='ray', not for 'process'")
         return ProcessVectorEnv(recipes, num_workers=num_workers, **options), ActorPool
-    from rookery.collect.ray_pool import NodeShares, RayPool
+    from rookery.cluster.ray_pool import NodeShares, RayPool
 
     return NodeShares(recipes, num_workers, options, ray_options, between_waits), RayPool
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays
-from rookery.env.batches import CheckedEnv
-from rookery.env.failure import is_from_outside
+from rookery.common.env_errors import is_from_outside
 from rookery.env.group import EnvGroup
 from rookery.env.guard import reset_problem, reward_as_float, step_problem
 from rookery.env.recipe import EnvRecipe
-from rookery.env.row_writer import RowSink, RowWriter
-from rookery.env.slab import News
-from rookery.env.spaces import writer
-from rookery.env.stopwatch import Stopwatch
+from rookery.env.seam import CheckedEnv
 from rookery.errors import EnvFailed
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_writer import RowSink, RowWriter
+from rookery.shared.slab import News
+from rookery.shared.spaces import writer
+from rookery.shared.stopwatch import Stopwatch
 
 IDLE = 0  # progress words; env i is i + 1 while it steps and -(i + 1) while it is reset
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from rookery.env.arguments import unfit
+from rookery.common.arguments import unfit
 
 Scope = Literal["env", "worker"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from rookery.common.env_errors import env_failed, is_from_outside
 from rookery.env.deferred import Workshop
 from rookery.env.description import Description
-from rookery.env.failure import env_failed, is_from_outside
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError, EnvFailed
 

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rookery.env.failure import describe, in_words
+from rookery.common.env_errors import describe, in_words
 
 _SPACES = ("observation_space", "action_space")
 _RESET = "(observation, info)"

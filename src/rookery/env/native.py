@@ -17,14 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays
+from rookery.common.env_errors import env_failed, is_from_outside
 from rookery.env.batch import IDLE
-from rookery.env.batches import CheckedEnv
 from rookery.env.deferred import Workshop
 from rookery.env.description import Description
-from rookery.env.failure import env_failed, is_from_outside
 from rookery.env.group import raise_first
-from rookery.env.infos import Info
 from rookery.env.native_calls import call_native, set_native_attr
 from rookery.env.native_infos import NativeInfos
 from rookery.env.native_recipe import NativeEnv, NativeRecipe, autoreset_mode_of
@@ -36,9 +33,12 @@ from rookery.env.native_results import (
 )
 from rookery.env.native_seeds import NativeSeeds
 from rookery.env.native_watch import NativeWatch
-from rookery.env.row_writer import RowSink, RowWriter
-from rookery.env.slab import News
+from rookery.env.seam import CheckedEnv
 from rookery.errors import EnvFailed, UsageError
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.infos import Info
+from rookery.shared.row_writer import RowSink, RowWriter
+from rookery.shared.slab import News
 
 Array = npt.NDArray[Any]
 

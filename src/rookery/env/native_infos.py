@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
 
-from rookery.env.failure import in_words
-from rookery.env.infos import Info, element
-from rookery.env.spaces import as_array, batched, flattened
+from rookery.common.env_errors import in_words
+from rookery.shared.infos import Info, element
+from rookery.shared.spaces import as_array, batched, flattened
 
 Array = npt.NDArray[Any]
 

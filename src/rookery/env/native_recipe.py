@@ -13,10 +13,10 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from rookery.common.env_errors import in_words
 from rookery.env.deferred import Workshop
-from rookery.env.failure import in_words
 from rookery.env.recipe import EnvRecipe, Wrapper
-from rookery.env.spaces import FreeLeaf, leaves
+from rookery.shared.spaces import FreeLeaf, leaves
 
 NativeEnv = gym.vector.VectorEnv[Any, Any, Any]
 _SPACES = ("single_observation_space", "single_action_space")

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.utils.env_checker import data_equivalence
 
-from rookery.env.failure import in_words
-from rookery.env.infos import Info
-from rookery.env.spaces import as_array, flattened, leaves
+from rookery.common.env_errors import in_words
 from rookery.errors import SpaceTypeError, SpaceValueError, UsageError
+from rookery.shared.infos import Info
+from rookery.shared.spaces import as_array, flattened, leaves
 
 Array = npt.NDArray[Any]
 

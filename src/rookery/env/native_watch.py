@@ -1,4 +1,4 @@
-"""What a native batch notes of its envs, in the words of :mod:`rookery.env.stopwatch`.
+"""What a native batch notes of its envs, in the words of :mod:`rookery.shared.stopwatch`.
 
 All its envs step in one call, of which nobody knows whose time it was: the call's time divided by
 the number of envs stands for each of them, and none of them is the slowest.
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rookery.env.durations import bucket_of
-from rookery.env.stopwatch import (
+from rookery.shared.durations import bucket_of
+from rookery.shared.stopwatch import (
     ALWAYS_FROM_S,
     EPISODES,
     EXTRA,

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.env.arguments import checked_kwargs, checked_wrappers, near_names, whole_number
+from rookery.common.arguments import checked_kwargs, checked_wrappers, near_names, whole_number
+from rookery.common.env_errors import in_words
+from rookery.common.packages import is_installed, package_of
 from rookery.env.deferred import Deferred, Workshop
-from rookery.env.failure import in_words
 from rookery.env.guard import env_problem
-from rookery.env.packages import is_installed, package_of
 from rookery.env.registrations import self_contained
 from rookery.errors import ConfigError, UnknownEnvError
 

@@ -21,8 +21,8 @@ import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.env.culprit import find_culprit
-from rookery.env.travel import by_value, pickled_for_workers
+from rookery.common.pickling import by_value, pickled_for_workers
+from rookery.common.unpicklable import find_culprit
 from rookery.errors import PicklingError
 
 _MAIN = "__main__"

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from rookery.env.travel import whole
+from rookery.common.pickling import whole
 from rookery.errors import ConfigError, MissingExtra, NoPendingCallError, PicklingError
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
@@ -276,8 +276,8 @@ def _check_options(start_method: str | None, options: dict[str, Any]) -> None:
 
 
 def _ids_in_this_process(venv: VectorEnv) -> list[int]:
-    carriers = venv.statistics().carriers
-    return [i for carrier in carriers if carrier.pid == os.getpid() for i in carrier.env_ids]
+    backends = venv.statistics().workers
+    return [i for backend in backends if backend.pid == os.getpid() for i in backend.env_ids]
 
 
 def _adapter() -> Callable[[Any], Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import gymnasium.spaces as spaces
 
+from rookery.common.trees import merge_axes, take
 from rookery.learn.config_base import noise_settings
-from rookery.learn.peers import ALONE, Peers
+from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy import make_policy
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.rollout.tree import merge_axes, take
 
 
 class RolloutLearner(ABC):
@@ -136,7 +136,7 @@ class Learner(RolloutLearner):
         """Build the policy that acts while this algorithm learns; see `Algorithm.make_policy`.
 
         ``encoder`` and ``network`` are the user's own, see
-        `rookery.policy.policy_module.PolicyModule`.
+        `rookery.policy.torch.policy_module.PolicyModule`.
         """
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rookery.env.arguments import check_choice
+from rookery.common.arguments import check_choice
 from rookery.errors import ConfigError
 from rookery.learn.config_base import (
     Config,

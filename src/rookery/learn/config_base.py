@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
-from rookery.env.arguments import (
+from rookery.common.arguments import (
     check_choice,
     check_flag,
     did_you_mean,
@@ -16,7 +16,7 @@ from rookery.env.arguments import (
     unfit,
     whole_number,
 )
-from rookery.env.references import imported, reference
+from rookery.common.references import imported, reference
 from rookery.errors import ConfigError
 
 C = TypeVar("C", bound="Config")

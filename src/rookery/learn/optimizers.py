@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rookery.learn.averages import average
-from rookery.learn.peers import ALONE, Peers
-from rookery.learn.target import fill, to_host
+from rookery.learn.off_policy.target import fill, to_host
+from rookery.learn.parallel.averages import average
+from rookery.learn.parallel.peers import ALONE, Peers
 
 
 class Adam:

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 from torch import nn
 
+from rookery.common.trees import Tree
 from rookery.errors import ConfigError
 from rookery.learn.machine import require_compiler, torch_device
-from rookery.policy.encoders import to_tensors
 from rookery.policy.flat import FlatParameters
 from rookery.policy.model import Model
-from rookery.rollout.tree import Tree
+from rookery.policy.torch.encoders import to_tensors
 
 M = TypeVar("M", bound=nn.Module)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,9 +82,9 @@ def fused_gradient(policy: Any, config: Any, place: Placement[Any]) -> Any:
     None where there is no such thing: for other networks, on other devices, and where the folder
     ``rookery/learn/fused`` was left out.
     """
-    if find_spec("rookery.learn.fused") is None or place.flat is not policy.model.flat:
+    if find_spec("rookery.learn.fast") is None or place.flat is not policy.model.flat:
         return None
-    from rookery.learn.fused import FusedGradient
+    from rookery.learn.fast import FusedGradient
 
     return FusedGradient.of(policy, config)
 

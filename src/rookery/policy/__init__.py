@@ -2,6 +2,6 @@
 
 from rookery.policy.base import Policy, PolicyStep, SplitPolicy
 from rookery.policy.factory import make_policy
-from rookery.policy.numpy_policy import NumpyPolicy
+from rookery.policy.numpy.numpy_policy import NumpyPolicy
 
 __all__ = ["NumpyPolicy", "Policy", "PolicyStep", "SplitPolicy", "make_policy"]

@@ -9,10 +9,10 @@ import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 
-from rookery.env.action_mask import MASK_KEY
+from rookery.common.trees import Tree
+from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import SpaceValueError
 from rookery.policy.actions import ActionLayout
-from rookery.rollout.tree import Tree
 
 
 def shows_mask(observation_space: spaces.Space[Any], layout: ActionLayout) -> bool:

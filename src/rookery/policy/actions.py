@@ -1,7 +1,7 @@
 """Actions of any supported space as one row of numbers: what distributions and rollouts hold.
 
 Discrete, MultiDiscrete, MultiBinary and Box leaves of a (nested) Dict or Tuple lie side by side.
-Free of torch, so that workers can use it: `rookery.policy.distributions` draws these rows.
+Free of torch, so that workers can use it: `rookery.policy.torch.distributions` draws these rows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 
-from rookery.env.spaces import batched
+from rookery.common.trees import Tree
 from rookery.errors import SpaceError
 from rookery.policy.space_tree import Path, at_path, leaf_spaces, place_of
-from rookery.rollout.tree import Tree
+from rookery.shared.spaces import batched
 
 Kind: TypeAlias = Literal["categorical", "bernoulli", "gaussian", "squashed"]
 Rows: TypeAlias = npt.NDArray[Any]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import Tree
 from rookery.policy.held_noise import HeldNoise
-from rookery.rollout.tree import Tree
 
 if TYPE_CHECKING:
     from rookery.policy.weights import Weights

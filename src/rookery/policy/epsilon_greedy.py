@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import Tree
 from rookery.policy.action_masks import shown_mask
 from rookery.policy.exploring import ExploringPolicy
-from rookery.rollout.tree import Tree
 
 
 class EpsilonGreedyPolicy(ExploringPolicy):

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import Tree, num_rows
 from rookery.policy.actions import ActionLayout
 from rookery.policy.base import Policy, PolicyStep, SplitPolicy
 from rookery.policy.held_noise import HeldNoise
 from rookery.policy.network_policy import NetworkPolicy
-from rookery.rollout.tree import Tree, num_rows
 
 
 class ExploringPolicy(Policy):

@@ -8,12 +8,12 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rookery.errors import MissingExtra
+from rookery.policy.detach import ACTIONS, WEIGHTS, seed_for
 from rookery.policy.network_policy import NetworkPolicy
-from rookery.policy.numpy_policy import NetworkSpec, numpy_policy
-from rookery.policy.travel import ACTIONS, WEIGHTS, seed_for
+from rookery.policy.numpy.numpy_policy import NetworkSpec, numpy_policy
 
 if TYPE_CHECKING:
-    from rookery.policy.policy_module import PolicyModule
+    from rookery.policy.torch.policy_module import PolicyModule
 
 
 def make_policy(
@@ -31,7 +31,7 @@ def make_policy(
         action_space: of one env (``venv.single_action_space``).
         seed: of the initial weights and, apart from them, of the drawn actions.
         num_exploration: see `rookery.policy.model.Model`.
-        network: as for `rookery.policy.policy_module.PolicyModule`: ``encoder``, ``network``,
+        network: as for `rookery.policy.torch.policy_module.PolicyModule`: ``encoder``, ``network``,
             ``build``, ``image``, ``hidden_sizes``, ``activation``, ``core``,
             ``core_size``, ``normalize_obs``, ``initial_log_std``, ``squashed``,
             ``orthogonal_init``, ``state_dependent_noise``, ``noise_interval``.
@@ -46,7 +46,7 @@ def make_policy(
         SpaceError: a space has no built-in encoder or distribution.
     """
     try:
-        from rookery.policy.policy_module import PolicyModule
+        from rookery.policy.torch.policy_module import PolicyModule
     except ImportError as error:
         raise MissingExtra("networks need torch: pip install 'rookery[train]'") from error
     module = PolicyModule(observation_space, action_space, seed=seed_for(seed, WEIGHTS), **network)
@@ -61,7 +61,7 @@ def policy_of(
 ) -> NetworkPolicy:
     """Build the fastest policy that acts with ``module``; see `make_policy`."""
     from rookery.policy.model import Model
-    from rookery.policy.torch_policy import TorchPolicy
+    from rookery.policy.torch.torch_policy import TorchPolicy
 
     model = Model(module, num_exploration)
     rng = np.random.default_rng(seed_for(seed, ACTIONS))
@@ -78,8 +78,8 @@ def _numpy_spec(
     module: PolicyModule, observation_space: spaces.Space[Any], shapes: dict[str, Any]
 ) -> NetworkSpec | None:
     """Describe ``module`` for numpy; None if it has parts that only torch computes."""
-    from rookery.policy.encoders import FeatureEncoder, Numbers, OneHot
-    from rookery.policy.networks import ActorCritic, QNetwork, SquashedActor
+    from rookery.policy.torch.encoders import FeatureEncoder, Numbers, OneHot
+    from rookery.policy.torch.networks import ActorCritic, QNetwork, SquashedActor
 
     network, encoder = module.network, module.encoder
     if not isinstance(encoder, FeatureEncoder):

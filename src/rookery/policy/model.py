@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from rookery.common.trees import Tree
 from rookery.policy.flat import FlatParameters
 from rookery.rollout.normalize import Gather
-from rookery.rollout.tree import Tree
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

@@ -9,13 +9,13 @@ import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import Tree, made_finite
 from rookery.policy.action_masks import shown_mask, shows_mask
 from rookery.policy.actions import ActionLayout
 from rookery.policy.base import Policy, PolicyStep
-from rookery.policy.draws import Draws
-from rookery.policy.travel import stream
+from rookery.policy.detach import stream
+from rookery.policy.numpy.draws import Draws
 from rookery.policy.weights import Weights
-from rookery.rollout.tree import Tree, made_finite
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import gymnasium.spaces as spaces
 
-from rookery.rollout.tree import Tree
+from rookery.common.trees import Tree
 
 # The keys that lead from the whole to a part.
 Path: TypeAlias = "tuple[str | int, ...]"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rookery.memory import Column
+from rookery.shared import Column
 
 _PATIENCE_S = 5.0
 _PAUSE_S = 1e-4

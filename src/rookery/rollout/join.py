@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import Tree, stack, take, tree_map
 from rookery.rollout.rollout import Rollout
-from rookery.rollout.tree import Tree, stack, take, tree_map
 
 # Of shape [B, ...]; others are [T, B].
 _PER_ENV = ("last_obs", "last_value", "policy_version", "env_ids", "memory", "after_reset")

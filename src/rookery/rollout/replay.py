@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import Tree, assign, copy, stack, take, tree_map, zeros_rows
 from rookery.rollout.priorities import Priorities
 from rookery.rollout.rollout import Rollout
-from rookery.rollout.tree import Tree, assign, copy, stack, take, tree_map, zeros_rows
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.trees import Tree, stack, take, tree_map, zeros_rows
 from rookery.errors import MissingExtra
-from rookery.rollout.tree import Tree, stack, take, tree_map, zeros_rows
 
 
 @dataclass(slots=True)

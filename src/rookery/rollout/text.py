@@ -7,9 +7,9 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
-from rookery.env.spaces import FreeLeaf, Leaf, leaves
+from rookery.common.trees import Tree
 from rookery.errors import SpaceError
-from rookery.rollout.tree import Tree
+from rookery.shared.spaces import FreeLeaf, Leaf, leaves
 
 
 def text_dtype(space: spaces.Text) -> np.dtype[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rookery.env.culprit import find_culprit
+from rookery.common.unpicklable import find_culprit
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.errors import ConfigError
 from rookery.testing.difference import CheckFailed, Difference

@@ -15,10 +15,10 @@ import gymnasium as gym
 import numpy as np
 import psutil
 
-from rookery.env.culprit import find_culprit
+from rookery.common.pickling import pickled
+from rookery.common.unpicklable import find_culprit
 from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe
-from rookery.env.travel import pickled
 from rookery.errors import RookeryError
 from rookery.testing.trial import Report
 

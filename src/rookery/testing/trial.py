@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rookery.common.pickling import by_value
+from rookery.common.process_tree import end_with_children
 from rookery.env import registrations
-from rookery.env.travel import by_value
 from rookery.testing.finding import Finding
-from rookery.worker.failure import exit_in_words
-from rookery.worker.tree import end_with_children
+from rookery.worker.failures import exit_in_words
 
 _POLL_S = 0.02
 _START_S = 120.0  # for an interpreter and its imports, on a slow machine

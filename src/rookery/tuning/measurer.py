@@ -23,19 +23,19 @@ from typing import Any, TextIO
 import numpy as np
 import psutil
 
+from rookery.common.pickling import pickled_for_workers
+from rookery.common.process_tree import with_children
 from rookery.env.recipe import make_recipes
-from rookery.env.travel import pickled_for_workers
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
-from rookery.training.algorithms import BUILT_IN, BuiltIn, OwnModules, collector_for
-from rookery.training.batches import stepped
-from rookery.training.collection import Collection, open_collection
-from rookery.training.settings import TrainSettings
-from rookery.training.source import EnvSource
-from rookery.training.threads import threads_and_memory_for
+from rookery.run.algorithms import BUILT_IN, BuiltIn, OwnModules, collector_for
+from rookery.run.collection import Collection, open_collection
+from rookery.run.env_source import EnvSource
+from rookery.run.native_batches import stepped
+from rookery.run.settings import TrainSettings
+from rookery.run.threads import threads_and_memory_for
 from rookery.tuning.memory import memory_of
-from rookery.vector.probe import measure as measure_env
-from rookery.worker.tree import with_children
+from rookery.vector.auto.probe import measure as measure_env
 
 WINDOW_S = 0.1  # rollouts are taken together until they took so long
 _LEAST_STEPS = 4  # of a rollout that is measured

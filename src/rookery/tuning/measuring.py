@@ -13,11 +13,11 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
+from rookery.common.process_tree import end_with_children, with_children
 from rookery.tuning.halving import CandidateFailed
 from rookery.tuning.measurer import Subject, pack
 from rookery.tuning.memory import Ceiling, in_units, memory_of
-from rookery.worker.failure import exit_in_words
-from rookery.worker.tree import end_with_children, with_children
+from rookery.worker.failures import exit_in_words
 
 _LOOK_S = 0.5  # between two looks at the memory of what is measured
 _START_S = 300.0  # for importing what a run needs; a slow disk takes long

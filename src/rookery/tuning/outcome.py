@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.telemetry.throughput import ThroughputPoint, draw_throughput
-from rookery.training.run_dir import whole_file
-from rookery.training.tuned import Tuned
+from rookery.run.checkpoint.run_dir import whole_file
+from rookery.run.presets.tuned import Tuned
 from rookery.tuning.candidates import Candidate
 from rookery.tuning.knee import Limits, best_of_each
+from rookery.tuning.throughput_plot import ThroughputPoint, draw_throughput
 from rookery.tuning.trials import Trial
 
 

@@ -9,11 +9,12 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-from rookery.env.arguments import whole_number
+from rookery.common.arguments import whole_number
+from rookery.common.cpus import cpus_in_use, usable_cpus
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
-from rookery.training.algorithms import (
+from rookery.run.algorithms import (
     PARTLY,
     BuiltIn,
     OwnModules,
@@ -21,8 +22,8 @@ from rookery.training.algorithms import (
     keeps_something_of_each_env,
     name_of,
 )
-from rookery.training.plan import RunPlan, versions
-from rookery.training.tuned import Tuned, describe_machine
+from rookery.run.plan import RunPlan, versions
+from rookery.run.presets.tuned import Tuned, describe_machine
 from rookery.tuning.candidates import Candidate, Possible, candidates, env_counts, outwards
 from rookery.tuning.halving import CandidateFailed, Halving
 from rookery.tuning.knee import Limits, best_of_each, knee, limits_of
@@ -31,7 +32,6 @@ from rookery.tuning.measuring import Measurer
 from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, model_of
 from rookery.tuning.outcome import Outcome, trial_to_dict
 from rookery.tuning.trials import Slice, Trial
-from rookery.worker.cpus import cpus_in_use, usable_cpus
 
 # Settings of a run that a search has no use for, or that would end it early.
 OF_RUNS = (

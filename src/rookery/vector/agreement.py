@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from rookery.env.description import Description
 from rookery.errors import ConfigError, SpaceError
-from rookery.worker.faults import FaultPolicy
+from rookery.worker.fault_policy import FaultPolicy
 
 ObservationMode: TypeAlias = Any  # "same", "different" or (batched space, single space)
 
@@ -43,8 +43,8 @@ def agree(
     """Check that the envs' spaces go together, and batch them.
 
     Args:
-        parts: of each carrier, the ids of its envs.
-        descriptions: of each carrier, what its envs are.
+        parts: of each backend, the ids of its envs.
+        descriptions: of each backend, what its envs are.
         observation_mode: see :class:`rookery.ProcessVectorEnv`.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rookery.errors import RookeryError, WorkerError, WorkerTimeout
-from rookery.vector.carrier import Carrier
+from rookery.vector.backend import Backend
 from rookery.vector.crash import CrashRecorder
 from rookery.vector.episodes import Episodes
 from rookery.vector.pending import Ids, Pending
@@ -16,15 +16,15 @@ from rookery.vector.results import Results
 from rookery.worker.orders import IN_MESSAGE, Orders
 from rookery.worker.protocol import BellOfMany, NotFinishedError
 
-_LOOK_S = 0.1  # how often carriers are looked after while some of their envs answer
+_LOOK_S = 0.1  # how often backends are looked after while some of their envs answer
 _IN_MESSAGE = bytes([IN_MESSAGE])
 
 
 class Answers:
-    """Waits for carriers; raises what went wrong in what has come.
+    """Waits for backends; raises what went wrong in what has come.
 
     Args:
-        carriers: of all envs.
+        backends: of all envs.
         orders: to all envs.
         pending: what is under way.
         results: where what they have written is read.
@@ -34,13 +34,13 @@ class Answers:
 
     Attributes:
         recorder: writes a report of each failure before it is raised; None writes none.
-        finish_order: the carriers, those first whose envs the calling thread steps itself.
-        carrier_of: int64 ``[n]``, the place of each env's carrier among ``carriers``.
+        finish_order: the backends, those first whose envs the calling thread steps itself.
+        backend_of: int64 ``[n]``, the place of each env's backend among ``backends``.
     """
 
     def __init__(
         self,
-        carriers: Sequence[Carrier],
+        backends: Sequence[Backend],
         orders: Orders,
         pending: Pending,
         results: Results,
@@ -48,15 +48,15 @@ class Answers:
         steps_together: bool,
         arrivals: BellOfMany | None,
     ) -> None:
-        self._carriers, self._orders, self._pending = carriers, orders, pending
+        self._backends, self._orders, self._pending = backends, orders, pending
         self._results, self._episodes = results, episodes
         self._steps_together, self._arrivals = steps_together, arrivals
         self.recorder: CrashRecorder | None = None
         self._looked = 0.0
-        self._in_caller = tuple(c for c in carriers if c.steps_in_caller)
-        self._replaceable = tuple(c for c in carriers if c.is_replaceable)
-        self.finish_order = tuple(sorted(carriers, key=lambda c: not c.steps_in_caller))
-        self.carrier_of = np.repeat(np.arange(len(carriers)), [len(c.env_ids) for c in carriers])
+        self._in_caller = tuple(c for c in backends if c.steps_in_caller)
+        self._replaceable = tuple(c for c in backends if c.is_replaceable)
+        self.finish_order = tuple(sorted(backends, key=lambda c: not c.steps_in_caller))
+        self.backend_of = np.repeat(np.arange(len(backends)), [len(c.env_ids) for c in backends])
 
     def late(self, call: str, timeout: float | None) -> WorkerTimeout:
         """The error of a wait whose time is over."""
@@ -73,8 +73,8 @@ class Answers:
         """Write a report of a failure, if anybody wants one."""
         if self.recorder is not None and isinstance(error, WorkerError) and error.env_ids:
             env_id = error.env_ids[0]
-            carrier = self._carriers[self.carrier_of[env_id]]
-            self.recorder.write(error, carrier.since_restart(env_id))
+            backend = self._backends[self.backend_of[env_id]]
+            self.recorder.write(error, backend.since_restart(env_id))
 
     # ---------------------------------------------------------------- of all
 
@@ -87,9 +87,9 @@ class Answers:
         deadline = None if timeout is None else time.perf_counter() + timeout
         has_failed = has_told = False
         try:
-            for carrier in self.finish_order:
-                has_failed = carrier.finish(deadline) or has_failed
-                has_told = has_told or carrier.has_told
+            for backend in self.finish_order:
+                has_failed = backend.finish(deadline) or has_failed
+                has_told = has_told or backend.has_told
         except NotFinishedError:
             raise self.late(call, timeout) from None
         if has_failed:
@@ -99,9 +99,9 @@ class Answers:
     def _first_failure(self) -> RookeryError:
         """The first failure, in the order of the envs; the call is over then."""
         failures: dict[int, RookeryError] = {}
-        for carrier in self._carriers:
-            failures.update(carrier.failures)
-            carrier.forget()
+        for backend in self._backends:
+            failures.update(backend.failures)
+            backend.forget()
         self._results.written(self._pending.env_ids)
         if self._episodes is not None:
             self._episodes.note(self._pending.env_ids, self._results.buffer, list(failures))
@@ -160,22 +160,22 @@ class Answers:
         return error
 
     def _wakes_up(self) -> bool:
-        """End a wait that has lasted a while: carriers are to be looked after."""
+        """End a wait that has lasted a while: backends are to be looked after."""
         self._pending.begin_again()
         return False
 
     def _poll(self, deadline: float | None) -> None:
-        """Have carriers take in what has come, and step what is for this thread to step."""
+        """Have backends take in what has come, and step what is for this thread to step."""
         now = time.perf_counter()
         is_time = now - self._looked > _LOOK_S
         if is_time:
             self._looked = now
         if is_time or _IN_MESSAGE in self._orders.status.tobytes():
-            concerned = self._carriers
+            concerned = self._backends
         else:
             concerned = (*self._in_caller, *(c for c in self._replaceable if c.needs_poll))
-        for carrier in concerned:
-            carrier.poll(deadline)
+        for backend in concerned:
+            backend.poll(deadline)
 
     def _ready_ids(self, deadline: float | None) -> Ids:
         """Ids of the envs whose answer has come whole and was not handed out.
@@ -185,40 +185,40 @@ class Answers:
         orders = self._orders
         ready = orders.ready()
         is_partial = _IN_MESSAGE in orders.status[ready].tobytes()
-        if is_partial or any(carrier.needs_poll for carrier in self._replaceable):
-            for carrier in self._carriers:  # what has come since they were asked last
-                carrier.poll(deadline)
+        if is_partial or any(backend.needs_poll for backend in self._replaceable):
+            for backend in self._backends:  # what has come since they were asked last
+                backend.poll(deadline)
             ready = np.intersect1d(ready, orders.ready(), assume_unique=True)
         if not self._steps_together:
             return ready
-        late = self.carrier_of[orders.asked != orders.answered]  # words are written one by one
-        return ready[~np.isin(self.carrier_of[ready], late)]
+        late = self.backend_of[orders.asked != orders.answered]  # words are written one by one
+        return ready[~np.isin(self.backend_of[ready], late)]
 
     def _caller_has_work(self) -> bool:
         is_busy = self._orders.asked != self._orders.answered
-        own = [carrier.env_ids for carrier in self._in_caller]
+        own = [backend.env_ids for backend in self._in_caller]
         return any(is_busy[ids.start : ids.stop].any() for ids in own)
 
     def _has_failed(self, ready: Ids) -> bool:
         return any(
-            env_id in carrier.failures
-            for carrier in self._carriers
-            if carrier.failures
+            env_id in backend.failures
+            for backend in self._backends
+            if backend.failures
             for env_id in ready.tolist()
         )
 
     def _raise_failures(self, ids: Ids) -> None:
         """Raise the first failure among envs that are ready; the other answers stay."""
-        for carrier in self._carriers:
-            if not carrier.failures:
+        for backend in self._backends:
+            if not backend.failures:
                 continue
             for env_id in ids.tolist():
-                error = carrier.failures.get(env_id)
+                error = backend.failures.get(env_id)
                 if error is None:
                     continue
-                same = [i for i, other in carrier.failures.items() if other is error]
+                same = [i for i, other in backend.failures.items() if other is error]
                 for i in same:
-                    del carrier.failures[i]
+                    del backend.failures[i]
                 self._orders.received[same] = self._orders.asked[same]
                 self.record(error)
                 raise error

@@ -1,7 +1,7 @@
 """VectorEnv: the public calls and the state machine behind them.
 
-A vector env is a row of carriers. A carrier runs a batch of consecutive envs, in this thread or in
-a worker; nothing here depends on where, and no carrier knows about another. A step is an order to
+A vector env is a row of backends. A backend runs a batch of consecutive envs, in this thread or in
+a worker; nothing here depends on where, and no backend knows about another. A step is an order to
 all envs and a wait for all; ``send`` and ``recv`` are orders to some and a wait for a few.
 """
 
@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arguments import unfit, whole_number
-from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.common.arguments import unfit, whole_number
+from rookery.common.resources import ProcessWatch
+from rookery.common.seeding import consecutive_seeds
 from rookery.env.description import Description
-from rookery.env.seeding import consecutive_seeds
-from rookery.env.slab import SlabFull, SlabShape
 from rookery.errors import (
     ConfigError,
     NoPendingCallError,
@@ -30,13 +29,14 @@ from rookery.errors import (
     UsageError,
     WorkerError,
 )
+from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.slab import SlabFull, SlabShape
 from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.answers import Answers
-from rookery.vector.carrier import Carrier
+from rookery.vector.backend import Backend
 from rookery.vector.crash import CrashRecorder
 from rookery.vector.episodes import Episodes
 from rookery.vector.modes import check_mode
-from rookery.vector.observed import caller_observed, carriers_observed, envs_observed
 from rookery.vector.options import Options, separated
 from rookery.vector.order_parts import (
     MOST_SEED,
@@ -48,8 +48,9 @@ from rookery.vector.order_parts import (
 from rookery.vector.pending import Ids, Pending, indices
 from rookery.vector.results import Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
-from rookery.vector.statistics import CarrierStatistics, Statistics
-from rookery.vector.waits import Waits
+from rookery.vector.statistics.observed import backends_observed, caller_observed, envs_observed
+from rookery.vector.statistics.snapshot import Statistics, WorkerStatistics
+from rookery.vector.statistics.waits import Waits
 from rookery.worker.orders import (
     NO_SEED,
     RESET,
@@ -59,7 +60,6 @@ from rookery.worker.orders import (
     Orders,
 )
 from rookery.worker.protocol import BellOfMany, NotFinishedError
-from rookery.worker.resources import ProcessWatch
 
 _OWN_CALLS = ("reset", "step", "close")
 
@@ -74,7 +74,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         metadata: of the first env, plus ``"autoreset_mode"``.
         autoreset_mode: what happens when an episode ends.
         observation_mode: how the envs' observation spaces were put together.
-        backend: which carriers run the envs: ``"serial"``, ``"thread"``, ``"process"``, ...
+        backend: which backends run the envs: ``"serial"``, ``"thread"``, ``"process"``, ...
         num_workers: how many workers there are.
         choice: what ``backend="auto"`` chose, and why; None if it was not asked.
     """
@@ -90,7 +90,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         observation_mode: ObservationMode,
         num_buffers: int,
     ) -> BatchSpaces:
-        """Take in what the envs of each carrier are, and say what their arrays have to hold."""
+        """Take in what the envs of each backend are, and say what their arrays have to hold."""
         check_mode(autoreset_mode, descriptions)
         spaces = agree(parts, descriptions, observation_mode)
         self.num_envs = parts[-1].stop
@@ -110,30 +110,30 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _ready(
         self,
-        carriers: Sequence[Carrier],
+        backends: Sequence[Backend],
         arrays: BatchArrays,
         orders: Orders,
         copy: bool,
         arrivals: BellOfMany | None = None,
     ) -> None:
-        """Take over carriers and the arrays they write to; from now on the env can be used.
+        """Take over backends and the arrays they write to; from now on the env can be used.
 
         Args:
-            carriers: of all envs.
+            backends: of all envs.
             arrays: of all envs.
             orders: to all envs.
             copy: whether results are copied out of the arrays.
             arrivals: the bell that workers ring when an env has answered that was asked singly.
         """
-        self._carriers, self._arrays, self._orders = tuple(carriers), arrays, orders
+        self._backends, self._arrays, self._orders = tuple(backends), arrays, orders
         self._results = Results(arrays, copy)
-        for carrier in self._carriers:
-            carrier.reader = self._results.reader
-        self._pending = Pending(orders, self._carriers)
+        for backend in self._backends:
+            backend.reader = self._results.reader
+        self._pending = Pending(orders, self._backends)
         is_disabled = self.autoreset_mode is AutoresetMode.DISABLED
         self._episodes = Episodes(arrays) if is_disabled else None
         self._answers = Answers(
-            self._carriers,
+            self._backends,
             orders,
             self._pending,
             self._results,
@@ -143,11 +143,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         )
         self._recorder: CrashRecorder | None = None
         self._vector_steps = self._single_steps = 0
-        self._waits, self._process_watch = Waits(self._carriers), ProcessWatch(os.getpid())
+        self._waits, self._process_watch = Waits(self._backends), ProcessWatch(os.getpid())
         self._made_at = time.perf_counter()
         self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
-        self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._carriers)
+        self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._backends)
         self._pending.watch_forks()
 
     @property
@@ -212,20 +212,20 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             options: as for :meth:`reset`.
         """
         with self._pending.beginning("reset"):
-            if self._pending.was_cut_short or any(c.is_torn for c in self._carriers):
+            if self._pending.was_cut_short or any(c.is_torn for c in self._backends):
                 self._settle()
             seeds = consecutive_seeds(seed, self.num_envs)
             options, mask = separated(options, self.num_envs)
-            requests = prepared_resets(self._carriers, seeds, options, mask)
+            requests = prepared_resets(self._backends, seeds, options, mask)
             if self._recorder is not None:
                 self._recorder.note_reset(seeds, options, mask)
             self._enlarge_slab_if_wanted()
-            for carrier in self._carriers:
-                ids = carrier.env_ids
+            for backend in self._backends:
+                ids = backend.env_ids
                 own = None if mask is None else mask[ids.start : ids.stop]
-                carrier.note_seeds(seeds[ids.start : ids.stop], own)
-            for carrier, request in requests:
-                carrier.tell_reset(request)
+                backend.note_seeds(seeds[ids.start : ids.stop], own)
+            for backend, request in requests:
+                backend.tell_reset(request)
             self._ask_all("reset", RESET, mask, seed_words(seeds, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
@@ -353,8 +353,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._begin(name, Order(kind, buffer, self._orders.next_number(), ids, seeds))
 
     def _begin(self, name: str, order: Order) -> None:
-        """Begin an order to envs of several carriers; after an interruption, begin it again."""
-        begins = parts_of(order, self._carriers, self._answers.carrier_of)
+        """Begin an order to envs of several backends; after an interruption, begin it again."""
+        begins = parts_of(order, self._backends, self._answers.backend_of)
         self._pending.begin(name, order.env_ids, begins)
 
     def _write_actions(self, actions: Any, env_ids: Any) -> None:
@@ -372,12 +372,12 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Put a larger slab in the place of the present one; nothing in it is unread."""
         shape, self._results.reader.wanted = self._results.reader.wanted, None
         if shape is not None:
-            for carrier in self._answers.finish_order:
-                carrier.finish()
+            for backend in self._answers.finish_order:
+                backend.finish()
             self._grow_slab(shape)
 
     def _grow_slab(self, shape: SlabShape) -> None:
-        """Make a larger slab and have every carrier go on with it."""
+        """Make a larger slab and have every backend go on with it."""
         raise NotImplementedError
 
     # ---------------------------------------------------------------- partial batches
@@ -398,7 +398,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """
         ids = self._pending.choose(env_ids, "async_reset")
         if self._steps_together:
-            require_whole_batches("async_reset", ids, self._carriers)
+            require_whole_batches("async_reset", ids, self._backends)
         seeds = consecutive_seeds(seed, self.num_envs)
         for value in (seeds[i] for i in ids.tolist()):
             if value is not None and not 0 <= value < MOST_SEED:
@@ -406,9 +406,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self._recorder is not None:
             self._recorder.note_resets(ids, [seeds[i] for i in ids.tolist()])
         mask = np.isin(np.arange(self.num_envs), ids).tolist()
-        for carrier in self._carriers:
-            part = slice(carrier.env_ids.start, carrier.env_ids.stop)
-            carrier.note_seeds(seeds[part], mask[part])
+        for backend in self._backends:
+            part = slice(backend.env_ids.start, backend.env_ids.stop)
+            backend.note_seeds(seeds[part], mask[part])
         self._ask_singly(ids, RESET, seed_words(seeds, None))
 
     def send(
@@ -425,7 +425,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """
         ids = self._pending.choose(env_ids, "send")
         if self._steps_together:
-            require_whole_batches("send", ids, self._carriers)
+            require_whole_batches("send", ids, self._backends)
         if self._episodes is not None:
             self._episodes.require("send", ids)
         if self._results.reader.wanted is not None and not self._pending.num_busy():
@@ -446,7 +446,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Numbers for orders to single envs: those that step together share one."""
         if not self._steps_together:
             return self._orders.numbers(len(ids))
-        batches, places = np.unique(self._answers.carrier_of[ids], return_inverse=True)
+        batches, places = np.unique(self._answers.backend_of[ids], return_inverse=True)
         return self._orders.numbers(len(batches))[places]
 
     def recv(
@@ -528,7 +528,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 f"call({name!r}) would pass by what this vector env knows of its envs; use its "
                 f"own {name}()"
             )
-        self._request("call", [(name, args, kwargs)] * len(self._carriers))
+        self._request("call", [(name, args, kwargs)] * len(self._backends))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that :meth:`call_async` began, and return a result for each env.
@@ -561,7 +561,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             return []
         ids = indices(env_ids, self.num_envs, "apply").tolist()
         with self._pending.guard:
-            self._request("apply", [(function, ids)] * len(self._carriers))
+            self._request("apply", [(function, ids)] * len(self._backends))
             by_id = dict(pair for pairs in self._outcomes("apply", None) for pair in pairs)
         return [by_id[env_id] for env_id in ids]
 
@@ -578,7 +578,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ConfigError(f"set_attr got {len(values)} values for {self.num_envs} envs")
-        parts = [carrier.env_ids for carrier in self._carriers]
+        parts = [backend.env_ids for backend in self._backends]
         with self._pending.guard:
             self._request("set_attr", [(name, values[ids.start : ids.stop]) for ids in parts])
             self._outcomes("set_attr", None)
@@ -600,9 +600,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _request(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:
         """Begin a call of a method of every batch, with arguments for each."""
         requests = [
-            carrier.request(method, *own) for carrier, own in zip(self._carriers, args, strict=True)
+            backend.request(method, *own) for backend, own in zip(self._backends, args, strict=True)
         ]
-        self._pending.begin_call(method, list(zip(self._carriers, requests, strict=True)))
+        self._pending.begin_call(method, list(zip(self._backends, requests, strict=True)))
 
     def _outcomes(self, method: str, timeout: float | None) -> list[Any]:
         """Wait for a call; its results in the order of the envs, or the first failure."""
@@ -612,36 +612,36 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             answers = self._pending.finish_call(self._answers.finish_order, deadline)
         except NotFinishedError:
             raise self._answers.late(method, timeout) from None
-        for carrier in self._carriers:
-            answer = answers[carrier.env_ids.start]
+        for backend in self._backends:
+            answer = answers[backend.env_ids.start]
             if isinstance(answer, RookeryError):
                 self._answers.record(answer)
                 raise answer
-        return [answers[carrier.env_ids.start] for carrier in self._carriers]
+        return [answers[backend.env_ids.start] for backend in self._backends]
 
     # ---------------------------------------------------------------- watching
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers."""
-        return tuple(c.pid for c in self._carriers_or_last if c.pid != self._owner_pid)
+        return tuple(c.pid for c in self._backends_or_last if c.pid != self._owner_pid)
 
     @property
     def num_workers(self) -> int:
         """How many workers there are, processes or threads, without the calling one."""
         if self._final_statistics is not None:
-            return sum(not carrier.in_caller for carrier in self._final_statistics.carriers)
-        return sum(not carrier.steps_in_caller for carrier in self._carriers)
+            return sum(not backend.in_caller for backend in self._final_statistics.backends)
+        return sum(not backend.steps_in_caller for backend in self._backends)
 
     @property
     def busy_s(self) -> tuple[float, ...]:
-        """Per carrier, the seconds spent stepping; costs little, unlike :meth:`statistics`."""
-        return tuple(carrier.busy_s for carrier in self._carriers_or_last)
+        """Per backend, the seconds spent stepping; costs little, unlike :meth:`statistics`."""
+        return tuple(backend.busy_s for backend in self._backends_or_last)
 
     @property
     def restarts(self) -> int:
         """How often workers were replaced; costs little, unlike :meth:`statistics`."""
-        return sum(carrier.restarts for carrier in self._carriers_or_last)
+        return sum(backend.restarts for backend in self._backends_or_last)
 
     @property
     def waits(self) -> Waits:
@@ -649,10 +649,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return self._waits
 
     @property
-    def _carriers_or_last(self) -> Sequence[Carrier | CarrierStatistics]:
-        """The carriers; after ``close``, what they were at last."""
+    def _backends_or_last(self) -> Sequence[Backend | WorkerStatistics]:
+        """The backends; after ``close``, what they were at last."""
         last = self._final_statistics
-        return self._carriers if last is None else last.carriers
+        return self._backends if last is None else last.workers
 
     def statistics(self, looks: bool = True) -> Statistics:
         """What was done so far, as a frozen snapshot; after ``close`` the last one.
@@ -667,8 +667,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return Statistics(
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
-            carriers=carriers_observed(self._carriers, self._waits, looks),
-            envs=envs_observed(self._arrays.watched, self._carriers, self._waits),
+            backends=backends_observed(self._backends, self._waits, looks),
+            envs=envs_observed(self._arrays.watched, self._backends, self._waits),
             caller=caller_observed(use, self._waits),
             seconds=time.perf_counter() - self._made_at,
         )
@@ -678,15 +678,15 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _settle(self) -> None:
         """Wait for what an interruption has left under way, and drop it."""
         self._pending.begin_again()
-        for carrier in self._answers.finish_order:
-            carrier.finish()
+        for backend in self._answers.finish_order:
+            backend.finish()
         dropped = self._pending.dropped()
         self._results.written(dropped)
         if self._episodes is not None:
             self._episodes.note(dropped, self._results.buffer)
         self._pending.finish_call(self._answers.finish_order, None)
-        for carrier in self._carriers:
-            carrier.forget()
+        for backend in self._backends:
+            backend.forget()
         self._orders.received[:] = self._orders.asked
         self._pending.is_over()
 
@@ -712,14 +712,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._final_statistics = self.statistics(looks=False)  # nobody waits for /proc now
         if self.closed:
             self._pending.close()
-            end_at_once(self._carriers)
+            end_at_once(self._backends)
             self._let_go()
             return
         self.closed = True
         left = self._pending.close()
         grace_s = 0.0 if terminate else CLOSE_GRACE_S if timeout is None else timeout
         try:
-            shut_down(self._owner_pid, self._carriers, grace_s)
+            shut_down(self._owner_pid, self._backends, grace_s)
         except RookeryError:
             self._let_go()
             raise
@@ -759,4 +759,4 @@ def _require_name(call: str, name: Any) -> None:
         raise unfit(f"{call}: name", "a str", name)
 
 
-_HELD = ("_arrays", "_orders", "_results", "_carriers", "_answers", "_episodes", "_waits")
+_HELD = ("_arrays", "_orders", "_results", "_backends", "_answers", "_episodes", "_waits")

@@ -16,14 +16,14 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arguments import unfit
-from rookery.env.arrays import BatchArrays, BatchSpaces
+from rookery.common.arguments import unfit
+from rookery.common.env_errors import describe, in_words
+from rookery.common.pickling import by_value
 from rookery.env.batch import EnvBatch
-from rookery.env.failure import describe, in_words
 from rookery.env.recipe import EnvRecipe
-from rookery.env.spaces import Leaf, batched, flattened, leaves
-from rookery.env.travel import by_value
 from rookery.errors import ConfigError, UsageError, WorkerError
+from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.spaces import Leaf, batched, flattened, leaves
 
 _MOST_EVENTS = 100_000  # of a vector env that are kept; older ones are forgotten
 _MOST_BYTES = 2**28  # of actions that are kept, likewise
@@ -212,7 +212,7 @@ class CrashRecorder:
 
         Args:
             error: what happened.
-            since_restart: of that env, see `Carrier.since_restart`.
+            since_restart: of that env, see `Backend.since_restart`.
         """
         try:
             path = self._written(error, since_restart)

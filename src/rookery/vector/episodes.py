@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rookery.env.arrays import BatchArrays
 from rookery.errors import UsageError
+from rookery.shared.arrays import BatchArrays
 
 
 class Episodes:

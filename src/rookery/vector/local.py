@@ -1,4 +1,4 @@
-"""LocalCarrier: envs stepped by the calling thread itself, while it waits for them."""
+"""LocalBackend: envs stepped by the calling thread itself, while it waits for them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays
-from rookery.env.batches import Batch
-from rookery.env.row_reader import RowReader
-from rookery.env.slab import SEE_SLAB, News, SlabShape
+from rookery.common.resources import NOTHING_KNOWN, ProcessUse
+from rookery.env.seam import Batch
 from rookery.errors import RookeryError, UsageError
-from rookery.worker.faults import RestartCause
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_reader import RowReader
+from rookery.shared.slab import SEE_SLAB, News, SlabShape
+from rookery.worker.fault_policy import RestartCause
 from rookery.worker.loop import OrderServer, RequestHandler
 from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
-from rookery.worker.resources import NOTHING_KNOWN, ProcessUse
 
 
-class LocalCarrier:
+class LocalBackend:
     """A batch in the calling thread.
 
     Args:
@@ -52,7 +52,7 @@ class LocalCarrier:
         self.has_told = False
 
     def attach(self, arrays: BatchArrays, mode: AutoresetMode, travels: bool = False) -> None:
-        """Give the batch its arrays; see :class:`rookery.env.batches.Batch`."""
+        """Give the batch its arrays; see :class:`rookery.env.seam.Batch`."""
         progress = self._part.progress
         self._attach_again = partial(self._batch.attach, arrays, mode, progress, travels=travels)
         self._attach_again()

@@ -1,4 +1,4 @@
-"""make_vec: from a description of envs to a vector env; carriers are imported on demand."""
+"""make_vec: from a description of envs to a vector env; backends are imported on demand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arguments import check_choice, check_flag, unfit, whole_number
+from rookery.common.arguments import check_choice, check_flag, unfit, whole_number
 from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
 from rookery.errors import ConfigError
 from rookery.vector.crash import CrashRecorder, checked_folder
 from rookery.vector.modes import parse_autoreset_mode
-from rookery.worker.faults import FaultPolicy
-from rookery.worker.launch import resolve_start_method
+from rookery.worker.fault_policy import FaultPolicy
+from rookery.worker.start.launch import resolve_start_method
 
 if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
@@ -130,12 +130,12 @@ def make_vec(
         backend = backend if backend in ("thread", "ray") else "process"
     _require_processes(backend, isolate, caller_steps)
     if backend == "auto" and not isolate:
-        from rookery.vector.auto import choose
+        from rookery.vector.auto.choose import choose
 
         choice = choose(recipes, num_workers, caller_steps, start_method, threads_per_worker, copy)
         backend = choice.backend
         plan.update(num_workers=choice.num_workers, caller_steps=choice.caller_steps)
-    venv = _carrier(
+    venv = _backend(
         backend, recipes, plan, copy=copy, observation_mode=observation_mode, autoreset_mode=mode
     )
     venv.choice = choice
@@ -216,7 +216,7 @@ def _check_ray(
             )
 
 
-def _carrier(
+def _backend(
     backend: str, recipes: list[EnvRecipe], plan: dict[str, Any], **options: Any
 ) -> VectorEnv:
     if backend == "serial":
@@ -228,7 +228,7 @@ def _carrier(
 
         return ThreadVectorEnv(recipes, **_named(plan, "num_workers", "faults"), **options)
     if backend == "ray":
-        from rookery.vector.ray import RayVectorEnv
+        from rookery.cluster.ray_vector_env import RayVectorEnv
 
         names = ("num_workers", "threads_per_worker", "faults", "ray_options")
         return RayVectorEnv(recipes, **_named(plan, *names), **options)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arguments import not_a_choice
+from rookery.common.arguments import not_a_choice
 from rookery.env.description import Description
 from rookery.errors import ConfigError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arguments import whole_number
+from rookery.common.arguments import whole_number
 from rookery.env.native import NativeBatch
 from rookery.env.native_recipe import NativeRecipe
 from rookery.env.recipe import EnvRecipe, make_recipes
@@ -18,7 +18,7 @@ from rookery.vector.base import VectorEnv
 from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.serial import SerialVectorEnv
 from rookery.vector.splitting import split
-from rookery.worker.faults import FaultPolicy
+from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.protocol import BatchMaker
 
 

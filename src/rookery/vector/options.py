@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rookery.env.arguments import unfit
+from rookery.common.arguments import unfit
 from rookery.errors import ConfigError
 
 Options: TypeAlias = "dict[str, Any] | Sequence[dict[str, Any] | None] | None"

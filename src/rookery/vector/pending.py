@@ -19,7 +19,7 @@ from rookery.errors import (
     RookeryError,
     UsageError,
 )
-from rookery.vector.carrier import Carrier
+from rookery.vector.backend import Backend
 from rookery.worker.orders import RESET, Order, Orders
 from rookery.worker.protocol import NotFinishedError
 
@@ -36,7 +36,7 @@ class Pending:
 
     Args:
         orders: to all envs.
-        carriers: of all envs.
+        backends: of all envs.
 
     Attributes:
         name: the call of all envs that is under way, None if there is none.
@@ -46,18 +46,18 @@ class Pending:
         steps: bool ``[n]``, whether the last order to each env alone was a step.
     """
 
-    def __init__(self, orders: Orders, carriers: Sequence[Carrier]) -> None:
+    def __init__(self, orders: Orders, backends: Sequence[Backend]) -> None:
         self.name: str | None = None
         self.was_cut_short = False
         self.env_ids: Any = ...
         self.steps = np.zeros(len(orders.asked), np.bool_)
         self._orders = orders
-        self._begin_steps = tuple(carrier.begin_step for carrier in carriers)
+        self._begin_steps = tuple(backend.begin_step for backend in backends)
         self._step: tuple[int, int] | None = None  # of all envs: buffer and number; or
-        self._begins: Sequence[tuple[Carrier, Order]] = ()  # orders to some
+        self._begins: Sequence[tuple[Backend, Order]] = ()  # orders to some
         self.is_begun = True
         self._has_single = False  # whether orders to single envs may be under way
-        self._called: tuple[Carrier, ...] = ()  # who was given the last request
+        self._called: tuple[Backend, ...] = ()  # who was given the last request
         self._begun_calls: set[int] = set()
         self._answers: dict[int, Any] = {}
         self.guard = _Guard(self)
@@ -149,8 +149,8 @@ class Pending:
 
     # ---------------------------------------------------------------- orders
 
-    def begin(self, name: str, env_ids: Any, begins: Sequence[tuple[Carrier, Order]]) -> None:
-        """Give orders to some carriers; ``"recv"`` names orders to single envs."""
+    def begin(self, name: str, env_ids: Any, begins: Sequence[tuple[Backend, Order]]) -> None:
+        """Give orders to some backends; ``"recv"`` names orders to single envs."""
         self.is_begun, self._step, self._begins, self.is_clear = False, None, begins, False
         if name == "recv":
             self._has_single = True
@@ -189,8 +189,8 @@ class Pending:
         if self._step is not None:
             self.begin_step(*self._step)
             return
-        for carrier, order in self._begins:
-            carrier.begin(order)
+        for backend, order in self._begins:
+            backend.begin(order)
         self.is_begun = True
 
     def is_over(self) -> None:
@@ -234,33 +234,33 @@ class Pending:
 
     # ---------------------------------------------------------------- requests
 
-    def begin_call(self, name: str, requests: Sequence[tuple[Carrier, Any]]) -> None:
-        """Give a request to every carrier; those that cannot take it have failed."""
+    def begin_call(self, name: str, requests: Sequence[tuple[Backend, Any]]) -> None:
+        """Give a request to every backend; those that cannot take it have failed."""
         with self.guard:
             self._begun_calls.clear()
             self._answers = {}
             self.is_clear = False
             self.name, self.env_ids = name, ...
-            self._called = tuple(carrier for carrier, _ in requests)
-            for carrier, request in requests:
-                first_id = carrier.env_ids.start
+            self._called = tuple(backend for backend, _ in requests)
+            for backend, request in requests:
+                first_id = backend.env_ids.start
                 try:
-                    carrier.begin_call(request)
+                    backend.begin_call(request)
                 except RookeryError as error:
                     self._answers[first_id] = error
                 self._begun_calls.add(first_id)
 
-    def finish_call(self, carriers: Sequence[Carrier], deadline: float | None) -> dict[int, Any]:
-        """Wait until all carriers have answered: results or errors, by their first env id.
+    def finish_call(self, backends: Sequence[Backend], deadline: float | None) -> dict[int, Any]:
+        """Wait until all backends have answered: results or errors, by their first env id.
 
         Raises:
             NotFinishedError: when the deadline passed; the call goes on.
         """
         with self.guard:
-            for carrier in carriers:
-                first_id = carrier.env_ids.start
+            for backend in backends:
+                first_id = backend.env_ids.start
                 if first_id not in self._answers and self._begun_calls:
-                    self._answers[first_id] = self._answer_of(carrier, deadline)
+                    self._answers[first_id] = self._answer_of(backend, deadline)
             answers, self._answers = self._answers, {}
             self._begun_calls.clear()
             self.name = None
@@ -272,16 +272,16 @@ class Pending:
         ids: list[int] = np.flatnonzero(self._orders.asked != self._orders.answered).tolist()
         return ids or [
             env_id
-            for carrier in self._called
-            if carrier.env_ids.start not in self._answers
-            for env_id in carrier.env_ids
+            for backend in self._called
+            if backend.env_ids.start not in self._answers
+            for env_id in backend.env_ids
         ]
 
-    def _answer_of(self, carrier: Carrier, deadline: float | None) -> Any:
-        if carrier.env_ids.start not in self._begun_calls:
+    def _answer_of(self, backend: Backend, deadline: float | None) -> Any:
+        if backend.env_ids.start not in self._begun_calls:
             return UsageError(f"The {self.name} was cut short by an interruption; make it again")
         try:
-            return carrier.finish_call(deadline)
+            return backend.finish_call(deadline)
         except RookeryError as error:
             return error
 

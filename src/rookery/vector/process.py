@@ -11,27 +11,27 @@ from typing import Any, NamedTuple
 
 from gymnasium.vector import AutoresetMode
 
+from rookery.common.cpus import usable_cpus
 from rookery.env.batch import EnvBatch
-from rookery.env.batches import Batch
 from rookery.env.recipe import EnvRecipe
-from rookery.env.slab import SlabShape
+from rookery.env.seam import Batch
 from rookery.errors import ConfigError
+from rookery.shared.slab import SlabShape
 from rookery.vector.agreement import ObservationMode, num_buffers
+from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
-from rookery.vector.carrier import Carrier
-from rookery.vector.local import LocalCarrier
+from rookery.vector.local import LocalBackend
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.specs import make_specs, pickled_spec
 from rookery.vector.splitting import split
-from rookery.worker.board import Board
-from rookery.worker.carrier import WorkerCarrier, assign_all
-from rookery.worker.cpus import usable_cpus
-from rookery.worker.doorbell import Arrivals
-from rookery.worker.faults import FaultPolicy
-from rookery.worker.launch import check_fork, resolve_start_method, thread_variables
+from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.process import WorkerProcess
 from rookery.worker.protocol import BatchMaker, WorkerSpec
+from rookery.worker.shared_arrays import Board
+from rookery.worker.start.launch import check_fork, resolve_start_method, thread_variables
+from rookery.worker.wait.event import Arrivals
+from rookery.worker.worker_backend import WorkerBackend, assign_all
 
 _START_GRACE_S = 1.0
 
@@ -149,7 +149,7 @@ class ProcessVectorEnv(VectorEnv):
         told: Sequence[WorkerSpec | bytes] = specs
         if workers.method != "fork":
             told = [pickled_spec(spec) for spec in specs]
-        carriers: list[WorkerCarrier] = []
+        backends: list[WorkerBackend] = []
         batch: Batch | None = None
         is_crowded = len(makers) >= usable_cpus()
         self._worker_arrivals = arrivals = Arrivals(workers.faults.restarts)
@@ -168,10 +168,10 @@ class ProcessVectorEnv(VectorEnv):
                     is_crowded,
                 )
                 name = maker.recipes[0].name
-                carriers.append(WorkerCarrier(start, ids, name, workers.faults))
+                backends.append(WorkerBackend(start, ids, name, workers.faults))
             if local is not None:
                 batch = local()
-            self._assemble(batch, carriers, mode, observation_mode, copy, workers.faults)
+            self._assemble(batch, backends, mode, observation_mode, copy, workers.faults)
             arrivals.have_started()
             if workers.method != "fork":
                 self._arrays.pickle_main_by_value()
@@ -180,25 +180,25 @@ class ProcessVectorEnv(VectorEnv):
             if batch is not None:
                 batch.close()
             deadline = time.perf_counter() + _START_GRACE_S
-            for carrier in carriers:
-                carrier.stop(deadline)
+            for backend in backends:
+                backend.stop(deadline)
             raise
 
     @property
-    def workers(self) -> tuple[WorkerCarrier, ...]:
-        """The carriers of workers, for a collector that has them act by themselves.
+    def workers(self) -> tuple[WorkerBackend, ...]:
+        """The backends of workers, for a collector that has them act by themselves.
 
         Raises:
             ConfigError: when the calling process steps envs too.
         """
-        if any(carrier.steps_in_caller for carrier in self._carriers):
+        if any(backend.steps_in_caller for backend in self._backends):
             raise ConfigError("only workers can act by themselves, not the calling process")
-        return tuple(self._carriers)  # type: ignore[arg-type]
+        return tuple(self._backends)  # type: ignore[arg-type]
 
     def _assemble(
         self,
         batch: Batch | None,
-        workers: Sequence[WorkerCarrier],
+        workers: Sequence[WorkerBackend],
         mode: AutoresetMode,
         observation_mode: ObservationMode,
         copy: bool,
@@ -215,22 +215,22 @@ class ProcessVectorEnv(VectorEnv):
         self._faults = faults
         self._board = board = Board(spaces, len(workers))
         board.allocate()
-        carriers: list[Carrier] = [*workers]
+        backends: list[Backend] = [*workers]
         if batch is not None:
-            local = LocalCarrier(batch, batch.ids, board.orders)
+            local = LocalBackend(batch, batch.ids, board.orders)
             local.attach(board.arrays, mode)
-            carriers.insert(0, local)
+            backends.insert(0, local)
         try:
             assign_all(workers, spaces, mode, board, board.arrays, board.orders)
         except BaseException:
             board.release()
             raise
-        self._ready(carriers, board.arrays, board.orders, copy, self._worker_arrivals)
+        self._ready(backends, board.arrays, board.orders, copy, self._worker_arrivals)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._board.enlarge_slab(shape)
-        for carrier in self._carriers:
-            carrier.adopt_slab(shape)
+        for backend in self._backends:
+            backend.adopt_slab(shape)
 
     def _let_go(self) -> None:
         super()._let_go()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rookery.env.arrays import BatchArrays
-from rookery.env.row_reader import RowReader
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_reader import RowReader
 from rookery.vector.nan import NanWatch
 
 

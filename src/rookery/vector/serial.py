@@ -1,4 +1,4 @@
-"""SerialVectorEnv: all envs in the calling thread; the reference that every carrier must equal."""
+"""SerialVectorEnv: all envs in the calling thread; the reference that every backend must equal."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays
+from rookery.common.env_errors import in_words
 from rookery.env.batch import EnvBatch
-from rookery.env.batches import Batch
-from rookery.env.failure import in_words
 from rookery.env.recipe import EnvRecipe, make_recipes
-from rookery.env.slab import SlabShape
+from rookery.env.seam import Batch
 from rookery.errors import ConfigError
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.slab import SlabShape
 from rookery.vector.agreement import ObservationMode
 from rookery.vector.base import VectorEnv
-from rookery.vector.local import LocalCarrier
+from rookery.vector.local import LocalBackend
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.worker.orders import Orders
 
@@ -73,14 +73,14 @@ class SerialVectorEnv(VectorEnv):
         self._batch = batch
         try:
             orders = Orders.in_memory(len(batch.ids), num_workers=0)
-            carrier = LocalCarrier(batch, batch.ids, orders)
+            backend = LocalBackend(batch, batch.ids, orders)
             num_buffers = 1 if copy else 2
             spaces = self._agree(
                 [batch.ids], [batch.describe()], mode, observation_mode, num_buffers
             )
             arrays = BatchArrays.in_memory(spaces, keeps_objects=not travels)
-            carrier.attach(arrays, mode, travels)
-            self._ready([carrier], arrays, orders, copy)
+            backend.attach(arrays, mode, travels)
+            self._ready([backend], arrays, orders, copy)
         except BaseException:
             batch.close()
             raise

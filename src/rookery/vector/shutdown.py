@@ -7,70 +7,70 @@ import time
 from collections.abc import Sequence
 
 from rookery.errors import RookeryError, WorkerDied
-from rookery.vector.carrier import Carrier
+from rookery.vector.backend import Backend
 from rookery.worker.protocol import NotFinishedError
 
 CLOSE_GRACE_S = 5.0
-_STEP_S = 0.01  # how long one carrier is waited for while others may have answered
+_STEP_S = 0.01  # how long one backend is waited for while others may have answered
 
 
-def shut_down(owner_pid: int, carriers: Sequence[Carrier], grace_s: float = CLOSE_GRACE_S) -> None:
-    """Close the envs and stop the carriers; the first error of an env is raised at the end.
+def shut_down(owner_pid: int, backends: Sequence[Backend], grace_s: float = CLOSE_GRACE_S) -> None:
+    """Close the envs and stop the backends; the first error of an env is raised at the end.
 
-    What is under way is waited for. A carrier that hangs keeps no other from closing its envs.
+    What is under way is waited for. A backend that hangs keeps no other from closing its envs.
     """
     if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
         return
     deadline = time.perf_counter() + grace_s
     errors: list[RookeryError] = []
     try:
-        closing = _begin_all(carriers, deadline)
+        closing = _begin_all(backends, deadline)
         while closing:
-            closing = [carrier for carrier in closing if not _has_closed(carrier, errors)]
+            closing = [backend for backend in closing if not _has_closed(backend, errors)]
             if time.perf_counter() >= deadline:
                 break
     except BaseException:  # whoever interrupts the closing does not want to wait for its rest
         deadline = 0.0
         raise
     finally:
-        _stop_all(carriers, deadline)
+        _stop_all(backends, deadline)
     if errors:
         raise errors[0]
 
 
-def end_at_once(carriers: Sequence[Carrier]) -> None:
-    """Stop carriers of which an interruption has left some; envs are closed where that is quick."""
-    for carrier in carriers:
+def end_at_once(backends: Sequence[Backend]) -> None:
+    """Stop backends of which an interruption has left some; envs are closed where that is quick."""
+    for backend in backends:
         try:
-            if carrier.steps_in_caller and carrier.begin_close(time.perf_counter()):
-                carrier.finish_call()
+            if backend.steps_in_caller and backend.begin_close(time.perf_counter()):
+                backend.finish_call()
         except RookeryError:  # whoever interrupted the closing hears of no more
             continue
-    _stop_all(carriers, 0.0)
+    _stop_all(backends, 0.0)
 
 
-def _begin_all(carriers: Sequence[Carrier], deadline: float) -> list[Carrier]:
-    """Begin to close every carrier, as soon as its envs have done what they were asked."""
-    waiting, closing = list(carriers), []
+def _begin_all(backends: Sequence[Backend], deadline: float) -> list[Backend]:
+    """Begin to close every backend, as soon as its envs have done what they were asked."""
+    waiting, closing = list(backends), []
     while waiting:
         still = []
-        for carrier in waiting:
+        for backend in waiting:
             try:
-                carrier.finish(min(time.perf_counter() + _STEP_S, deadline))
+                backend.finish(min(time.perf_counter() + _STEP_S, deadline))
             except NotFinishedError:
                 if time.perf_counter() < deadline:
-                    still.append(carrier)
+                    still.append(backend)
                 continue
-            if carrier.begin_close(deadline):
-                closing.append(carrier)
+            if backend.begin_close(deadline):
+                closing.append(backend)
         waiting = still
     return closing
 
 
-def _has_closed(carrier: Carrier, errors: list[RookeryError]) -> bool:
-    """Whether a carrier's envs are closed; if not, it was given a moment."""
+def _has_closed(backend: Backend, errors: list[RookeryError]) -> bool:
+    """Whether a backend's envs are closed; if not, it was given a moment."""
     try:
-        carrier.finish_call(time.perf_counter() + _STEP_S)
+        backend.finish_call(time.perf_counter() + _STEP_S)
     except NotFinishedError:
         return False
     except WorkerDied:  # closed enough; whoever used it was told, or did not care
@@ -80,13 +80,13 @@ def _has_closed(carrier: Carrier, errors: list[RookeryError]) -> bool:
     return True
 
 
-def _stop_all(carriers: Sequence[Carrier], deadline: float) -> None:
-    """Stop every carrier, also when an interruption keeps one from being stopped gently."""
-    left = list(carriers)
+def _stop_all(backends: Sequence[Backend], deadline: float) -> None:
+    """Stop every backend, also when an interruption keeps one from being stopped gently."""
+    left = list(backends)
     try:
         while left:
             left[0].stop(deadline)
             del left[0]
     finally:
-        for carrier in left:
-            carrier.stop(0.0)
+        for backend in left:
+            backend.stop(0.0)

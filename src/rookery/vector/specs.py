@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from rookery.common.pickling import by_value
+from rookery.common.unpicklable import find_culprit
 from rookery.env import registrations
-from rookery.env.culprit import find_culprit
 from rookery.env.recipe import EnvRecipe
-from rookery.env.travel import by_value
 from rookery.errors import PicklingError
 from rookery.worker.protocol import BatchMaker, WorkerSpec
 

@@ -9,23 +9,23 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays
 from rookery.env.batch import EnvBatch
 from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
-from rookery.env.slab import SlabShape
 from rookery.errors import ConfigError
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.slab import SlabShape
 from rookery.vector.agreement import ObservationMode, num_buffers
 from rookery.vector.base import VectorEnv
 from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
 from rookery.vector.splitting import split
-from rookery.worker.carrier import WorkerCarrier, assign_all
-from rookery.worker.faults import FaultPolicy
+from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import BatchMaker
 from rookery.worker.thread import WorkerThread
-from rookery.worker.threadbell import ThreadBell
+from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.worker_backend import WorkerBackend, assign_all
 
 _MOST_THREADS = 32  # unless asked for
 
@@ -78,21 +78,21 @@ class ThreadVectorEnv(VectorEnv):
             raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
         count = min(len(recipes), _MOST_THREADS if num_workers is None else num_workers)
         arrivals = ThreadBell()
-        carriers: list[WorkerCarrier] = []
+        backends: list[WorkerBackend] = []
         try:
             for ids in split(len(recipes), count):
                 maker = BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start)
                 start = partial(WorkerThread, maker, f"rookery-{ids.start}", arrivals)
-                carriers.append(WorkerCarrier(start, ids, recipes[ids.start].name, faults))
-            self._assemble(carriers, mode, observation_mode, copy, faults, arrivals)
+                backends.append(WorkerBackend(start, ids, recipes[ids.start].name, faults))
+            self._assemble(backends, mode, observation_mode, copy, faults, arrivals)
         except BaseException:
-            for carrier in carriers:
-                carrier.stop(time.perf_counter())
+            for backend in backends:
+                backend.stop(time.perf_counter())
             raise
 
     def _assemble(
         self,
-        carriers: Sequence[WorkerCarrier],
+        backends: Sequence[WorkerBackend],
         mode: AutoresetMode,
         observation_mode: ObservationMode,
         copy: bool,
@@ -100,15 +100,15 @@ class ThreadVectorEnv(VectorEnv):
         arrivals: ThreadBell,
     ) -> None:
         """Wait for the threads' envs, and give everybody their part of the arrays."""
-        descriptions = [carrier.describe() for carrier in carriers]
-        _refuse_twins([key for carrier in carriers for key in carrier.worker.env_keys])  # type: ignore[attr-defined]
-        parts = [carrier.env_ids for carrier in carriers]
+        descriptions = [backend.describe() for backend in backends]
+        _refuse_twins([key for backend in backends for key in backend.worker.env_keys])  # type: ignore[attr-defined]
+        parts = [backend.env_ids for backend in backends]
         buffers = num_buffers(copy, faults)
         spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
         arrays = BatchArrays.in_memory(spaces)
-        orders = Orders.in_memory(self.num_envs, len(carriers))
-        assign_all(carriers, spaces, mode, (arrays, orders), arrays, orders)
-        self._ready(carriers, arrays, orders, copy, arrivals)
+        orders = Orders.in_memory(self.num_envs, len(backends))
+        assign_all(backends, spaces, mode, (arrays, orders), arrays, orders)
+        self._ready(backends, arrays, orders, copy, arrivals)
 
     def _grow_slab(self, shape: SlabShape) -> None:
         self._arrays.enlarge_slab_in_memory(shape)

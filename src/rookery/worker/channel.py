@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rookery.env.travel import pickled, pickled_for_workers
+from rookery.common.pickling import pickled, pickled_for_workers
 from rookery.errors import RookeryError, WorkerDied
-from rookery.memory import SharedBlock
+from rookery.shared import SharedBlock
 from rookery.worker import pipes
-from rookery.worker.failure import Failure
+from rookery.worker.failures import Failure
 from rookery.worker.pipes import LOOK_S, ChannelClosedError, PipeEnd
-from rookery.worker.threadbell import ThreadBell
+from rookery.worker.wait.thread_event import ThreadBell
 
 _HEADER = struct.Struct("<qq")  # the number and how many bytes follow
 

@@ -13,14 +13,14 @@ from functools import partial
 from multiprocessing import parent_process
 
 from rookery.env import registrations
-from rookery.env.batches import Batch
 from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
-from rookery.worker.board import Board
+from rookery.env.seam import Batch
 from rookery.worker.channel import PipeChannel
-from rookery.worker.family import end_own_family, lead_family
 from rookery.worker.loop import attached, serve
 from rookery.worker.pipes import ChannelClosedError, PipeEnd, wait
 from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Bells, WorkerSpec
+from rookery.worker.shared_arrays import Board
+from rookery.worker.start.family import end_own_family, lead_family
 from rookery.worker.unsendable import description_error
 
 _ORPHAN_CHECK_S = 1.0

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rookery.env.arrays import BatchArrays
-from rookery.env.batches import Batch
-from rookery.env.seeding import first_seed
-from rookery.env.slab import SEE_SLAB
+from rookery.common.seeding import first_seed
+from rookery.env.seam import Batch
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.slab import SEE_SLAB
 from rookery.worker.channel import Channel
 from rookery.worker.orders import (
     DONE,

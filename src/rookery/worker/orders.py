@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rookery.memory.fence import make_fence
+from rookery.shared.fence import make_fence
 
 Ids = npt.NDArray[np.int64]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
@@ -148,13 +148,13 @@ class Orders:
 
 
 class Order(NamedTuple):
-    """What some envs of one carrier are to do.
+    """What some envs of one backend are to do.
 
     Attributes:
         kind: STEP or RESET, plus SINGLY.
         buffer: where results go.
         numbers: one for all of them, or int64 ``[k]``.
-        env_ids: which envs, int64 ``[k]``; None means all of the carrier's.
+        env_ids: which envs, int64 ``[k]``; None means all of the backend's.
         seeds: of a reset, one word for all of them, or ``[k]``.
     """
 

@@ -9,17 +9,18 @@ from multiprocessing import connection
 
 import psutil
 
-from rookery.env.travel import by_value
-from rookery.memory import SharedBlock
-from rookery.worker import entry, launch
-from rookery.worker.board import Board
+from rookery.common.pickling import by_value
+from rookery.common.resources import ProcessWatch, UseWatch
+from rookery.shared import SharedBlock
+from rookery.worker import entry
 from rookery.worker.channel import PipeChannel
-from rookery.worker.doorbell import Arrivals, Doorbell
-from rookery.worker.failure import exit_in_words, oom_kills
-from rookery.worker.family import Family
+from rookery.worker.failures import exit_in_words, oom_kills
 from rookery.worker.pipes import PipeEnd, wait
 from rookery.worker.protocol import STACK_SIGNAL, Assignment, Bells, WorkerSpec
-from rookery.worker.resources import ProcessWatch, UseWatch
+from rookery.worker.shared_arrays import Board
+from rookery.worker.start import launch
+from rookery.worker.start.family import Family
+from rookery.worker.wait.event import Arrivals, Doorbell
 
 _TERMINATE_GRACE_S = 1.0
 _END_WAIT_S = 10.0  # for a process that is about to end: a busy machine takes its time
@@ -35,7 +36,7 @@ class WorkerProcess:
     """A child process that serves a batch of envs.
 
     Args:
-        start_method: see :mod:`rookery.worker.launch`.
+        start_method: see :mod:`rookery.worker.start.launch`.
         threads: cap on the threads of numerical libraries.
         spec: what to build. A forked process inherits it; for others it was pickled.
         name: of the process.

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, Protocol
 
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchSpaces
-from rookery.env.batches import Batch
+from rookery.common.resources import UseWatch
 from rookery.env.registrations import Registrations
-from rookery.memory import SharedBlock
+from rookery.env.seam import Batch
+from rookery.shared import SharedBlock
+from rookery.shared.arrays import BatchSpaces
 from rookery.worker.channel import Channel
-from rookery.worker.resources import UseWatch
 
 # Requests that are no methods of the batch.
 PREPARE_RESET = "prepare_reset"  # seeds and options, by env, for the reset that will be ordered
@@ -36,7 +36,7 @@ class BellOfMany(Protocol):
 
 
 class Bell(BellOfMany, Protocol):
-    """Wakes whoever waits for it, see :class:`rookery.worker.doorbell.Doorbell`."""
+    """Wakes whoever waits for it, see :class:`rookery.worker.wait.event.Doorbell`."""
 
     @property
     def ring(self) -> Callable[[], None]:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rookery.env.arrays import BatchArrays
 from rookery.errors import RookeryError, WorkerDied, WorkerError
-from rookery.worker.faults import RestartCause
+from rookery.shared.arrays import BatchArrays
+from rookery.worker.fault_policy import RestartCause
 from rookery.worker.orders import NOTHING, RESET, SINGLY, Order, OrderPart, Orders
 from rookery.worker.reports import Reports
 from rookery.worker.supervisor import Supervisor

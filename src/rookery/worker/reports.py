@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rookery.env.arrays import BatchArrays
-from rookery.env.failure import describe, which_envs
-from rookery.env.stopwatch import EPISODES, EXTRA, RESETS
+from rookery.common.env_errors import describe, which_envs
 from rookery.errors import RookeryError, WorkerDied, WorkerError, WorkerTimeout
+from rookery.shared.arrays import BatchArrays
+from rookery.shared.stopwatch import EPISODES, EXTRA, RESETS
 from rookery.worker.channel import TornError
-from rookery.worker.failure import Failure
+from rookery.worker.failures import Failure
 from rookery.worker.orders import OrderPart
 from rookery.worker.protocol import Worker
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from rookery.common.seeding import derived_seed
 from rookery.env.batch import IDLE
 from rookery.env.description import Description
-from rookery.env.seeding import derived_seed
 from rookery.errors import WorkerDied, WorkerError
-from rookery.memory import SharedBlock
+from rookery.shared import SharedBlock
 from rookery.worker.channel import TornError
-from rookery.worker.failure import Failure
-from rookery.worker.faults import FaultPolicy, RestartCause
+from rookery.worker.failures import Failure
+from rookery.worker.fault_policy import FaultPolicy, RestartCause
 from rookery.worker.orders import OrderPart, Orders
 from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.protocol import PREPARE_RESET, Assignment, NotFinishedError, Worker

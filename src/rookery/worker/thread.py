@@ -14,16 +14,16 @@ import time
 import traceback
 from collections.abc import Callable
 
-from rookery.env.arrays import BatchArrays
-from rookery.env.batches import Batch
-from rookery.memory import SharedBlock
+from rookery.common.resources import NothingWatched, UseWatch
+from rookery.env.seam import Batch
+from rookery.shared import SharedBlock
+from rookery.shared.arrays import BatchArrays
 from rookery.worker.channel import MessageQueue, QueueChannel
 from rookery.worker.loop import GivenUpError, attached, serve
 from rookery.worker.orders import Orders
 from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.protocol import Assignment, BatchMaker, Bells
-from rookery.worker.resources import NothingWatched, UseWatch
-from rookery.worker.threadbell import ThreadBell
+from rookery.worker.wait.thread_event import ThreadBell
 
 
 class WorkerThread:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rookery.env.batches import Batch
-from rookery.env.culprit import find_culprit
+from rookery.common.env_errors import describe
+from rookery.common.unpicklable import find_culprit
 from rookery.env.description import Description
-from rookery.env.failure import describe
+from rookery.env.seam import Batch
 from rookery.errors import PicklingError
 from rookery.worker.protocol import PREPARE_RESET
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rookery.env.batch import IDLE
 from rookery.errors import WorkerDied, WorkerError, WorkerTimeout
-from rookery.worker.faults import FaultPolicy
+from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.protocol import Worker
 
 _MEMORY_CHECK_S = 1.0

@@ -26,7 +26,7 @@ from rookery.testing.difference import find_difference
 NUM_ENVS = 4
 NUM_STEPS = 200
 SEED = 11
-CARRIERS: dict[str, dict[str, Any]] = {
+BACKENDS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "process": {"backend": "process", "num_workers": 2},
     # Last: an env that is not made for threads may leave what its process shares in disorder.
@@ -51,11 +51,11 @@ class WithoutInfo(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def compare(case: dict[str, Any]) -> dict[str, Any]:
-    """What came of an env in all modes and on all carriers.
+    """What came of an env in all modes and on all backends.
 
     Returns:
         ``steps`` of the vector env and ``episodes`` that ended in one run, and ``outcomes``: for
-        each mode and carrier ``"equal"``, or what else was found.
+        each mode and backend ``"equal"``, or what else was found.
     """
     make, reference_class, ours = _contenders(case)
     num_envs = case.get("num_envs", NUM_ENVS)
@@ -67,15 +67,15 @@ def compare(case: dict[str, Any]) -> dict[str, Any]:
     expected = {mode: reference() for mode, reference in references.items()}
     own = {mode: find_difference(expected[mode], r(), "") for mode, r in references.items()}
     outcomes: dict[str, str] = {}
-    for carrier, options in (ALONE if case.get("alone") else CARRIERS).items():
+    for backend, options in (ALONE if case.get("alone") else BACKENDS).items():
         for mode, reference in references.items():
-            key = f"{mode.name.lower()}/{carrier}"
+            key = f"{mode.name.lower()}/{backend}"
             if own[mode] is not None:
                 outcomes[key] = f"not deterministic: {own[mode].path} of two SyncVectorEnvs"
                 continue
             came = run(partial(ours, num_envs, autoreset_mode=mode, **options), *inputs)
             outcome = outcomes[key] = _outcome(expected[mode], came)
-            is_doubtful = carrier == "thread" and outcome.startswith("DIFFERENT")
+            is_doubtful = backend == "thread" and outcome.startswith("DIFFERENT")
             if is_doubtful and _differs_in_plain_threads(reference, expected[mode]):
                 outcomes[key] = (
                     "not thread-safe: SyncVectorEnvs in two threads of Python differ, too"

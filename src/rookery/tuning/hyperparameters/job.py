@@ -53,10 +53,10 @@ def run_trial(task: dict[str, Any], verdicts: TextIO, answers: TextIO) -> dict[s
 
 def _trained(task: dict[str, Any], verdicts: TextIO, answers: TextIO) -> dict[str, Any]:
     from rookery.callbacks import EvaluateEvery
-    from rookery.training.algorithms import BUILT_IN
-    from rookery.training.callbacks import StopTraining
-    from rookery.training.named_wrappers import wrapper_at
-    from rookery.training.trainer import Trainer
+    from rookery.run.algorithms import BUILT_IN
+    from rookery.run.callbacks import StopTraining
+    from rookery.run.named_wrappers import wrapper_at
+    from rookery.run.trainer import Trainer
 
     every = max(task["total_steps"] // task["evaluations"], 1)
     last: dict[str, Any] = {}

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import rookery
+from rookery.common.cpus import usable_cpus
 from rookery.tuning.hyperparameters.job import GO, PRUNE
-from rookery.worker.cpus import usable_cpus
 
 _END_S = 15.0  # for a process to end after it was asked to
 _LAST_LINES = 3  # of what a process that died has printed

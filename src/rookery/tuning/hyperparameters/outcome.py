@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.errors import ConfigError
-from rookery.training.run_dir import whole_file
+from rookery.run.checkpoint.run_dir import whole_file
 from rookery.tuning.hyperparameters.search import fitted
 from rookery.tuning.hyperparameters.study import Study
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rookery.common.cpus import usable_cpus
 from rookery.errors import ConfigError, RookeryError
-from rookery.training.algorithms import BUILT_IN
-from rookery.training.settings import TrainSettings
+from rookery.run.algorithms import BUILT_IN
+from rookery.run.settings import TrainSettings
 from rookery.tuning.hyperparameters.jobs import Answer, Job, Task
 from rookery.tuning.hyperparameters.space import of_run
 from rookery.tuning.hyperparameters.study import Question, Study, reason_of
-from rookery.worker.cpus import usable_cpus
 
 _ALIKE = 3  # trials that fail for one reason, and no other, end the search
 _ANY_FOLDER = "trial-*"

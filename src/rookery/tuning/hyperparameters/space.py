@@ -20,10 +20,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rookery.env.arguments import known_names, not_a_choice
+from rookery.common.arguments import known_names, not_a_choice
 from rookery.errors import ConfigError
-from rookery.training.algorithms import BUILT_IN
-from rookery.training.settings import TrainSettings, is_number
+from rookery.run.algorithms import BUILT_IN
+from rookery.run.settings import TrainSettings, is_number
 
 _FOLDER = Path(__file__).parent / "spaces"
 _PARTS = ("low", "high", "log", "choices")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.env.arguments import not_a_choice
+from rookery.common.arguments import not_a_choice
 from rookery.errors import ConfigError, MissingExtra
 from rookery.tuning.hyperparameters.space import Dimension, SearchSpace
 

@@ -1,0 +1,1 @@
+"""Everything that knows Ray: envs, collectors and learners on the nodes of a cluster."""

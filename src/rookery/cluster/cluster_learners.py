@@ -1,0 +1,171 @@
+"""The other learners of a run on a Ray cluster: one actor each, wherever there is room."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import weakref
+from pickle import loads
+from typing import Any, NamedTuple, NoReturn
+
+from rookery.cluster.ray_cluster import (
+    Cluster,
+    be_like_the_caller,
+    in_words,
+    require_ray,
+    this_node,
+    wait_for_any,
+)
+from rookery.common.pickling import by_value
+from rookery.env import registrations
+from rookery.learn.parallel.peers import PeerLost
+from rookery.run.learners.learners import ENDING_S, REASON_S, StartedLearners
+from rookery.run.learners.other_learner import LEFT_ALONE, READY, Task, follow
+from rookery.run.plan import RunPlan
+from rookery.run.settings import CollectorName
+from rookery.worker.failures import Failure
+
+_GROUPS = {"words": 1}
+_LOOK_S = 0.1
+
+
+class ClusterLearner:
+    """Another learner, as an actor; see `follow`.
+
+    Args:
+        version: see :func:`~rookery.cluster.ray_cluster.be_like_the_caller`.
+        folders: likewise.
+    """
+
+    def __init__(self, version: str, folders: list[str]) -> None:
+        be_like_the_caller(version, folders)
+        self._words: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._may_go = threading.Event()
+
+    def where(self) -> tuple[str, int]:
+        """The node and the process."""
+        return this_node(), os.getpid()
+
+    def run(self, told: bytes) -> Any:
+        """Learn along to the end: None, `LEFT_ALONE`, or a Failure."""
+        try:
+            task: Task = loads(told)
+            registrations.install(task.registrations)
+            follow(task, self)
+        except (PeerLost, EOFError):
+            return LEFT_ALONE
+        except BaseException as error:
+            return Failure.of(error)
+        return None
+
+    def word(self) -> bytes:
+        """What it says first; called by another thread."""
+        return self._words.get()
+
+    def go(self) -> None:
+        """All are ready; likewise."""
+        self._may_go.set()
+
+    def send_bytes(self, data: bytes) -> None:
+        """Say something to the first learner."""
+        self._words.put(data)
+
+    def recv_bytes(self) -> bytes:
+        """Wait until all are ready."""
+        self._may_go.wait()
+        return READY
+
+
+class _Other(NamedTuple):
+    rank: int
+    actor: Any
+    where: Any  # references to what its methods return
+    word: Any
+    end: Any
+
+
+class LearnersOnCluster(StartedLearners):
+    """Several learners, of which this process is the first and actors are the others.
+
+    Args:
+        plan: of the run.
+        collector: who collects.
+        policy_seed: of the run's policy.
+    """
+
+    def __init__(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
+        self._cluster = cluster = Cluster({"address": plan.settings.cluster}, None)
+        self._ray, self._options = require_ray(), _options(plan)
+        self._others: list[_Other] = []
+        super().__init__(plan, f"tcp://{self._ray.util.get_node_ip_address()}:0")
+        self._finalizer = weakref.finalize(self, _end, self._others, cluster)
+        self.start_others(plan, collector, policy_seed)
+
+    def start(self, task: Task) -> None:
+        actor = self._cluster.hire(ClusterLearner, _GROUPS, self._options)
+        words = actor.word.options(concurrency_group="words")
+        where, end = actor.where.remote(), actor.run.remote(by_value(task))
+        self._others.append(_Other(task.share.rank, actor, where, words.remote(), end))
+
+    def meet(self) -> None:
+        for other in self._others:
+            waiting = self._cluster.waiting(f"Learner {other.rank}", {})
+            while not wait_for_any([other.word, other.end], _LOOK_S):
+                waiting.look()
+            if wait_for_any([other.end], 0.0):
+                self._died(other)
+        for other in self._others:
+            other.actor.go.options(concurrency_group="words").remote()
+        super().meet()
+
+    def lost(self, error: Exception) -> NoReturn:
+        self._is_over = True
+        waiting = {other.end: other for other in self._others}
+        while waiting and (ended := wait_for_any(list(waiting), REASON_S)):
+            for reference in ended:
+                other = waiting.pop(reference)
+                if self._outcome(other) != LEFT_ALONE:
+                    self._died(other)
+        super().lost(error)
+
+    def _outcome(self, other: _Other) -> Any:
+        try:
+            return self._ray.get(other.end)
+        except self._ray.exceptions.RayError as error:
+            return error
+
+    def _died(self, other: _Other) -> NoReturn:
+        outcome = self._outcome(other)
+        try:
+            node, pid = self._ray.get(other.where, timeout=_LOOK_S)
+            known = f" (process {pid} on node {node})"
+        except self._ray.exceptions.RayError:
+            known = ""
+        cause = outcome.error() if isinstance(outcome, Failure) else None
+        how = in_words(outcome) if isinstance(outcome, Exception) else "ended before the run did"
+        self.raise_died(other.rank, known, how, cause)
+
+    def close(self) -> None:
+        super().close()
+        if self._others and self._cluster.is_joined:
+            ends = [other.end for other in self._others]
+            self._ray.wait(ends, num_returns=len(ends), timeout=ENDING_S)
+        self._finalizer()
+
+
+def _options(plan: RunPlan) -> dict[str, Any]:
+    """What the actor of a learner needs: no CPU, for in step it works while its workers wait."""
+    device = str(getattr(getattr(plan.algorithm, "config", None), "device", "cpu"))
+    options: dict[str, Any] = {"num_cpus": 0}
+    if device.startswith("cuda"):
+        options["num_gpus"] = 1
+    return {**options, "scheduling_strategy": "SPREAD"}
+
+
+def _end(others: list[_Other], cluster: Cluster) -> None:
+    if cluster.is_joined:
+        ray = require_ray()
+        for other in others:
+            ray.kill(other.actor)
+    others.clear()

@@ -1,0 +1,100 @@
+"""Which part of a value cannot be pickled: the path to it, for a message that helps."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from rookery.common.env_errors import in_words
+from rookery.common.pickling import by_value
+
+_MAX_PARTS = 10_000  # of values looked at; a message is not worth more time
+
+
+def find_culprit(value: Any, name: str) -> tuple[str, Any] | None:
+    """The innermost part of ``value`` that cannot be sent to another process.
+
+    Args:
+        value: what could not be pickled.
+        name: what to call it; the path starts with it.
+
+    Returns:
+        The path, for instance ``env_kwargs['server'].context``, and the part; None if all of
+        ``value`` can travel.
+    """
+    if _travels(value):
+        return None
+    seen: set[int] = set()
+    path, part = name, value
+    while True:
+        seen.add(id(part))
+        inner = next(
+            (
+                (path + suffix, child)
+                for suffix, child in _parts(part)
+                if id(child) not in seen and len(seen) < _MAX_PARTS and not _travels(child)
+            ),
+            None,
+        )
+        if inner is None:
+            return path, part
+        path, part = inner
+
+
+def _travels(value: Any) -> bool:
+    try:
+        by_value(value)
+    except Exception:
+        return False
+    return True
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value is made of, each part with how to reach it."""
+    if isinstance(value, dict):
+        yield from ((f"[{in_words(key)}]", item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{i}]", item) for i, item in enumerate(value))
+    elif isinstance(value, (set, frozenset)):
+        yield from ((" (an element)", item) for item in value)
+    elif isinstance(value, functools.partial):
+        yield ".func", value.func
+        yield from ((f".args[{i}]", item) for i, item in enumerate(value.args))
+        yield from ((f".keywords[{key!r}]", item) for key, item in value.keywords.items())
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+        yield ".__func__", value.__func__
+    elif isinstance(value, types.FunctionType):
+        yield from _function_parts(value)
+    elif isinstance(value, type):
+        yield from ((f".{name}", item) for name, item in vars(value).items() if name[:2] != "__")
+    else:
+        yield from _attributes(value)
+
+
+def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f" closes over {name!r}", cell.cell_contents
+        except ValueError:  # a variable not yet assigned
+            continue
+    for i, default in enumerate(function.__defaults__ or ()):
+        yield f" (default {i})", default
+    for name, default in (function.__kwdefaults__ or {}).items():
+        yield f" (default of {name!r})", default
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield f" uses the global {name!r}", function.__globals__[name]
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    state = getattr(value, "__dict__", None)
+    if isinstance(state, dict):
+        yield from ((f".{name}", item) for name, item in state.items())
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.startswith("__") and hasattr(value, name):
+                yield f".{name}", getattr(value, name)

@@ -1,0 +1,184 @@
+"""What learners of continuous actions share: SAC and TD3."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor, nn
+
+from rookery.errors import SpaceError
+from rookery.learn.config_base import noise_settings
+from rookery.learn.off_policy.replay_learner import ReplayLearner
+from rookery.learn.off_policy.target import Target
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.parallel.peers import ALONE, Peers
+from rookery.learn.schedule import scheduled
+from rookery.policy import make_policy
+from rookery.policy.detach import WEIGHTS, seed_for
+from rookery.policy.exploring import ExploringPolicy
+from rookery.policy.flat import FlatParameters
+from rookery.policy.network_policy import NetworkPolicy
+from rookery.policy.torch.critics import Critics
+from rookery.policy.torch.encoders import FeatureEncoder
+from rookery.policy.torch.networks import SquashedActor
+from rookery.policy.torch.policy_module import PolicyModule
+from rookery.policy.torch.squashed import SquashedPolicy
+
+_CRITICS = 1  # the second of the networks that draw initial weights
+_NO_LIMIT = float("inf")
+
+
+class TwinCriticLearner(ReplayLearner):
+    """Learns an actor and two critics, which target critics follow.
+
+    Subclasses say what the losses are.
+    """
+
+    policy: SquashedPolicy
+
+    def __init__(
+        self,
+        policy: SquashedPolicy,
+        config: Any,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
+        *,
+        with_path: bool = False,
+    ) -> None:
+        super().__init__(policy, config, num_envs, seed, peers, with_path=with_path)
+        self._critics = critics_for(policy, self.actor, config, seed).to(self.placement.device)
+        self._critic_flat = FlatParameters(self._critics)
+        self._target_critics = Target(self._critics, self._critic_flat)
+        self._actor_optimizer = Adam(self.placement.flat.tensor, epsilon=config.adam_epsilon)
+        self._critic_optimizer = Adam(self._critic_flat.tensor, epsilon=config.adam_epsilon)
+
+    def _improve_critics(self, loss: Tensor, values: Tensor, rate: float) -> dict[str, float]:
+        """Take one gradient step on the critics; return metrics.
+
+        Args:
+            loss: of the critics.
+            values: of the batch, ``[2, N]``, reported as their mean.
+            rate: the learning rate.
+        """
+        gradient = self._critic_flat.gradient(loss)
+        told = {"value_loss": loss, "action_value": values.mean()}
+        peers, rows = self.peers, values.shape[1]
+        return gradient_step(
+            self._critic_optimizer, loss, gradient, rate, _NO_LIMIT, told, peers, rows
+        )
+
+    def _improve_actor(
+        self,
+        loss: Tensor,
+        num_rows: int,
+        rate: float,
+        scalars: Mapping[str, Tensor | float] = MappingProxyType({}),
+    ) -> dict[str, float]:
+        """Take one gradient step on the actor; return metrics, ``scalars`` among them.
+
+        ``loss`` is a mean over ``num_rows``.
+        """
+        gradient = self.placement.flat.gradient(loss)
+        peers = self.peers
+        return gradient_step(
+            self._actor_optimizer, loss, gradient, rate, _NO_LIMIT, scalars, peers, num_rows
+        )
+
+    def _learning_rate(self, progress: float) -> float:
+        return scheduled(self.config.learning_rate, None, progress)
+
+    def _explore(self, progress: float) -> None:
+        self.policy.is_uniform = not self._gradient_steps and self._budget.is_warming_up
+
+    def _settings(self, progress: float) -> dict[str, float]:
+        return {"learning_rate": self._learning_rate(progress)}
+
+    def _optimizers(self) -> Mapping[str, Adam]:
+        return {
+            "actor_optimizer": self._actor_optimizer,
+            "critic_optimizer": self._critic_optimizer,
+        }
+
+
+def actor_policy(
+    config: Any,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    seed: int,
+    encoder: Any,
+    network: Any,
+) -> NetworkPolicy:
+    """Build the policy of a `SquashedActor`.
+
+    Args:
+        config: the settings.
+        observation_space: of one env.
+        action_space: of one env, a bounded Box.
+        seed: of the weights and of the actions.
+        encoder: the user's own, of which actor and critics have one each; see `PolicyModule`.
+        network: the user's own actor, from observations to outputs ``[N, 2 A]``.
+
+    Raises:
+        SpaceError: actions are of another kind, or without bounds.
+    """
+    if not isinstance(action_space, spaces.Box):
+        raise SpaceError(f"it acts in a bounded Box of floats; action_space is {action_space}")
+
+    def build(num_features: int, layout: Any, generator: torch.Generator) -> SquashedActor:
+        return SquashedActor(
+            num_features,
+            layout.num_columns,
+            hidden_sizes(config),
+            config.activation,
+            generator=generator,
+            shows_latent=layout.num_latent > 0,
+            is_orthogonal=config.orthogonal_init,
+        )
+
+    return make_policy(
+        observation_space,
+        action_space,
+        seed=seed,
+        num_exploration=2,
+        encoder=encoder,
+        network=network,
+        image=config.image_encoder,
+        build=build if network is None else None,
+        hidden_sizes=hidden_sizes(config),
+        normalize_obs=config.normalize_obs,
+        squashed=True,
+        **noise_settings(config),
+    )
+
+
+def critics_for(policy: ExploringPolicy, actor: PolicyModule, config: Any, seed: int) -> Critics:
+    """Build two critics, whose weights are drawn apart from the actor's.
+
+    Their encoder begins as a copy of the actor's. Beside a whole network of the user's, which has
+    none, it is the built-in one.
+    """
+    generator = torch.Generator().manual_seed(seed_for(seed, WEIGHTS, _CRITICS))
+    encoder: nn.Module = copy.deepcopy(actor.encoder).cpu()
+    if isinstance(encoder, nn.Identity):
+        image = config.image_encoder
+        encoder = FeatureEncoder(policy.observation_space, image=image, generator=generator)
+    return Critics(
+        encoder,
+        policy.observation_space,
+        policy.layout.num_columns,
+        hidden_sizes(config),
+        config.activation,
+        generator=generator,
+        is_orthogonal=config.orthogonal_init,
+    )
+
+
+def hidden_sizes(config: Any) -> tuple[int, ...]:
+    """The widths of the hidden layers of actor and critics."""
+    return (64, 64) if config.hidden_sizes is None else tuple(config.hidden_sizes)

@@ -1,0 +1,170 @@
+"""Soft actor-critic, to be read from top to bottom.
+
+Haarnoja et al. (2018), "Soft Actor-Critic Algorithms and Applications": two critics, a squashed
+Gaussian actor, and an entropy coefficient that is learned along with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor, nn
+
+from rookery.common.trees import Tree
+from rookery.learn.config import SACConfig
+from rookery.learn.off_policy.continuous import TwinCriticLearner, actor_policy
+from rookery.learn.off_policy.replay_learner import Batch
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.parallel.peers import ALONE, Peers
+from rookery.policy.flat import FlatParameters
+from rookery.policy.torch.distributions import SquashedGaussian
+from rookery.policy.torch.squashed import SquashedGaussianPolicy
+
+
+class EntropyCoefficient(nn.Module):
+    """Alpha, the weight of the entropy, as a parameter that stays positive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.zeros(1))
+
+    def forward(self) -> Tensor:
+        return self.log_alpha.exp()[0]
+
+
+class SAC(TwinCriticLearner):
+    """The learner. It writes the weights of ``policy.model``."""
+
+    policy: SquashedGaussianPolicy
+    config: SACConfig
+
+    @staticmethod
+    def make_policy(
+        config: SACConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+        encoder: Any = None,
+        network: Any = None,
+    ) -> SquashedGaussianPolicy:
+        inner = actor_policy(config, observation_space, action_space, seed, encoder, network)
+        policy = SquashedGaussianPolicy(inner)
+        policy.is_uniform = config.warmup_steps > 0
+        return policy
+
+    def __init__(
+        self,
+        policy: SquashedGaussianPolicy,
+        config: SACConfig,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
+    ) -> None:
+        super().__init__(policy, config, num_envs, seed, peers, with_path=True)
+        self._coefficient = EntropyCoefficient().to(self.placement.device)
+        self._alpha_flat = FlatParameters(self._coefficient)
+        self._alpha_optimizer = Adam(self._alpha_flat.tensor, epsilon=config.adam_epsilon)
+        wanted = config.target_entropy
+        self._target_entropy = -float(policy.layout.num_columns) if wanted is None else wanted
+
+    @property
+    def alpha(self) -> float:
+        """The entropy coefficient."""
+        return float(self._alpha())
+
+    def _alpha(self) -> Tensor:
+        if self.config.entropy_coef is not None:
+            return torch.tensor(self.config.entropy_coef, device=self.placement.device)
+        alpha: Tensor = self._coefficient().detach()
+        return alpha
+
+    def _step(self, progress: float) -> dict[str, float]:
+        """Take one gradient step on the critics, the actor and the entropy coefficient."""
+        rate = self._learning_rate(progress)
+        batch, alpha = self._sample(), self._alpha()
+
+        value_loss, values = self._critic_loss(batch, self._targets(batch, alpha))
+        critic = self._improve_critics(value_loss, values, rate)
+
+        policy_loss, log_prob = self._actor_loss(batch, alpha)
+        told = {
+            "policy_loss": policy_loss,
+            "entropy": -log_prob.mean(),
+            "entropy_coef": alpha,
+        }
+        actor = self._improve_actor(policy_loss, len(log_prob), rate, told)
+
+        skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
+        if self.config.entropy_coef is None and not skipped:
+            alpha_loss = self._alpha_loss(log_prob)
+            gradient = self._alpha_flat.gradient(alpha_loss)
+            gradient_step(
+                self._alpha_optimizer, alpha_loss, gradient, rate, math.inf,
+                peers=self.peers, num_rows=len(log_prob),
+            )  # fmt: skip
+
+        self._target_critics.follow(self.config.target_rate)
+        self._gradient_steps += not skipped
+        metrics = {**actor, **critic, "skipped_gradient_steps": skipped}
+        del metrics["loss"]
+        return metrics
+
+    def _critic_loss(self, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Equation 5: both critics regress on the soft value of what followed.
+
+        Returns:
+            The loss, summed over the critics, and their values ``[2, N]``.
+        """
+        values = self._critics(batch.obs, batch.action)
+        return 0.5 * (values - target).square().mean(1).sum(), values
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch, alpha: Tensor) -> Tensor:
+        """``r + discount * (min_k Q'_k(s', a') - alpha log pi(a' | s'))`` with a' drawn now.
+
+        Equations 3 and 5; the lesser of two target critics, section 5. A return of several steps
+        has the entropies of the states between in it too, each by an action drawn there now.
+        """
+        action, log_prob = self._draw(batch.next_obs)
+        soft_value = self._target_critics.module(batch.next_obs, action).amin(0) - alpha * log_prob
+        target: Tensor = batch.reward + batch.discount * soft_value
+        if batch.path_obs is not None and batch.path_discount is not None:
+            _, log_probs = self._draw(batch.path_obs)
+            entropy = -log_probs.view_as(batch.path_discount)
+            target += alpha * (batch.path_discount * entropy).sum(0)
+        return target
+
+    def _actor_loss(self, batch: Batch, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Equations 7 and 9: ``mean(alpha log pi(a | s) - min_k Q_k(s, a))``, a drawn now.
+
+        Returns:
+            The loss, and ``log pi(a | s)``, detached, ``[N]``.
+        """
+        action, log_prob = self._draw(batch.obs)
+        loss = (alpha * log_prob - self._critics(batch.obs, action).amin(0)).mean()
+        return loss, log_prob.detach()
+
+    def _alpha_loss(self, log_prob: Tensor) -> Tensor:
+        """Equation 18: ``mean(-alpha (log pi + target entropy))``."""
+        loss: Tensor = -(self._coefficient() * (log_prob + self._target_entropy)).mean()
+        return loss
+
+    def _draw(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """Draw actions, through which gradients flow, and their log probabilities."""
+        drawn = self.actor.distribution(self.actor.run(obs).outputs)
+        assert isinstance(drawn, SquashedGaussian)
+        return drawn.rsample(self._noise)
+
+    def _optimizers(self) -> Mapping[str, Adam]:
+        return {**super()._optimizers(), "alpha_optimizer": self._alpha_optimizer}
+
+    def _apart(self) -> Mapping[str, FlatParameters]:
+        return {
+            "critics": self._critic_flat,
+            "targets": self._target_critics.flat,
+            "log_alpha": self._alpha_flat,
+        }

@@ -1,0 +1,191 @@
+"""What learners of action values share: DQN and QR-DQN."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor
+
+from rookery.errors import SpaceError
+from rookery.learn.off_policy.replay_learner import Batch, ReplayLearner
+from rookery.learn.off_policy.target import Target, to_host
+from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.parallel.peers import ALONE, Peers
+from rookery.learn.placement import compiled
+from rookery.learn.schedule import scheduled
+from rookery.policy import make_policy
+from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
+from rookery.policy.flat import FlatParameters
+from rookery.policy.torch.encoders import observation_leaves
+from rookery.policy.torch.images import is_image
+
+# With 64 64, runs on CartPole came to values beyond any return, and one in three stayed there.
+HIDDEN_SIZES = (128, 128)
+
+
+class ValueLoss(NamedTuple):
+    """The loss of a batch.
+
+    Attributes:
+        loss: the scalar to be differentiated.
+        error: float32 ``[N]``, of each transition; priorities follow it.
+        scalars: what else is to be reported.
+    """
+
+    loss: Tensor
+    error: Tensor
+    scalars: Mapping[str, Tensor | float]
+
+
+class ValueLearner(ReplayLearner):
+    """Learns action values with one network, which a target network follows.
+
+    Subclasses say what the loss is.
+    """
+
+    policy: EpsilonGreedyPolicy
+
+    def __init__(
+        self,
+        policy: EpsilonGreedyPolicy,
+        config: Any,
+        num_envs: int,
+        seed: int = 0,
+        peers: Peers = ALONE,
+    ) -> None:
+        exponent = config.priority_exponent if config.prioritized else None
+        super().__init__(policy, config, num_envs, seed, peers, priority_exponent=exponent)
+        flat = self.placement.flat
+        self._target = Target(self.actor, flat)
+        self._optimizer = Adam(flat.tensor, epsilon=config.adam_epsilon)
+        self._errors = compiled(self._row_errors) if config.compile else self._row_errors
+
+    @abstractmethod
+    def _loss(self, batch: Batch) -> ValueLoss:
+        """The loss of a batch, by what ``self._errors(batch)`` gives."""
+
+    @abstractmethod
+    def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The part of the loss that may be compiled.
+
+        Returns:
+            The error of each transition, float32 ``[N]``, and the estimates it was made of.
+        """
+
+    def _begin(self) -> None:
+        self._target.follow(1.0)
+
+    def _step(self, progress: float) -> dict[str, float]:
+        """Take one gradient step on the loss; now and then the target network follows."""
+        config = self.config
+        batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
+        loss, error, scalars = self._loss(batch)
+        gradient = self.placement.flat.gradient(loss)
+        metrics = gradient_step(
+            self._optimizer,
+            loss,
+            gradient,
+            self._learning_rate(progress),
+            config.max_grad_norm,
+            {"value_loss": loss, **scalars},
+            self.peers,
+            len(batch.reward),
+        )
+        del metrics["loss"]
+        if not metrics["skipped_gradient_steps"]:
+            self._replay.set_errors(batch.place, to_host(error))
+            self._gradient_steps += 1
+            if self._gradient_steps % config.target_interval == 0:
+                self._target.follow(config.target_rate)
+        return metrics
+
+    def _learning_rate(self, progress: float) -> float:
+        return scheduled(self.config.learning_rate, self.config.final_learning_rate, progress)
+
+    def _explore(self, progress: float) -> None:
+        """The share of random actions falls in the first part of the training."""
+        config = self.config
+        explored = progress / max(config.exploration_fraction, 1e-9)
+        self.policy.epsilon = scheduled(config.initial_epsilon, config.final_epsilon, explored)
+
+    def _settings(self, progress: float) -> dict[str, float]:
+        return {"epsilon": self.policy.epsilon, "learning_rate": self._learning_rate(progress)}
+
+    def _optimizers(self) -> Mapping[str, Adam]:
+        return {"optimizer": self._optimizer}
+
+    def _apart(self) -> Mapping[str, FlatParameters]:
+        return {"target": self._target.flat}
+
+
+def epsilon_greedy_policy(
+    config: Any,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    seed: int,
+    encoder: Any,
+    network: Any,
+    build: Any,
+) -> EpsilonGreedyPolicy:
+    """Build the policy of a network of action values; see `Learner.make_policy`.
+
+    Args:
+        config: the settings.
+        observation_space: of one env.
+        action_space: of one env.
+        seed: of the weights and of the actions.
+        encoder: the user's own.
+        network: the user's own, or None.
+        build: makes the built-in network, see `PolicyModule`; not called beside ``network``.
+    """
+    greedy = make_policy(
+        observation_space,
+        action_space,
+        seed=seed,
+        num_exploration=1,
+        encoder=encoder,
+        network=network,
+        image=config.image_encoder,
+        build=build if network is None else None,
+        normalize_obs=config.normalize_obs,
+    )
+    policy = EpsilonGreedyPolicy(greedy)
+    policy.epsilon = config.initial_epsilon
+    return policy
+
+
+def best_action(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Choose the legal action of the greatest value: int64 ``[N, 1]``.
+
+    Args:
+        values: float32 ``[N, A]``.
+        mask: bool ``[N, A]``, the legal ones; None allows all.
+    """
+    legal = values if mask is None else values.masked_fill(~mask, -torch.inf)
+    return legal.argmax(1, keepdim=True)
+
+
+def count_actions(action_space: spaces.Space[Any]) -> int:
+    """Count the actions to value.
+
+    Raises:
+        SpaceError: they are not a few to choose from.
+    """
+    if not isinstance(action_space, spaces.Discrete):
+        kind = type(action_space).__name__
+        raise SpaceError(f"action values need a Discrete action_space, not a {kind}")
+    return int(action_space.n)
+
+
+def width_of(config: Any, observation_space: spaces.Space[Any], encoder: Any) -> Sequence[int]:
+    """Choose the hidden layers: as set, or 128 128, or none behind an encoder with its own."""
+    if config.hidden_sizes is not None:
+        return tuple(config.hidden_sizes)
+    if encoder is not None:
+        return ()
+    has_images = any(is_image(leaf.space) for leaf in observation_leaves(observation_space))
+    return () if has_images else HIDDEN_SIZES

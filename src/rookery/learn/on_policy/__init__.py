@@ -1,0 +1,1 @@
+"""Algorithms that learn from the rollout that was just collected."""

@@ -1,0 +1,1 @@
+"""Several learners that share one set of weights."""

@@ -1,0 +1,1 @@
+"""The same networks evaluated with numpy, without torch."""

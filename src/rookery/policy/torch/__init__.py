@@ -1,0 +1,1 @@
+"""Networks and distributions, defined in torch."""

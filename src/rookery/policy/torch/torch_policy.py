@@ -1,0 +1,129 @@
+"""TorchPolicy: any torch module acts, in every collector."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, TypeAlias
+
+import gymnasium.spaces as spaces
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from rookery.common.trees import Tree, num_rows
+from rookery.policy.detach import ACTIONS, seed_for
+from rookery.policy.model import Model
+from rookery.policy.network_policy import NetworkPolicy
+from rookery.policy.torch.encoders import to_tensors
+from rookery.policy.torch.policy_module import PolicyModule
+from rookery.rollout.text import holds_text, text_as_arrays
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+class TorchPolicy(NetworkPolicy):
+    """A policy around a torch module, which may be trained by whatever optimiser.
+
+    Its parameters travel to the copies in workers, and ``version`` counts by itself: collectors see
+    before every rollout whether parameters or buffers were changed since the last one. The module
+    stays the user's: where it lies, there it acts; copies in workers act on the cpu.
+
+    Args:
+        module: takes observations ``[N, *obs]``, tensors in the env's own form, and gives the
+            outputs ``[N, num_outputs]`` of the distribution of actions, or outputs and values
+            ``[N]``; or a `PolicyModule`. One that remembers has a ``memory_size``; see there.
+        observation_space: of one env.
+        action_space: of one env.
+        seed: of the drawn actions.
+
+    Attributes:
+        module: the `PolicyModule` around it: ``module.parameters()`` are those to optimise, with
+            the deviations of continuous actions, and ``module.distribution`` makes of outputs what
+            losses need.
+
+    Raises:
+        ConfigError: the module gives something else than asked for.
+        SpaceError: no distribution fits the action space.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(module, PolicyModule):
+            own = module
+            module = PolicyModule(observation_space, action_space, network=lambda *_: own)
+        rng = np.random.default_rng(seed_for(seed, ACTIONS))
+        self._take(Model(module), observation_space, rng)
+
+    @classmethod
+    def of(cls, model: Model, observation_space: spaces.Space[Any], rng: Any) -> TorchPolicy:
+        """Make the policy of a model whose module is a `PolicyModule`."""
+        policy = cls.__new__(cls)
+        policy._take(model, observation_space, rng)
+        return policy
+
+    def _take(self, model: Model, observation_space: spaces.Space[Any], rng: Any) -> None:
+        self.module: PolicyModule = model.module  # type: ignore[assignment]
+        module = self.module
+        super().__init__(model, observation_space, module.layout, module.memory_size, rng)
+        # Finding it takes 10 us; a module that is moved keeps its parameters as objects.
+        self._first_parameter = next(module.parameters())
+        self._has_text = holds_text(observation_space)
+        self._seen = self.version, self._checksum()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.model.gather()
+        acting = self.version, self.memory, self.held_noise
+        return _rebuilt, (self.model, self.observation_space, self.rng, *acting)
+
+    def current_version(self) -> int:
+        self.model.gather()
+        checksum = self._checksum()
+        version, before = self._seen
+        if checksum != before and version == self.version:  # else who changed them has counted
+            self.version += 1
+        self._seen = self.version, checksum
+        return self.version
+
+    def _checksum(self) -> int:
+        return zlib.crc32(self.model.extras(), zlib.crc32(self.model.parameters))
+
+    def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
+        module = self.module
+        if self._has_text:
+            obs = text_as_arrays(self.observation_space, obs)
+        device = self._first_parameter.device
+        memory = None
+        if self.is_recurrent:
+            memory = torch.from_numpy(self._memory_of(num_rows(obs))).to(device)
+        was_training = module.training
+        if was_training:  # statistics of batches are not of what is acted on
+            module.eval()
+        with torch.inference_mode():
+            found = module(to_tensors(obs, device), memory)
+        if was_training:
+            module.train()
+        outputs, value, memory = found
+        after = None if memory is None else memory.cpu().numpy()
+        return outputs.cpu().numpy(), value.cpu().numpy(), after
+
+    def _log_std(self) -> Floats:
+        log_std = self.module.head.log_std
+        if log_std is None:
+            return np.empty(0, np.float32)
+        found: Floats = log_std.detach().cpu().numpy()
+        return found
+
+
+def _rebuilt(
+    model: Model, observation_space: Any, rng: Any, version: int, memory: Any, held_noise: Any
+) -> TorchPolicy:
+    policy = TorchPolicy.of(model, observation_space, rng)
+    policy.version, policy.memory, policy.held_noise = version, memory, held_noise
+    policy.current_version()
+    return policy

@@ -1,0 +1,1 @@
+"""Reading finished and running runs: figures, plots, HTML page, terminal view."""

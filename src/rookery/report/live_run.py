@@ -1,0 +1,187 @@
+"""A run that may be under way, looked at again and again. Files are read, nothing is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rookery.errors import ConfigError, StorageError
+from rookery.report.figures import RunFigures, RunState
+from rookery.report.live_history import (
+    EvaluationsSoFar,
+    MetricsSoFar,
+    SoFar,
+    TelemetrySoFar,
+)
+from rookery.report.recorded import all_evaluations, folder_of_run, settings_of
+from rookery.report.run_figures import (
+    lag_of,
+    named_faults,
+    series_of,
+    speed_over,
+    speeds_of,
+    time_split,
+)
+from rookery.report.run_state import state_of
+from rookery.run.checkpoint.run_dir import RunDirectory
+from rookery.run.log.evaluation_log import number_of
+from rookery.run.log.jsonl import LineFollower
+
+_SILENT_S = 60.0  # without a line of metrics, after which it is mentioned
+
+
+class LiveRun:
+    """Follows the files of a run.
+
+    Args:
+        path: folder of the run; one that a process has just taken, without a file in it, will do.
+
+    Raises:
+        ConfigError: there is no run in it.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        self._env = path.name
+        self._settings: dict[str, Any] = {}
+        try:
+            is_taken = RunDirectory(path).writer() is not None
+            self._folder = RunDirectory(path) if is_taken else folder_of_run(path)
+            if self._folder.config.is_file():
+                self._env, self._settings = settings_of(self._folder)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        self._metrics = _Followed(self._folder.metrics, MetricsSoFar)
+        self._telemetry = _Followed(self._folder.telemetry, TelemetrySoFar)
+        self._evaluations = _Followed(self._folder.evaluations, EvaluationsSoFar)
+
+    def figures(self, now: float | None = None) -> RunFigures:
+        """Read what was written since the last call, and say how the run stands.
+
+        Args:
+            now: Unix time in seconds; None takes the clock's.
+
+        Raises:
+            StorageError: the folder is gone, or a file cannot be read.
+        """
+        now = time.time() if now is None else now
+        self._read()
+        metrics = self._metrics.so_far
+        rows, latest = metrics.rows(), metrics.recent.rows()
+        step = number_of(rows[-1].get("step")) if rows else None
+        evaluations = all_evaluations(self._evaluations.so_far.points, metrics.evaluations)
+        state = state_of(
+            self._folder, self._settings, None if step is None else int(step), evaluations, now
+        )
+        total = number_of(self._settings.get("total_steps"))
+        speed = speed_over(latest)
+        age_s = self._age_s(now) if rows else None
+        is_going_on = state.kind == "running" and total is not None and speed > 0
+        left_s = max(total - (step or 0), 0) / speed if is_going_on and total is not None else None
+        last = rows[-1] if rows else {}
+        seconds, speed_mean = (
+            number_of(last.get(name)) for name in ("seconds", "steps_per_second")
+        )
+        return RunFigures(
+            path=str(self._folder.path),
+            title=self._title(),
+            state=state,
+            step=int(step or 0),
+            total_steps=None if total is None else int(total),
+            seconds=seconds or 0.0,
+            left_s=left_s,
+            age_s=age_s,
+            speed=speed,
+            speed_mean=float("nan") if speed_mean is None else speed_mean,
+            speeds=speeds_of(rows),
+            returns=series_of(rows, "episode_return_mean"),
+            episodes=int(number_of(last.get("episodes")) or 0),
+            evaluations=evaluations,
+            time_split=time_split(latest),
+            faults=named_faults(metrics.faults),
+            lag=lag_of(latest),
+            telemetry=self._telemetry.so_far.figures(),
+            notes=self._notes(state, age_s),
+        )
+
+    def _read(self) -> None:
+        try:
+            if not self._folder.path.is_dir():
+                raise StorageError(
+                    f"{self._folder.path} is gone: it was moved or deleted while it was watched"
+                )
+            for followed in self._all():
+                followed.read()
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            path = error.filename or self._folder.path
+            raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+        with contextlib.suppress(ConfigError):  # while a new run takes the place of an old one
+            self._env, self._settings = settings_of(self._folder)
+
+    def _title(self) -> str:
+        algo, seed = self._settings.get("algo"), self._settings.get("seed")
+        words = [self._env, algo, None if seed is None else f"seed {seed}"]
+        return "  ".join(str(word) for word in words if word is not None)
+
+    def _age_s(self, now: float) -> float | None:
+        """Seconds since metrics were written last."""
+        try:
+            return max(now - self._folder.metrics.stat().st_mtime, 0.0)
+        except OSError:
+            return None
+
+    def _notes(self, state: RunState, age_s: float | None) -> list[str]:
+        notes = []
+        if self._metrics.lines.restarts:
+            notes.append("The run was resumed or begun anew while it was watched.")
+        if state.kind == "running" and age_s is not None and age_s > _SILENT_S:
+            notes.append(f"Metrics have been silent for {age_s:.0f} seconds.")
+        return notes + [
+            f"{each.path.name}: {each.damaged} damaged lines are left out."
+            for each in (followed.lines for followed in self._all())
+            if each.damaged
+        ]
+
+    def _all(self) -> tuple[_Followed[Any], ...]:
+        return self._metrics, self._telemetry, self._evaluations
+
+
+S = TypeVar("S", bound=SoFar)
+
+
+class _Followed(Generic[S]):
+    """What a file has told so far.
+
+    Args:
+        path: of the file.
+        make: makes what takes in its lines, anew where the file is another one.
+
+    Attributes:
+        lines: those of the file.
+        so_far: what they have told.
+    """
+
+    def __init__(self, path: Path, make: Callable[[], S]) -> None:
+        self.lines = LineFollower(path)
+        self._make, self.so_far = make, make()
+        self._restarts = 0
+
+    def read(self) -> None:
+        """Take in what is new.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        for row in self.lines.read():
+            self._begin_anew_if_needed()
+            self.so_far.add(row)
+        self._begin_anew_if_needed()
+
+    def _begin_anew_if_needed(self) -> None:
+        if self.lines.restarts != self._restarts:
+            self.so_far, self._restarts = self._make(), self.lines.restarts

@@ -1,0 +1,166 @@
+"""Charts as SVG within HTML: arrays in, markup out.
+
+Nothing of what files say becomes text in a chart: names stand beside it, where the page escapes
+them. Colours are those of the page, so that a chart is light or dark with it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from rookery.report.comparison import Curve, draw_group, thinned
+from rookery.report.figures import EnvFigures, Series
+from rookery.report.units import number_text
+from rookery.run.log.curve import new_figure
+
+SMALL, LARGE = (3.7, 2.1), (9.2, 3.2)  # inches
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+# Colours that matplotlib is told, and what the page's style calls them.
+_INK, _FAINT, _COLORS = "#010203", "#010204", [f"#01030{i}" for i in range(10)]
+_NAMES = {_INK: "var(--ink)", _FAINT: "var(--faint)"} | {
+    color: f"var(--c{i})" for i, color in enumerate(_COLORS)
+}
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rookery",
+    "font.size": 8,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.limits": (-3, 5),
+    "axes.formatter.useoffset": False,
+    "xtick.color": _FAINT,
+    "ytick.color": _FAINT,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "grid.color": _FAINT,
+    "grid.alpha": 0.35,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.4,
+}
+
+
+def curves_chart(curves: Sequence[tuple[int, Curve]], size: tuple[float, float] = SMALL) -> str:
+    """Groups of runs over env steps, smoothed.
+
+    Args:
+        curves: number of each group, which decides its colour, and its runs.
+        size: in inches.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    with _axes(size) as (axes, svg):
+        for number, curve in curves:
+            draw_group(axes, curve, number, is_smoothed=True)
+        axes.set_xlabel("environment steps")
+        axes.set_xlim(left=0)
+    return svg[0]
+
+
+def memory_chart(memory: Series) -> str:
+    """Memory in MiB over seconds of training."""
+    with _axes(SMALL) as (axes, svg):
+        x, y = thinned(memory.x, memory.y / 2**20)
+        axes.plot(x, y, color="C0", marker="." if len(x) < 2 else "")
+        axes.set(xlabel="seconds of training", ylabel="MiB")
+        axes.set_ylim(bottom=0, top=max(1.08 * y.max(), 1.0))
+        axes.set_xlim(left=0)
+    return svg[0]
+
+
+def envs_chart(envs: EnvFigures) -> str:
+    """Step times of each env: a line from the median to the 99th percentile, a dot at the mean."""
+    times = [envs.step_p50_s, envs.step_p99_s, envs.step_mean_s]
+    known = np.concatenate(times)
+    known = known[np.isfinite(known)]
+    most = float(known.max()) if len(known) else 1.0
+    unit, name = next((each for each in _TIMES if most >= each[0]), _TIMES[-1])
+    median, high, mean = (column / unit for column in times)
+    places = np.arange(len(mean))
+    with _axes(SMALL, has_integers=True) as (axes, svg):
+        width = float(np.clip(120 / max(len(places), 1), 0.8, 5))
+        axes.vlines(places, median, high, color="C0", alpha=0.45, linewidth=width)
+        axes.plot(places, mean, ".", color="C0", markersize=min(width + 2, 6))
+        axes.set(xlabel="env", ylabel=f"step time, {name}")
+        axes.set_ylim(bottom=0)
+    return svg[0]
+
+
+@contextmanager
+def _axes(size: tuple[float, float], has_integers: bool = False) -> Iterator[tuple[Any, list[str]]]:
+    """Axes to draw into; the list holds the chart afterwards."""
+    figure = new_figure(size)  # complains where matplotlib is missing
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    svg: list[str] = []
+    style: Any = {**_STYLE, "axes.prop_cycle": cycler(color=_COLORS)}
+    with matplotlib.rc_context(style):
+        axes = figure.add_subplot()
+        axes.margins(x=0.02)
+        yield axes, svg
+        axes.grid(axis="y")
+        steps = [1, 2, 2.5, 5, 10]
+        places = MaxNLocator(6 if size is SMALL else 10, steps=steps, integer=has_integers)
+        axes.xaxis.set_major_locator(places)
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=steps))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", transparent=True)
+    svg.append(_within_html(file.getvalue()))
+
+
+def _within_html(svg: bytes) -> str:
+    """An SVG file as a part of a page: without names that clash and addresses, in its colours."""
+    own = f"g{zlib.crc32(svg):x}"  # charts that share it have the same content
+    root = ElementTree.fromstring(svg)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if _local(child.tag) in ("metadata", "style"):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        attributes = {_local(name): value for name, value in element.attrib.items()}
+        element.attrib.clear()
+        element.attrib.update({k: _rewritten(k, v, own) for k, v in attributes.items()})
+    box = root.get("viewBox", "0 0 1 1")
+    root.attrib.clear()
+    root.attrib.update({"viewBox": box, "aria-hidden": "true"})
+    return _in_page_colors(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _local(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _rewritten(name: str, value: str, own: str) -> str:
+    if name == "id":
+        return f"{own}-{value}"
+    if name == "href" and value.startswith("#"):
+        return f"#{own}-{value[1:]}"
+    if name == "style":
+        value = re.sub(r"font(-family)?:[^;]*'[^;]*;?\s*", _font_size, value)
+    return value.replace("url(#", f"url(#{own}-")
+
+
+def _font_size(match: re.Match[str]) -> str:
+    """Keep the size of a font and leave its family to the page."""
+    size = re.search(r"[\d.]+px", match.group())
+    return f"font-size: {size.group()}; " if size else ""
+
+
+def _in_page_colors(svg: str) -> str:
+    return re.sub(r"#0[01]0\d0\w", lambda match: _NAMES.get(match.group(), match.group()), svg)

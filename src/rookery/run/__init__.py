@@ -1,0 +1,23 @@
+"""Collect, update, log, checkpoint: where collectors and algorithms meet."""
+
+from rookery.run.agent import Agent, load
+from rookery.run.callbacks import StopTraining
+from rookery.run.loop import evaluate, resume, train
+from rookery.run.results import EvalResult, TrainResult
+from rookery.run.settings import TrainSettings
+from rookery.run.trainer import Trainer
+from rookery.run.update import Update
+
+__all__ = [
+    "Agent",
+    "EvalResult",
+    "StopTraining",
+    "TrainResult",
+    "TrainSettings",
+    "Trainer",
+    "Update",
+    "evaluate",
+    "load",
+    "resume",
+    "train",
+]

@@ -1,0 +1,299 @@
+"""From what a user calls an algorithm to the object that is trained with."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gymnasium import Space
+
+from rookery.common.arguments import near_names, unfit
+from rookery.common.references import reference
+from rookery.errors import ConfigError, MissingExtra
+from rookery.learn.base import Algorithm, Learner
+from rookery.learn.config import (
+    A2CConfig,
+    DQNConfig,
+    ImpalaConfig,
+    PPOConfig,
+    QRDQNConfig,
+    SACConfig,
+    TD3Config,
+)
+from rookery.learn.config_base import Config
+from rookery.learn.parallel.peers import ALONE, Peers
+from rookery.policy.base import Policy
+from rookery.rollout import Rollout
+from rookery.run import custom_algorithm as own_algorithm
+from rookery.run.settings import CollectorName, TrainSettings
+
+# Settings and ``"module:Class"`` of the learner, which is imported when it is used.
+BUILT_IN: dict[str, tuple[type[Config], str]] = {
+    "ppo": (PPOConfig, "rookery.learn.on_policy.ppo:PPO"),
+    "a2c": (A2CConfig, "rookery.learn.on_policy.a2c:A2C"),
+    "impala": (ImpalaConfig, "rookery.learn.on_policy.impala:Impala"),
+    "dqn": (DQNConfig, "rookery.learn.off_policy.dqn:DQN"),
+    "qrdqn": (QRDQNConfig, "rookery.learn.off_policy.qrdqn:QRDQN"),
+    "sac": (SACConfig, "rookery.learn.off_policy.sac:SAC"),
+    "td3": (TD3Config, "rookery.learn.off_policy.td3:TD3"),
+}
+
+
+class OwnModules(NamedTuple):
+    """Parts of a network that are the user's own.
+
+    Attributes:
+        encoder: a callable ``(observation_space) -> nn.Module`` from observations to features
+            ``[N, F]``, or several by dotted path of the part of a Dict that each reads.
+        network: a callable ``(observation_space, action_space) -> nn.Module`` for the whole.
+    """
+
+    encoder: Any = None
+    network: Any = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that are not None, by name."""
+        return {name: part for name, part in self._asdict().items() if part is not None}
+
+    def check(self) -> None:
+        """Complain of what makes no module when it is called.
+
+        Raises:
+            ConfigError: there is such a part.
+        """
+        for name, part in self.given().items():
+            by_path = part if isinstance(part, Mapping) and name == "encoder" else {None: part}
+            for path, maker in by_path.items():
+                called = name if path is None else f"{name}[{path!r}]"
+                asked = "observation_space" + ", action_space" * (name == "network")
+                if hasattr(maker, "forward") and not isinstance(maker, type):
+                    raise ConfigError(
+                        f"{called} is a module, a {type(maker).__name__}; pass a callable that "
+                        f"makes it, as ({asked}) -> nn.Module, since a run may need several"
+                    )
+                if not callable(maker):
+                    raise unfit(called, f"a callable ({asked}) -> nn.Module", maker)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Where each that is given can be imported, None where it cannot."""
+        return {name: reference(part) for name, part in self.given().items()}
+
+
+class Given(NamedTuple):
+    """An algorithm by its name, and those of its settings that the user has said.
+
+    Unlike settings that are given whole, it tells what was said from what is a default.
+
+    Attributes:
+        name: a key of ``BUILT_IN``.
+        changes: settings, by name.
+    """
+
+    name: str
+    changes: Mapping[str, Any]
+
+
+class BuiltIn(Algorithm):
+    """One of this library's algorithms, as it is named on the command line and in config.json.
+
+    Args:
+        name: a key of ``BUILT_IN``.
+        config: its settings; None takes the defaults.
+        modules: parts of the network that are the user's own.
+
+    Attributes:
+        config: the settings.
+        modules: as given.
+    """
+
+    config: Config
+
+    def __init__(
+        self, name: str, config: Config | None = None, modules: OwnModules | None = None
+    ) -> None:
+        kind, address = BUILT_IN[name]
+        module, _, learner = address.partition(":")
+        try:
+            self._learner_class: type[Learner] = getattr(importlib.import_module(module), learner)
+        except ImportError as error:
+            raise MissingExtra(f"{name} needs torch: pip install 'rookery[train]'") from error
+        self.name = name
+        self.modules = modules or OwnModules()
+        self.config = kind() if config is None else config
+        self.num_steps = self.config.num_steps
+        self.collectors = self._learner_class.collectors
+        self.reads_values = self._learner_class.reads_values
+        self.keeps_replay = self._learner_class.keeps_replay
+        self.log_steps = self._learner_class.log_steps
+        self.latest_metrics = self._learner_class.latest_metrics
+        self.summed_metrics = self._learner_class.summed_metrics
+
+    def make_policy(
+        self, observation_space: Space[Any], action_space: Space[Any], seed: int
+    ) -> Policy:
+        policy: Policy = self._learner_class.make_policy(
+            self.config, observation_space, action_space, seed, **self.modules.given()
+        )
+        return policy
+
+    def start(self, policy: Policy, num_envs: int, seed: int, peers: Peers = ALONE) -> None:
+        self._learner = self._learner_class(policy, self.config, num_envs, seed, peers)
+
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+        return self._learner.update(rollout, progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._learner.load_state_dict(state)
+
+    def replay_state(self) -> dict[str, Any] | None:
+        return self._learner.replay_state()
+
+    def load_replay_state(self, state: dict[str, Any]) -> None:
+        self._learner.load_replay_state(state)
+
+
+def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorithm:
+    """Find the algorithm that is meant.
+
+    Args:
+        algo: a name, settings such as a `PPOConfig`, or an object of one's own that has what an
+            `Algorithm` has.
+        encoder: see `OwnModules`; likewise ``network``.
+        network: not together with ``encoder``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    modules = OwnModules(encoder, network)
+    modules.check()
+    if isinstance(algo, Given):
+        return BuiltIn(algo.name, BUILT_IN[algo.name][0].from_dict(algo.changes), modules)
+    if isinstance(algo, str) and algo in BUILT_IN:
+        return BuiltIn(algo, None, modules)
+    for name, (kind, _) in BUILT_IN.items():
+        if isinstance(algo, kind):
+            return BuiltIn(name, algo, modules)
+    missing = [name for name in _NEEDED if not hasattr(algo, name)]
+    if not missing and not isinstance(algo, type):
+        if modules.given():
+            raise ConfigError(
+                f"{' and '.join(modules.given())}: an algorithm of one's own makes its policy by "
+                "itself; give it the module there"
+            )
+        own_algorithm.check_settings(algo)
+        return algo  # type: ignore[no-any-return]
+    if isinstance(algo, type):
+        raise ConfigError(
+            f"algo {algo.__name__} is a class; pass an object of it, {algo.__name__}(...)"
+        )
+    near = near_names(str(algo), BUILT_IN, 1)
+    hint = f"did you mean {near[0]!r}? C" if near else "c"
+    raise ConfigError(
+        f"algo {algo!r} is not known; {hint}hoose from {', '.join(map(repr, BUILT_IN))}, or pass "
+        "settings such as rookery.PPOConfig(), or an object of your own that has "
+        f"{', '.join(_NEEDED)} (see rookery.Algorithm)"
+    )
+
+
+_NEEDED = ("num_steps", "make_policy", "start", "update", "state_dict", "load_state_dict")
+
+
+def name_of(algorithm: Algorithm) -> str:
+    """What an algorithm is called in folders and titles."""
+    return getattr(algorithm, "name", "") or type(algorithm).__name__.lower()
+
+
+def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorName:
+    """Decide who collects for a run.
+
+    Raises:
+        ConfigError: whoever was asked for cannot.
+    """
+    possible = collectors_of(algorithm)
+    name = settings.collector
+    if name == "auto":  # batches are stepped as a whole, from here
+        is_native = settings.backend == "native" and "caller" in possible
+        name = "caller" if is_native else possible[0]
+        if settings.cluster is not None and name == "caller" and "workers" in possible:
+            name = "workers"
+    if name not in possible:
+        raise ConfigError(
+            f"{name_of(algorithm)} cannot learn from collector {name!r}, {_LACKS[name]}; choose "
+            f"from {', '.join(map(repr, possible))}"
+        )
+    if name in PARTLY:
+        _check_parts(name, algorithm, settings)
+    elif name != "caller":
+        _check_workers(name, algorithm, settings)
+    return name
+
+
+def collectors_of(algorithm: Algorithm) -> tuple[Any, ...]:
+    """Who can collect for an algorithm: what it says, and who else acts in this process."""
+    named: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
+    others = [name for name in PARTLY if "caller" in named and name not in named]
+    return (*named, *others)
+
+
+# Who acts in this process on a part of the envs while others step.
+PARTLY = {
+    "double": "two halves of the envs by turns",
+    "served": "envs that are served as they come",
+}
+_LACKS = {
+    "caller": "since its policy does not act in this process",
+    "double": "since its policy does not act in this process",
+    "served": "since its policy does not act in this process",
+    "workers": "because how it explores does not travel with the weights",
+    "async": "whose rollouts are of older weights than it corrects for",
+}
+
+
+def keeps_something_of_each_env(algorithm: Algorithm) -> bool:
+    """Whether its policy remembers, or holds noise from step to step."""
+    config = getattr(algorithm, "config", None)
+    return bool(getattr(config, "is_recurrent", False)) or _holds_noise(config)
+
+
+def _holds_noise(config: Any) -> bool:
+    own_noise = getattr(config, "exploration_noise_kind", "normal") != "normal"
+    return own_noise or bool(getattr(config, "state_dependent_noise", False))
+
+
+def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
+    """Complain of what envs cannot do that are decided for in parts."""
+    config = getattr(algorithm, "config", None)
+    cannot = {
+        "backend='serial', which steps only while it is waited for": settings.backend == "serial",
+        "backend='native', whose batches step as a whole": settings.backend == "native",
+        "caller_steps=True: this process acts while they step": settings.caller_steps,
+        "isolate=True": settings.isolate and name == "double",
+        "a single env": settings.num_envs < 2,
+        "a policy that remembers": getattr(config, "is_recurrent", False),
+        "noise that is held from step to step": _holds_noise(config),
+    }
+    for what, is_asked in cannot.items():
+        if is_asked:
+            raise ConfigError(
+                f"{PARTLY[name]} (collector {name!r}) do not go with {what}; choose collector "
+                "'caller'"
+            )
+
+
+def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
+    """Complain of what workers that collect by themselves cannot do."""
+    cannot = {
+        "backend='serial', which starts none": settings.backend == "serial",
+        "backend='native', whose batches step as a whole": settings.backend == "native",
+        "caller_steps=True: this process has no share of their envs": settings.caller_steps,
+    }
+    for what, is_asked in cannot.items():
+        if is_asked:
+            raise ConfigError(
+                f"workers that collect by themselves (collector {name!r}) do not go with {what}; "
+                "choose collector 'caller'"
+            )

@@ -1,0 +1,1 @@
+"""Checkpoints and the files of a run directory."""

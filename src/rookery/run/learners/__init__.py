@@ -1,0 +1,1 @@
+"""Several learners in one run."""

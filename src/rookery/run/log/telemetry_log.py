@@ -1,0 +1,139 @@
+"""TelemetryLog: what a run does and uses, as lines of telemetry.jsonl, and advice about it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rookery.common.cpus import usable_cpus
+from rookery.common.resources import memory_room
+from rookery.errors import StorageError
+from rookery.run.checkpoint.run_dir import cannot_write
+from rookery.run.log.advice import tell
+from rookery.run.log.clock import as_if_done
+from rookery.run.log.jsonl import drop_after
+from rookery.run.log.telemetry_advice import Surroundings, judged, reset_share
+from rookery.vector.statistics.snapshot import CallerStatistics, Statistics, WorkerStatistics
+
+_TIMES = ("policy_s", "env_s", "wait_s", "learn_s")
+
+
+class TelemetryLog:
+    """Looks at a run now and then.
+
+    Args:
+        path: of telemetry.jsonl.
+        interval_s: seconds between two lines; 0 writes none, and looks at nothing.
+        measure: what gives the statistics; None where there are none.
+        resumed_at: env steps at which a run is gone on with; None begins one.
+        surroundings: further arguments of `Surroundings`, by name.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        interval_s: float,
+        measure: Callable[[], Statistics | None],
+        resumed_at: int | None,
+        surroundings: Mapping[str, Any],
+    ) -> None:
+        self.path = path.absolute()  # an env may go to another folder
+        self._interval_s, self._measure = interval_s, measure
+        self._surroundings = surroundings
+        self._times: dict[str, Any] = dict.fromkeys(_TIMES, 0.0)
+        self._looked_at = as_if_done(interval_s)
+        self._written = resumed_at or 0  # env steps of the last line
+        self._suspected: set[str] = set()  # by the last look
+        self._said: set[str] = set()
+        if resumed_at is not None and path.exists():
+            try:
+                drop_after(path, resumed_at)
+            except OSError as error:
+                raise cannot_write(path, error) from None
+
+    def look(self, steps: int, seconds: float, times: Mapping[str, float]) -> dict[str, float]:
+        """Take in an update; where it is time, write a line and say what is to be said.
+
+        Args:
+            steps: env steps so far.
+            seconds: of training so far.
+            times: where the time of the update went.
+
+        Returns:
+            Metrics, if a line was written.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        for name in _TIMES:
+            self._times[name] += times.get(name, 0.0)
+        now = time.perf_counter()
+        if not self._interval_s or now - self._looked_at < self._interval_s:
+            return {}
+        self._looked_at = now
+        statistics = self._measure()
+        if statistics is None:
+            return {}
+        self._write(statistics, steps, seconds)
+        self._advise(statistics)
+        return scalars(statistics)
+
+    def finish(self, steps: int, seconds: float) -> None:
+        """Write the last line, if that can be, unless there is one of this step already."""
+        if not self._interval_s or steps == self._written:
+            return
+        statistics = self._measure()
+        if statistics is not None:
+            with suppress(StorageError):  # the run is over, and of what counts nothing is missing
+                self._write(statistics, steps, seconds)
+
+    def _write(self, statistics: Statistics, steps: int, seconds: float) -> None:
+        row = {"step": steps, "seconds": seconds, "unix_time": time.time(), **statistics.to_dict()}
+        line = json.dumps(row, allow_nan=False) + "\n"
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+        self._written = steps
+
+    def _advise(self, statistics: Statistics) -> None:
+        around = Surroundings(
+            cpus=usable_cpus(),
+            room=memory_room(),
+            unix_time=time.time(),
+            **self._surroundings,
+            **self._times,
+        )
+        found = judged(statistics, around)
+        for matter in found.keys() & self._suspected - self._said:
+            tell(found[matter])
+            self._said.add(matter)
+        self._suspected = set(found)
+
+
+def scalars(statistics: Statistics) -> dict[str, float]:
+    """A few numbers for metrics; what is not known is left out."""
+    envs, backends, caller = statistics.envs, statistics.workers, statistics.caller
+    processes: list[CallerStatistics | WorkerStatistics] = [caller]
+    processes += [backend for backend in backends if backend.rss_bytes is not None]
+    slowest = [env.step_p99_s for env in envs if env.step_p99_s is not None]
+    busy = [backend.busy_s for backend in backends]
+    values = {
+        "step_p99_s_max": max(slowest, default=None),
+        "load_imbalance": max(busy) * len(busy) / sum(busy) if any(busy) else None,
+        "reset_share": reset_share(envs)[0],
+        "rss_bytes": sum(process.rss_bytes or 0 for process in processes) or None,
+        "rss_bytes_per_hour": _sum([process.rss_bytes_per_hour for process in processes]),
+        "cpu_percent": _sum([process.cpu_percent for process in processes]),
+    }
+    return {f"telemetry/{name}": float(v) for name, v in values.items() if v is not None}
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,708 @@
+"""Trainer: a run of training as an iterator of updates."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from gymnasium import Space
+
+from rookery.common.arguments import unfit, whole_number
+from rookery.errors import (
+    ClosedError,
+    LearnerDied,
+    PicklingError,
+    RookeryError,
+    UsageError,
+    WorkerError,
+)
+from rookery.learn.base import Algorithm
+from rookery.learn.config_base import Config
+from rookery.learn.machine import require_machine
+from rookery.learn.schedule import check_schedules
+from rookery.rollout import Rollout
+from rookery.run import custom_algorithm as own_algorithm
+from rookery.run.agent import Agent
+from rookery.run.algorithms import BuiltIn, collector_for
+from rookery.run.callbacks import (
+    Callback,
+    StopTraining,
+    callbacks_of,
+)
+from rookery.run.checkpoint import state
+from rookery.run.checkpoint.run_dir import RunDirectory
+from rookery.run.collection import open_collection
+from rookery.run.env_source import EnvSource
+from rookery.run.evaluation import (
+    MOST_EPISODE_STEPS,
+    EvaluationEnvs,
+    result_of,
+    run_episodes,
+)
+from rookery.run.finite import FiniteRollouts
+from rookery.run.interrupt import Interrupts, Terminated
+from rookery.run.learners.open_learners import open_learners
+from rookery.run.log.advice import advised
+from rookery.run.log.clock import Clock, as_if_done
+from rookery.run.log.evaluation_log import EvaluationLog
+from rookery.run.log.history import History
+from rookery.run.log.journal import Journal, checked_sinks, line_at, numbers, sinks_of
+from rookery.run.log.sink import Sink
+from rookery.run.log.telemetry_log import TelemetryLog
+from rookery.run.native_batches import stepped
+from rookery.run.plan import RunPlan
+from rookery.run.results import EvalResult
+from rookery.run.settings import CollectorName
+from rookery.run.threads import threads_and_memory_for
+from rookery.run.update import DueCallbacks, Update
+from rookery.vector.base import VectorEnv
+
+_LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
+_CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
+
+
+class Trainer:
+    """Trains a policy, one update at a time.
+
+    ::
+
+        with rookery.Trainer("CartPole-v1", total_steps=50_000) as trainer:
+            for update in trainer:
+                print(update.steps, update.metrics.get("episode_return_mean"))
+            print(trainer.evaluate(episodes=20).eval_return_mean)
+
+    The envs start, and the run's folder is made, when the trainer is. Leaving the ``with`` block
+    writes a checkpoint, also after Ctrl-C, SIGTERM and the failure of an env, which all leave the
+    weights whole; another exception never replaces a good checkpoint. While an update is made,
+    Ctrl-C waits for a moment at which everything is whole, and says so; a second one does not wait,
+    and leaves the checkpoint before.
+
+    Args:
+        env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
+        algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", settings such as a
+            `PPOConfig`, or an `Algorithm` of your own.
+        env_kwargs: given to every env.
+        wrappers: callables ``Env -> Env``, applied where the env lives, outside of what a run does
+            to Atari games and MiniGrid by itself (``preprocess``, ``frame_stack``).
+        callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
+            those that the settings ask for; see ``rookery.callbacks``.
+        sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
+            ``close()``.
+        encoder: your own, in place of the built-in one: a callable ``(observation_space) ->
+            nn.Module`` from observations, a tree of tensors ``[N, ...]``, to features ``[N, F]``;
+            or a dict of such by dotted path of the part of a Dict observation that each reads.
+        network: your own for the whole: a callable ``(observation_space, action_space) ->
+            nn.Module`` from observations to outputs and values; see docs/networks.md.
+        initial: an `Agent` whose weights the run begins with.
+        eval_env: what evaluations and videos are made in; None takes ``env``.
+        eval_wrappers: their wrappers; None takes ``wrappers``.
+        progress: tell on standard error how the env is preprocessed and where settings are from,
+            and show progress there.
+        **settings: see `rookery.run.TrainSettings`: ``total_steps``, ``num_envs``, ``seed``,
+            ``run_dir`` and others.
+
+    Attributes:
+        plan: what the run is made from.
+        run_dir: its folder.
+        policy: who acts; carries the weights.
+        collection: the envs, the policy in them, and the collector.
+        collector: hands out rollouts.
+        learners: this one, and those that learn along.
+        history: what became of the episodes.
+        evaluations: of this run so far, as evaluations.jsonl holds them.
+        due: the callbacks that the last update has still to be given to; None between updates.
+        steps: env steps so far, all envs together.
+        seconds: of training so far.
+        best_return: the best mean return of an `EvaluateEvery` so far; None before the first.
+        stopped: why the run ended before its last step; empty if it did not.
+
+    Raises:
+        ConfigError: settings that cannot be, before anything starts; or the folder is in use.
+    """
+
+    due: DueCallbacks | None = None
+    _is_updating = False  # whether `next` is at work, the callbacks included
+    # What the last update has measured, as the journal takes it.
+    _means: Mapping[str, float] = MappingProxyType({})
+    _times: Mapping[str, float] = MappingProxyType({})
+    _peaks: Mapping[str, float] = MappingProxyType({})
+
+    def __init__(
+        self,
+        env: Any,
+        algo: Any = "ppo",
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] = (),
+        callbacks: Sequence[Callback] = (),
+        sinks: Sequence[Sink] = (),
+        encoder: Any = None,
+        network: Any = None,
+        initial: Agent | None = None,
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        progress: bool = False,
+        **settings: Any,
+    ) -> None:
+        plan = RunPlan.new(
+            env,
+            algo,
+            settings,
+            encoder=encoder,
+            network=network,
+            env_kwargs=env_kwargs,
+            wrappers=wrappers,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
+        )
+        self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
+        if progress:
+            _tell(self._note, plan.describe_settings())
+        _tell(*plan.notes)
+
+    @classmethod
+    def resume(
+        cls,
+        run_dir: str | Path,
+        *,
+        algo: Any = None,
+        encoder: Any = None,
+        network: Any = None,
+        env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        callbacks: Sequence[Callback] = (),
+        sinks: Sequence[Sink] = (),
+        eval_env: Any = None,
+        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
+        progress: bool = False,
+        **changes: Any,
+    ) -> Trainer:
+        """Go on with a run from its last checkpoint; see `rookery.resume` for the arguments."""
+        folder = RunDirectory.existing(run_dir)
+        plan = RunPlan.of_run(
+            folder,
+            algo=algo,
+            encoder=encoder,
+            network=network,
+            env=env,
+            env_kwargs=env_kwargs,
+            wrappers=wrappers,
+            eval_env=eval_env,
+            eval_wrappers=eval_wrappers,
+            changes=changes,
+        )
+        trainer = cls.__new__(cls)
+        saved = state.read(folder)
+        trainer._open(plan, folder, callbacks, sinks, progress, None, saved)
+        if progress:
+            _tell(trainer._note)
+        return trainer
+
+    def _open(
+        self,
+        plan: RunPlan,
+        folder: RunDirectory,
+        callbacks: Sequence[Callback],
+        sinks: Sequence[Sink],
+        progress: bool,
+        initial: Agent | None,
+        saved: dict[str, Any] | None = None,
+    ) -> None:
+        """Start everything; what fails leaves nothing behind.
+
+        ``saved`` tells where a run stands that is gone on with; the rest is as for the class.
+        """
+        self._closed = True  # until all is there
+        self.plan, self.run_dir = plan, folder
+        settings, algorithm = plan.settings, plan.algorithm
+        if not isinstance(initial, Agent | None):
+            raise unfit("initial", "an Agent; rookery.load(path) makes one", initial)
+        sinks, self.callbacks = checked_sinks(sinks), callbacks_of(plan, callbacks)
+        config = getattr(algorithm, "config", None)
+        require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
+        if isinstance(config, Config):
+            config.check(settings.num_envs)
+            check_schedules(config)
+        collector = collector_for(algorithm, settings)  # all that complains before anything starts
+        source = stepped(plan.source, settings, collector, saved)
+        self._note = source.note()
+        self.fresh_seeds: list[int] | None = None  # of envs that a resumed run starts anew
+        self.steps, self.saves, self.seconds, self.stopped = 0, 0, 0.0, ""
+        self.best_return: float | None = None
+        self.schedule = state.Schedule(settings.total_steps)
+        self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
+        self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
+        self._unsaved, self._save_s = saved is None, 0.0
+        self._unwritten: Update | None = None  # the last one, until the journal has it
+        # Whether the envs were used for the final evaluation; whether no update is half done.
+        self._is_over, self._is_whole = False, True
+        began = time.perf_counter()
+        with ExitStack() as stack:
+            stack.enter_context(folder.held(saved is not None or settings.overwrite))
+            self._open_learning(stack, source, collector, saved)
+            self._evaluation = EvaluationEnvs(
+                plan.eval_source, settings.evaluation_options(), self.collection.spaces
+            )
+            stack.callback(self._evaluation.close)
+            if initial is not None:
+                initial.give_weights_to(self.policy, self.spaces)
+            if saved is None:
+                folder.clear()
+            else:
+                state.restore(self, saved)
+            if self.learners.are_several:
+                self.learners.bring(state.shared(self))
+            folder.write_config(plan.to_dict())
+            self._open_logs(None if saved is None else self.steps, progress, sinks, collector)
+            stack.callback(self._journal.close)
+            rows, widths = _sizes(config, settings.num_envs)
+            size = 0 if self.policy.model is None else len(self.policy.model.parameters)
+            stack.enter_context(
+                threads_and_memory_for(
+                    rows, widths, self.policy.is_recurrent, size, self.learners.share.size
+                )
+            )
+            self._stack = stack.pop_all()
+        # One that nobody closed: what was not saved is lost, but no process, file or lock is. This
+        # runs before what is collected together with it, files among it, has its own end.
+        weakref.finalize(self, _close_own, self._stack, self._pid)
+        self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
+        self._saved_at = as_if_done(settings.checkpoint_interval_s)
+        # A run that is gone on with has had its advice.
+        self._first = (
+            advised(algorithm, settings.num_envs, self.learners.share.count, self.spaces[0])
+            if saved is None
+            else None
+        )
+        self._closed = False
+
+    def _open_learning(
+        self,
+        stack: ExitStack,
+        source: EnvSource,
+        collector: CollectorName,
+        saved: dict[str, Any] | None,
+    ) -> None:
+        """Start the envs, the policy in them, and the other learners with theirs."""
+        settings = self.plan.settings
+        seed = settings.seed if saved is None else state.policy_seed(saved, settings.seed)
+        self.learners = open_learners(self.plan, collector, seed)
+        stack.callback(self.learners.close)
+        share = self.learners.share
+        self.collection = open_collection(
+            source, self.plan.algorithm, share.settings(settings), collector, seed,
+            self._interrupts.check, share, self.learners.peers,
+        )  # fmt: skip
+        stack.callback(self.collection.close)
+        self.policy, self.collector = self.collection.policy, self.collection.collector
+        self.learners.meet()
+
+    def _open_logs(
+        self,
+        resumed_at: int | None,
+        progress: bool,
+        sinks: Sequence[Sink],
+        collector: CollectorName,
+    ) -> None:
+        """Open what is told of the run; ``resumed_at`` is where it goes on, None begins one."""
+        settings = self.plan.settings
+        self.evaluations = EvaluationLog(self.run_dir.evaluations, resumed_at)
+        line = None if self.due is None else line_at(self.run_dir.metrics, self.steps)
+        # The line of an update whose callbacks are due is written anew, with what they add.
+        kept = resumed_at if self.due is None else self.steps - 1
+        self._journal = Journal(
+            sinks_of(self.run_dir, settings, progress, kept, sinks),
+            getattr(self.plan.algorithm, "log_steps", 0),
+            self.steps,
+            getattr(self.plan.algorithm, "latest_metrics", Algorithm.latest_metrics),
+            getattr(self.plan.algorithm, "summed_metrics", Algorithm.summed_metrics),
+        )
+        if self.due is not None:
+            self._unwritten = self.due.update
+            self._journal.hold(self.due.update.metrics, line)
+        venv = self.collection.venv
+        self._telemetry = TelemetryLog(
+            self.run_dir.telemetry,
+            settings.telemetry_interval_s,
+            self.collector.telemetry,
+            resumed_at,
+            {
+                "collector": collector,
+                "is_chosen": venv is not None and venv.choice is not None,
+                "max_worker_rss_mb": settings.max_worker_rss_mb,
+            },
+        )
+
+    # ---------------------------------------------------------------- updates
+
+    def __iter__(self) -> Trainer:
+        return self
+
+    def __next__(self) -> Update:
+        """Collect one rollout and learn from it.
+
+        After an interruption amid the callbacks of an update, that update comes again, to those of
+        them that have not had it.
+
+        Raises:
+            StopIteration: ``total_steps`` are done, or a callback has ended the run.
+            WorkerError: an env, or its worker, failed.
+            TrainingDiverged: numbers were not finite again and again.
+        """
+        self._require_whole("next")
+        self._refuse_amid_an_update("next")
+        is_over = self.stopped or self.steps >= self.plan.settings.total_steps
+        if self.due is None and is_over:
+            raise StopIteration
+        self._interrupts.begin()
+        self._is_updating = True
+        try:
+            due = self._update_and_call()
+        except StopIteration as stop:  # nobody's way to say that the run is over
+            raise UsageError(
+                "a callback, sink, schedule or algorithm of this run raised StopIteration, maybe "
+                "by next() of what has no more; the traceback above says where. A callback that is "
+                "to end the run raises rookery.StopTraining"
+            ) from stop
+        finally:
+            self._is_updating = False
+        self._interrupts.check()
+        self.due = None
+        if self._is_time_to_save():
+            self.save()
+        return due.update
+
+    def _update_and_call(self) -> DueCallbacks:
+        """Make an update, unless one is under way, and give it to the callbacks and the journal."""
+        try:
+            due = self._updated() if self.due is None else self.due
+            self._unsaved = True
+            self._interrupts.check()
+            self._call_all(due)
+        finally:
+            self._write_down()
+        return due
+
+    def _write_down(self) -> None:
+        """Add the last update to the journal, unless it is there."""
+        with self._interrupts.deferred():  # no sink gets half of a line
+            update, self._unwritten = self._unwritten, None
+            if update is not None:
+                now, means = update.metrics, self._means
+                self._journal.add(update.steps, now, means, self._times, self._peaks)
+
+    def _call_all(self, due: DueCallbacks) -> None:
+        """Call callbacks; those that an interruption keeps from their turn stay due."""
+        try:
+            while due:
+                with due.turn() as callback:
+                    self._call(callback, due.update)
+        except _LEAVE_WEIGHTS_WHOLE:
+            raise
+        except BaseException:
+            self.due = None
+            raise
+
+    def _call(self, callback: Callback, update: Update) -> None:
+        """Call a callback; one that ends the run keeps no other from its turn."""
+        try:
+            callback(self, update)
+        except StopTraining as stop:
+            self.stopped = str(stop) or "a callback has ended the run"
+
+    def _updated(self) -> DueCallbacks:
+        """Collect and learn; signals wait until that is done, or until nothing is half done."""
+        with self._interrupts.deferred():
+            began = time.perf_counter()
+            progress = self.schedule.progress(self.steps)
+            self.learners.begin(progress)
+            rollout = self._collect()
+            collected = time.perf_counter()
+            self._finite.check(rollout)
+            self._is_whole = False
+            try:
+                with self.learners.noticing():
+                    self._means = self._learn(rollout, progress)
+                    everybodys = self.learners.everybodys(rollout)
+            except LearnerDied:
+                self._is_whole = True  # gradient steps are made by all or by nobody
+                raise
+            self._times = self._clock.lap(began, collected)
+            lag = self.policy.version - rollout.policy_version
+            self._peaks = {}
+            if self.collection.runs_ahead:
+                self._means = {**self._means, "policy_lag_mean": float(lag.mean())}
+                self._peaks = {"policy_lag_max": float(lag.max())}
+            self._finite.note(self._means)
+            self.policy.version += 1
+            self.steps += everybodys.num_transitions
+            self.history.add(self.steps, everybodys)
+            self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
+            observed = self._telemetry.look(self.steps, self.seconds, self._times)
+            speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
+            now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
+            metrics = {**now, **observed, **self._means, **self._peaks, **self._times}
+            self._unwritten = Update(self.steps, everybodys.num_transitions, metrics)
+            due = self.due = DueCallbacks(self._unwritten, self.callbacks)
+        self.history.warn_of_missing(self.plan.settings.info_keys)
+        if self._first is not None:
+            self._first = self._first if self._first.look(rollout) else None
+        return due
+
+    def _learn(self, rollout: Rollout, progress: float) -> Mapping[str, float]:
+        algorithm = self.plan.algorithm
+        if isinstance(algorithm, BuiltIn):
+            return algorithm.update(rollout, progress)
+        return own_algorithm.learn(algorithm, rollout, progress)
+
+    def _faults(self) -> dict[str, float]:
+        """What faults have cost, as metrics; none while there was no fault."""
+        statistics = self.collector.statistics()
+        if not statistics.restarts:
+            return {}
+        return {
+            "worker_restarts": float(statistics.restarts),
+            "lost_transitions": float(statistics.lost_rows),
+        }
+
+    def _collect(self) -> Any:
+        try:
+            return self.collector.collect()
+        except WorkerError:
+            # A signal to the whole process group ends the workers too; it is what happened.
+            self._interrupts.check()
+            raise
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the run's checkpoint, or the one it was resumed from, is of the present steps."""
+        return not self._unsaved
+
+    @property
+    def spaces(self) -> tuple[Space[Any], Space[Any]]:
+        """Observation space and action space of one env."""
+        return self.collection.spaces
+
+    # ---------------------------------------------------------------- evaluation
+
+    def evaluate(
+        self,
+        episodes: int = 20,
+        *,
+        deterministic: bool = True,
+        seed: int | None = None,
+        max_episode_steps: int = MOST_EPISODE_STEPS,
+    ) -> EvalResult:
+        """Play whole episodes with the present weights, in envs of their own.
+
+        Training is the same with and without it.
+
+        Args:
+            episodes: how many.
+            deterministic: take the most probable actions instead of drawing them.
+            seed: of the episodes; None takes the run's, so that all its evaluations play the same.
+            max_episode_steps: an episode that has not ended after so many steps is cut there; it
+                counts with its return so far, and a warning says so.
+
+        Raises:
+            WorkerError: faults cut off one episode after the other, so that none could be counted.
+        """
+        self._require_open("evaluate")
+        whole_number("episodes", episodes, 1)
+        whole_number("max_episode_steps", max_episode_steps, 1)
+        if seed is not None:
+            whole_number("seed", seed, 0)
+        venv = self._evaluation.of(min(self.plan.settings.num_envs, episodes))
+        return self._play(venv, episodes, deterministic, seed, max_episode_steps)
+
+    def final_evaluation(self) -> EvalResult | None:
+        """Evaluate as the settings say; training cannot go on, as its envs may be used for it.
+
+        What was learned is saved before.
+        """
+        self._require_open("final_evaluation")
+        if self._unsaved:
+            self.save()
+        self._telemetry.finish(self.steps, self.seconds)  # what follows is no training
+        self._is_over = True
+        self.stopped = self.stopped or "the run was evaluated for the last time"
+        if not self.plan.settings.eval_episodes:
+            return None
+        score = self._play_at_the_end(self.plan.settings.eval_episodes)
+        self.evaluations.add(self.steps, score.eval_return_mean, score.eval_return_std)
+        return score
+
+    def _play_at_the_end(self, episodes: int) -> EvalResult:
+        own = self.collection.venv
+        is_same = own is not None and self.plan.eval_source is self.plan.source
+        if own is not None and is_same and self.plan.settings.num_envs <= episodes:
+            return self._play(own, episodes)
+        self.collection.close()  # nobody needs two sets of envs now
+        return self.evaluate(episodes)
+
+    def _play(
+        self,
+        venv: VectorEnv,
+        episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        max_episode_steps: int = MOST_EPISODE_STEPS,
+    ) -> EvalResult:
+        seed = self.plan.settings.seed if seed is None else seed
+        key = next(iter(self.plan.eval_source.episode_keys()), None)
+        score = run_episodes(
+            venv, self.policy, episodes, seed, deterministic, max_episode_steps, key
+        )
+        return result_of(score, self.run_dir)
+
+    # ---------------------------------------------------------------- what is kept
+
+    def log(self, update: Update, metrics: Mapping[str, float]) -> None:
+        """Add metrics to those of an update, for sinks too; for callbacks.
+
+        Raises:
+            ConfigError: one of them is no number.
+        """
+        update.metrics.update(numbers(metrics))
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write a checkpoint.
+
+        Args:
+            path: of the file; None is the run's ``checkpoint.pt``, from which it can be resumed,
+                envs and replay included.
+
+        Raises:
+            StorageError: it cannot be written; the checkpoint before stays.
+        """
+        self._require_whole("save")
+        began = time.perf_counter()
+        with self._interrupts.deferred():
+            if path is not None:
+                state.save_alone(self, Path(path))
+            elif not self._is_over:  # else it is saved, and the envs are no more where it stood
+                state.save(self)
+                self._unsaved = False
+                self._saved_at = time.perf_counter()
+                self._save_s = self._saved_at - began
+        self._interrupts.check()
+        return self.run_dir.checkpoint if path is None else Path(path)
+
+    def agent(self) -> Agent:
+        """The policy as it is now, to act with: a copy, which training does not change."""
+        return Agent.of(self.plan.algorithm, self.spaces, self.policy, self.steps)
+
+    def _is_time_to_save(self) -> bool:
+        interval_s = max(self.plan.settings.checkpoint_interval_s, _CHECKPOINT_SHARE * self._save_s)
+        return time.perf_counter() - self._saved_at > interval_s
+
+    # ---------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Close envs, files and sinks; twice is fine. A checkpoint is not written.
+
+        Raises:
+            UsageError: an update is under way, as within a callback.
+        """
+        self._refuse_amid_an_update("close")
+        if os.getpid() != self._pid:  # a forked copy, which owns nothing
+            self._closed = True
+            return
+        with self._interrupts.deferred():
+            try:
+                if not self._closed:
+                    self._closed = True
+                    self._telemetry.finish(self.steps, self.seconds)
+                    state.draw(self)
+            finally:
+                self._stack.close()  # what a second signal has left open, another call closes
+        self._interrupts.check()
+
+    def __reduce__(self) -> NoReturn:
+        raise PicklingError(
+            "a Trainer cannot be pickled or copied, it has processes and files. trainer.agent() is "
+            "a copy of its policy that can, and rookery.resume(run_dir) goes on with a saved run"
+        )
+
+    def __enter__(self) -> Trainer:
+        self._interrupts.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
+    ) -> None:
+        with self._interrupts.deferred():  # also while the signals are given back
+            try:
+                is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
+                is_whole = self._is_whole and not self._interrupts.cut_short
+                is_ours = not self._closed and os.getpid() == self._pid
+                if is_good and is_ours and self._unsaved and is_whole:
+                    self._write_down()  # no checkpoint is ahead of the journal
+                    self.save()
+            finally:
+                try:
+                    self._close_after(error)
+                finally:
+                    self._interrupts.__exit__(kind, error, traceback)
+        self._interrupts.check()
+
+    def _close_after(self, error: BaseException | None) -> None:
+        """Close; a second error, which the first has most likely led to, does not hide it."""
+        try:
+            self.close()
+        except RookeryError:
+            if error is None:
+                raise
+
+    def _refuse_amid_an_update(self, call: str) -> None:
+        if self._is_updating and os.getpid() == self._pid:
+            raise UsageError(
+                f"{call}: an update is under way; a callback that is to end the run raises "
+                "rookery.StopTraining"
+            )
+
+    def _require_whole(self, call: str) -> None:
+        self._require_open(call)
+        if not self._is_whole:
+            raise UsageError(
+                f"{call}: the last update was cut short, and its weights are half done; "
+                f"rookery.resume({str(self.run_dir.path)!r}) goes on from the last checkpoint"
+            )
+
+    def _require_open(self, call: str) -> None:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"{call}: this trainer belongs to process {self._pid}, of which this process is a "
+                "forked copy; use it there, or load what it has saved with rookery.load"
+            )
+        if self._closed:
+            raise ClosedError(
+                f"{call}: this trainer is closed; rookery.resume goes on with the run"
+            )
+
+
+def _sizes(config: Any, num_envs: int) -> tuple[int, tuple[int, ...]]:
+    """Rows of a gradient step and widths of the layers, as far as they are known."""
+    if config is None:
+        return 1, (64,)
+    return config.rows_per_gradient_step(num_envs), config.hidden_sizes or (64,)
+
+
+def _tell(*notes: str) -> None:
+    """Say on standard error what a user has not asked for; empty notes say nothing."""
+    for note in filter(None, notes):
+        print(f"rookery: {note}", file=sys.stderr)
+
+
+def _close_own(stack: ExitStack, pid: int) -> None:
+    """Close what a trainer held, unless this is a forked copy, which owns nothing."""
+    if os.getpid() == pid:
+        stack.close()

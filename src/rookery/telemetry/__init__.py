@@ -1,5 +1,0 @@
-"""Where metrics go: one small file per destination. Nothing here knows what is trained."""
-
-from rookery.telemetry.sink import Sink
-
-__all__ = ["Sink"]

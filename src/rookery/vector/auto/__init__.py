@@ -1,0 +1,1 @@
+"""The choice that ``backend="auto"`` makes."""

@@ -1,0 +1,102 @@
+"""LegalActions: random actions for an env of which nothing is known but what it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rookery.env.wrappers.action_mask import MASK_KEY
+from rookery.vector.base import VectorEnv
+
+_KEYS = (MASK_KEY, "mask")  # in infos, or in a Dict observation
+_METHOD = "action_masks"  # as sb3-contrib asks for it
+_POOL = 32  # actions drawn beforehand, where every action is legal
+
+
+class LegalActions:
+    """Actions for a vector env of one env, which it resets.
+
+    Envs may say which actions are legal: in ``infos["action_mask"]``, by a method
+    ``action_masks()``, or in an observation's ``"action_mask"`` or ``"mask"``. Then only these are
+    drawn; and none at all if the mask does not fit the action space.
+
+    Args:
+        venv: the vector env.
+        heeds_masks: False for envs to which all actions are alike.
+
+    Attributes:
+        are_masked: whether the env says which actions are legal.
+        are_unknown: whether an action was asked for and none was known to be legal.
+    """
+
+    def __init__(self, venv: VectorEnv, heeds_masks: bool = True) -> None:
+        self._venv = venv
+        self._space = venv.single_action_space
+        self._space.seed(0)
+        venv.action_space.seed(0)
+        self.are_unknown = False
+        obs, infos = venv.reset(seed=0)
+        self._has_method = heeds_masks and any(venv.apply(_has_method))
+        self.are_masked = heeds_masks and (self._has_method or _mask_in(obs, infos) is not None)
+        self._pool: list[Any] = []
+        if not self.are_masked:
+            self._pool = [venv.action_space.sample() for _ in range(_POOL)]
+        self._drawn = 0
+        self._mask = _mask_in(obs, infos)
+
+    def next(self) -> Any:
+        """A batch of one action; None if no action is known to be legal."""
+        if not self.are_masked:
+            self._drawn += 1
+            return self._pool[self._drawn % _POOL]
+        mask = self._venv.call(_METHOD)[0] if self._has_method else self._mask
+        action = sample(self._space, mask)
+        self.are_unknown = self.are_unknown or action is None
+        return None if action is None else np.asarray([action])
+
+    def note(self, obs: Any, infos: Any) -> None:
+        """Take in what the env returned."""
+        if self.are_masked and not self._has_method:
+            self._mask = _mask_in(obs, infos)
+
+
+def sample(space: gym.Space[Any], mask: Any) -> Any:
+    """A random action that a mask allows; None if it fits no action of the space.
+
+    Args:
+        space: of the actions.
+        mask: for Discrete one number per action, other than 0 where it is legal; for MultiDiscrete
+            those of all its parts, one after the other.
+    """
+    try:
+        flags = (np.asarray(mask).astype(np.float64).ravel() != 0).astype(np.int8)
+    except (TypeError, ValueError):
+        return None
+    if isinstance(space, gym.spaces.Discrete):
+        return space.sample(flags) if flags.shape == (space.n,) and flags.any() else None
+    if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        if len(flags) != space.nvec.sum():
+            return None
+        parts = np.split(flags, np.cumsum(space.nvec)[:-1])
+        return space.sample(tuple(parts)) if all(part.any() for part in parts) else None
+    return None
+
+
+def _mask_in(obs: Any, infos: Any) -> Any:
+    """The mask of the one env, in its infos or its observation; None if there is none."""
+    for place in (infos, obs):
+        if isinstance(place, Mapping):
+            for key in _KEYS:
+                if key in place and len(place[key]):
+                    return place[key][0]
+    return None
+
+
+def _has_method(env: gym.Env[Any, Any]) -> bool:
+    try:
+        return callable(env.get_wrapper_attr(_METHOD))
+    except AttributeError:
+        return False

@@ -1,0 +1,173 @@
+"""Failures of a worker in words: exceptions that travel, exit codes and signals."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rookery.common.env_errors import context_of, describe, env_failed, in_words, shortened
+from rookery.common.pickling import by_value
+from rookery.errors import EnvFailed, RookeryError, UsageError, WorkerError
+
+_SIGKILL = 9
+# What Windows calls by numbers (NTSTATUS); a POSIX system has no exit codes above 255.
+_ENDS_ON_WINDOWS = {
+    0xC0000005: " (0xC0000005, access violation), a crash in native code",
+    0xC0000017: " (0xC0000017, no memory)",
+    0xC000001D: " (0xC000001D, illegal instruction), a crash in native code",
+    0xC0000094: " (0xC0000094, division by zero), a crash in native code",
+    0xC00000FD: " (0xC00000FD, stack overflow), a crash in native code",
+    0xC0000135: " (0xC0000135, a DLL was not found)",
+    0xC000013A: " (0xC000013A, Ctrl-C, or its console was closed)",
+    0xC0000374: " (0xC0000374, heap corruption), a crash in native code",
+    0xC0000409: " (0xC0000409, an abort in native code)",
+}
+_MOST_CHARACTERS_OF_A_TRACEBACK = 100_000
+
+
+class RemoteTraceback(Exception):
+    """Shows, as the cause of an exception that came from a worker, the traceback it had there."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A worker's exception on its way to the caller.
+
+    Attributes:
+        exception: the exception, pickled by value; None if it cannot travel.
+        type_name: of its type, for when it cannot travel.
+        message: of the exception, likewise.
+        remote_traceback: as the worker would have printed it.
+        context: where it happened: arguments of ``env_failed``; None if no env was concerned.
+    """
+
+    exception: bytes | None
+    type_name: str
+    message: str
+    remote_traceback: str
+    context: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Pack an exception for the journey."""
+        cause, context = error, None
+        if isinstance(error, EnvFailed) and error.__cause__ is not None:
+            cause, context = error.__cause__, context_of(error)
+            if not _travels(context["last_action"]):
+                context["last_action"] = in_words(context["last_action"])
+        return cls(
+            exception=_pickled(cause),
+            type_name=type(cause).__name__,
+            message=describe(cause),
+            remote_traceback=shortened(
+                "".join(traceback.format_exception(cause)), _MOST_CHARACTERS_OF_A_TRACEBACK
+            ),
+            context=context,
+        )
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether it says of no env what it was doing, nor to the user what to do otherwise."""
+        return self.context is None and not isinstance(self._cause(), UsageError)
+
+    def error(self) -> RookeryError:
+        """The error to raise in the caller; its cause shows the remote traceback."""
+        cause = self._cause()
+        remote = RemoteTraceback(f"\n\nIn the worker process:\n{self.remote_traceback}")
+        BaseException.__setattr__(cause, "__cause__", remote)  # its type may be a frozen dataclass
+        if self.context is not None:
+            return env_failed(cause, **self.context)
+        if isinstance(cause, UsageError):
+            return cause
+        error = WorkerError(f"A worker process failed: {self.type_name}: {self.message}")
+        error.__cause__ = cause
+        return error
+
+    def _cause(self) -> BaseException:
+        if self.exception is not None:
+            try:
+                cause = pickle.loads(self.exception)
+                if isinstance(cause, _Parts):
+                    return cause.put_together()
+                if isinstance(cause, BaseException):
+                    return cause
+            except Exception as error:  # its class may not exist here
+                return RuntimeError(
+                    f"{self.type_name}: {self.message} (cannot be rebuilt here: {describe(error)})"
+                )
+        return RuntimeError(f"{self.type_name}: {self.message}")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Of an exception that pickle cannot make again, because its type wants other arguments."""
+
+    cause_type: type[BaseException]
+    args: tuple[Any, ...]
+    attributes: dict[str, Any]
+
+    def put_together(self) -> BaseException:
+        error = self.cause_type.__new__(self.cause_type, *self.args)
+        vars(error).update(self.attributes)
+        return error
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """The exception, its parts, or None: it may hold anything, and then its message goes alone."""
+    attributes = {name: value for name, value in vars(error).items() if _travels(value)}
+    for form in (error, _Parts(type(error), error.args, attributes)):
+        try:
+            data = by_value(form)
+            made_again = pickle.loads(data)
+        except Exception:  # noqa: S112 - the next form, or none, goes instead
+            continue
+        if type(made_again) is type(form):
+            return data
+    return None
+
+
+def _travels(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # an action may be anything
+        return False
+    return True
+
+
+def oom_kills(events: Path = Path("/sys/fs/cgroup/memory.events")) -> int | None:
+    """How many processes of this container the out-of-memory killer has ended; None if unknown."""
+    try:
+        counters = dict(line.split() for line in events.read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    return int(counters.get("oom_kill", 0))
+
+
+def exit_in_words(exitcode: int | None, out_of_memory: bool = False) -> str:
+    """What an exit code of a process means, as ``multiprocessing`` reports it.
+
+    Args:
+        exitcode: the code, negative for a signal.
+        out_of_memory: whether the system counted an out-of-memory kill in the process's time.
+    """
+    if out_of_memory and exitcode == -_SIGKILL:
+        return "was killed by SIGKILL: the system's out-of-memory killer ended it"
+    if exitcode is None:
+        return "ended in an unknown way"
+    if exitcode >= 0:
+        return f"ended with exit code {exitcode}{_ENDS_ON_WINDOWS.get(exitcode, '')}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    hints = {
+        "SIGKILL": ", probably out of memory (or by somebody's kill -9)",
+        "SIGSEGV": ", a crash in native code",
+        "SIGABRT": ", an abort in native code",
+        "SIGBUS": ", a bus error (often a full /dev/shm or a truncated file)",
+    }
+    return f"was killed by {name}{hints.get(name, '')}"

@@ -1,0 +1,85 @@
+"""Board: the shared blocks of a vector env, as arrays."""
+
+from __future__ import annotations
+
+from rookery.shared import Column, Layout, SharedBlock
+from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.slab import SlabShape
+from rookery.worker import orders
+from rookery.worker.channel import PipeChannel
+from rookery.worker.orders import Orders
+
+
+class Board:
+    """All arrays of a vector env: those of its envs, and the words of :mod:`rookery.worker.orders`.
+
+    Args:
+        spaces: of the envs.
+        num_workers: how many workers there are.
+
+    Attributes:
+        arrays: of the envs, once there is memory.
+        orders: to the envs, likewise.
+    """
+
+    def __init__(self, spaces: BatchSpaces, num_workers: int) -> None:
+        self._spaces = spaces
+        columns = {**spaces.columns(), **orders.columns(spaces.num_envs, num_workers)}
+        self._layout = Layout({name: Column(*column) for name, column in columns.items()})
+        self._blocks: list[SharedBlock] = []  # all of it, and a larger slab if there is one
+        self._slab_shape: SlabShape | None = None
+
+    @classmethod
+    def receive(cls, spaces: BatchSpaces, num_workers: int, channel: PipeChannel) -> Board:
+        """The board that the other end of ``channel`` sends."""
+        board = cls(spaces, num_workers)
+        board._map(channel.receive_block())
+        slab_shape: SlabShape | None = channel.decode(channel.receive()[1])
+        if slab_shape is not None:
+            board.receive_slab(channel, slab_shape)
+        return board
+
+    def allocate(self) -> None:
+        """Make memory for it."""
+        self._blocks = [SharedBlock(self._layout.size_bytes)]
+        self._map(self._blocks[0].memory)
+
+    def send(self, channel: PipeChannel) -> None:
+        """Give the process at the other end of ``channel`` access."""
+        channel.send_block(self._blocks[0])
+        channel.send(0, channel.encode(self._slab_shape))
+        if self._slab_shape is not None:
+            self.send_slab(channel)
+
+    def enlarge_slab(self, shape: SlabShape) -> None:
+        """Make a larger slab; everybody else still has the smaller one."""
+        for block in self._blocks[1:]:
+            block.close()
+        layout = self._slab_layout(shape)
+        block = SharedBlock(layout.size_bytes)
+        self._blocks[1:] = [block]
+        self._slab_shape = shape
+        self.arrays.slab.enlarge(shape, layout.views(block.memory))
+
+    def send_slab(self, channel: PipeChannel) -> None:
+        """Give a process access to the larger slab."""
+        channel.send_block(self._blocks[1])
+
+    def receive_slab(self, channel: PipeChannel, shape: SlabShape) -> None:
+        """Go on with the slab that the other end of ``channel`` sends."""
+        views = self._slab_layout(shape).views(channel.receive_block())
+        self.arrays.slab.bind(shape, views)
+
+    def release(self) -> None:
+        """Nobody will be sent anything any more. Arrays stay valid as long as somebody has them."""
+        for block in self._blocks:
+            block.close()
+
+    def _map(self, memory: object) -> None:
+        views = self._layout.views(memory)
+        self.arrays = BatchArrays(self._spaces, views)
+        self.orders = Orders(views)
+
+    def _slab_layout(self, shape: SlabShape) -> Layout:
+        columns = self._spaces.slab_columns(shape)
+        return Layout({name: Column(*column) for name, column in columns.items()})

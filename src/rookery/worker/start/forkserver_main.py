@@ -1,0 +1,160 @@
+"""What a fork server does: import, then fork a child for every request, and report how it ended.
+
+The caller's side is ``forkserver.py``. A request is one byte, the number of descriptors that come
+with it, and these: where to write the child's pid and later its exit code, where the child reads
+what it is to run, the resource tracker's, and those that are for the child itself. It is answered
+with the number of the error that kept the child from being forked, or 0. Until then the caller
+keeps the descriptors open, for macOS may lose some that are closed on their way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing import connection, forkserver, resource_tracker, spawn, util
+from typing import NoReturn
+
+from rookery.worker.start.forkserver import ANSWER
+
+assert sys.platform != "win32", "Windows has no fork"
+
+_MAX_DESCRIPTORS = 250  # of one message; Linux allows 253
+
+
+def main(control_descriptor: int, preload: Sequence[str]) -> None:
+    """Be a fork server.
+
+    Args:
+        control_descriptor: of the socket that requests come through.
+        preload: modules to import first.
+    """
+    for name in preload:
+        with suppress(Exception):  # the workers import it again, and tell the caller what is wrong
+            importlib.import_module(name)
+    with socket.socket(fileno=control_descriptor) as control:
+        _Server(control).run()
+
+
+class _Server:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._wake_r, self._wake_w = socket.socketpair()
+        self._children: dict[int, int] = {}  # pid -> descriptor that its exit code is written to
+
+    def run(self) -> None:
+        self._wake_r.setblocking(False)
+        self._wake_w.setblocking(False)
+        signal.set_wakeup_fd(self._wake_w.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it must not be ignored, or no code comes
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with self._wake_r, self._wake_w:
+            while True:
+                ready = connection.wait([self._control, self._wake_r])
+                if self._wake_r in ready:
+                    self._wake_r.recv(4096)
+                    self._report_ended()
+                if self._control in ready and not self._serve_request():
+                    signal.set_wakeup_fd(-1)
+                    return
+
+    def _report_ended(self) -> None:
+        with suppress(ChildProcessError):  # none is left
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                descriptor = self._children.pop(pid, None)
+                if descriptor is not None:
+                    _tell(descriptor, os.waitstatus_to_exitcode(status))
+                    os.close(descriptor)
+
+    def _serve_request(self) -> bool:
+        """Fork as asked; False if nobody is left who could ask."""
+        try:
+            message, received, _, _ = socket.recv_fds(self._control, 1, _MAX_DESCRIPTORS)
+        except ConnectionResetError:
+            return False
+        if not message:
+            return False
+        for descriptor in received:
+            os.set_inheritable(descriptor, False)
+        error_number = 0
+        try:
+            if len(received) < message[0]:  # the rest found no room in this process
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            pid = self._fork(*received)
+        except OSError as error:
+            error_number = error.errno or errno.EAGAIN
+        else:
+            _tell(received[0], pid)
+            self._children[pid] = received.pop(0)
+        for descriptor in received:
+            os.close(descriptor)
+        with suppress(BrokenPipeError):  # nobody is left who could ask, which is seen next
+            self._control.send(ANSWER.pack(error_number))
+        return True
+
+    def _fork(self, status_w: int, data_r: int, tracker: int, *inherited: int) -> int:
+        """The child's pid."""
+        pid = os.fork()
+        if pid == 0:
+            for descriptor in (status_w, *self._children.values()):
+                os.close(descriptor)
+            self._be_a_child(data_r, tracker, inherited)
+        return pid
+
+    def _be_a_child(self, data_r: int, tracker: int, inherited: Sequence[int]) -> NoReturn:
+        code: int | str | None = 1
+        caller = data_r
+        try:
+            self._leave_the_server()
+            _begin_with_own_exit_functions()
+            resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
+            forkserver._forkserver._inherited_fds = list(inherited)  # type: ignore[attr-defined]
+            caller = os.dup(data_r)  # can be read, and gives nothing, once the caller is gone
+            code = spawn._main(data_r, caller)
+        except SystemExit as leaving:
+            code = leaving.code
+        except Exception:
+            if not connection.wait([caller], 0):  # else nobody is left who could care
+                sys.excepthook(*sys.exc_info())
+        finally:
+            try:
+                _run_exit_functions()
+            finally:
+                os._exit(code if isinstance(code, int) else 1)
+
+    def _leave_the_server(self) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for end in (self._control, self._wake_r, self._wake_w):
+            end.close()
+
+
+def _begin_with_own_exit_functions() -> None:
+    """Forget the server's exit functions.
+
+    Since Python 3.13 ``multiprocessing`` ends what a child has left (its children, its temporary
+    files) by an exit function, where it did so itself before.
+    """
+    if sys.version_info >= (3, 13):
+        atexit._clear()
+        atexit.register(util._exit_function)  # type: ignore[attr-defined]
+
+
+def _run_exit_functions() -> None:
+    if sys.version_info >= (3, 13):
+        atexit._run_exitfuncs()
+
+
+def _tell(descriptor: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # the caller no longer listens
+        forkserver.write_signed(descriptor, number)

@@ -1,0 +1,1 @@
+"""Waiting for workers: events, semaphores and back-off."""

@@ -1,0 +1,47 @@
+"""Memory that is kept while large networks learn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rookery.run import malloc as heap
+
+# Allocates and frees a large block again and again, and counts the pages that the system had to
+# make for it, in an interpreter whose memory nothing else has shaped.
+_FAULTS = """
+import resource
+import numpy as np
+from rookery.run.malloc import freed_memory_kept
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        np.ones(64 * 2**20, np.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+with freed_memory_kept():
+    faults()
+    kept = faults()
+print(kept, faults())
+"""
+
+
+@pytest.mark.skipif(heap._glibc() is None, reason="needs glibc, with no settings of the user's")
+def test_freed_memory_is_mapped_still_and_given_back_afterwards():
+    done = subprocess.run(
+        [sys.executable, "-c", _FAULTS], check=True, capture_output=True, text=True
+    )
+    kept, afterwards = map(int, done.stdout.split())
+    assert kept < 1000, "64 MiB ten times are 163 840 pages, or 320 large ones"
+    assert afterwards > kept
+
+
+def test_what_the_user_has_told_the_c_library_stays(monkeypatch):
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+    assert heap._glibc() is None
+    with heap.freed_memory_kept():
+        pass

@@ -1,0 +1,78 @@
+"""What is kept of a run's lines while it is watched."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from recorded_runs import metrics_rows, telemetry_rows, write_lines
+
+from rookery.errors import ConfigError
+from rookery.report.live_history import (
+    MetricsSoFar,
+    Recent,
+    TelemetrySoFar,
+    Thinned,
+    telemetry_in,
+)
+from rookery.report.run_figures import fault_counts, recent, telemetry_figures
+
+
+def test_what_is_kept_is_bounded_even_and_ends_with_the_last() -> None:
+    thinned: Thinned[int] = Thinned(most=10)
+    for i in range(1003):
+        thinned.add(i)
+        kept = thinned.items()
+        assert len(kept) <= 12 and (kept[0], kept[-1]) == (0, i)
+    assert {b - a for a, b in pairwise(kept[:-1])} == {128}
+
+
+def test_recent_lines_are_those_of_the_whole_file() -> None:
+    rows, kept = metrics_rows(100), Recent()
+    for i, row in enumerate(rows):
+        kept.add(row)
+        assert kept.rows() == list(recent(rows[: i + 1]))
+
+
+def test_a_long_run_keeps_its_faults_and_evaluations_and_few_lines() -> None:
+    rows = metrics_rows(9000)
+    rows[17] |= {"skipped_gradient_steps": 2.0, "worker_restarts": 3.0, "eval_return_mean": 7.0}
+    rows[8001]["skipped_gradient_steps"] = 1.0
+    so_far = MetricsSoFar()
+    for row in rows:
+        so_far.add(row)
+    assert so_far.faults == fault_counts(rows)
+    assert so_far.faults == {"worker_restarts": 3.0, "skipped_gradient_steps": 3.0}
+    assert so_far.evaluations == [(rows[17]["step"], 7.0, 0.0)]
+    assert len(so_far.rows()) < 2002 and so_far.rows()[-1] == rows[-1]
+
+
+def test_telemetry_line_by_line_is_that_of_all_lines() -> None:
+    rows = telemetry_rows(count=30)
+    so_far = TelemetrySoFar()
+    assert so_far.figures() is None
+    for row in rows:
+        so_far.add(row)
+    one, other = so_far.figures(), telemetry_figures(rows)
+    assert one is not None and other is not None
+    assert repr(one) == repr(other) and len(one.memory.x) == 30
+
+
+def test_the_telemetry_of_a_folder_is_that_of_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "telemetry.jsonl"
+    assert telemetry_in(path) is None
+    rows = telemetry_rows()
+    write_lines(path, rows)
+    with path.open("a") as file:
+        file.write('{"half')
+    assert repr(telemetry_in(path)) == repr(telemetry_figures(rows))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ConfigError, match=r"telemetry\.jsonl cannot be read: Permission denied"):
+        telemetry_in(path)

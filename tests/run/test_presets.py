@@ -1,0 +1,308 @@
+"""Presets are valid settings, say where they are from, and lose against whatever is given."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import rookery
+from rookery.cli import main
+from rookery.run.algorithms import BUILT_IN
+from rookery.run.checkpoint.run_dir import RunDirectory
+from rookery.run.plan import RunPlan
+from rookery.run.presets import Preset, find_preset, presets
+from rookery.run.settings import TrainSettings
+
+ALL = [preset for algo in BUILT_IN for preset in presets(algo).values()]
+QUICK = ["--total-steps", "64", "--num-envs", "2", "--backend", "serial", "--eval-episodes", "0"]
+
+
+@pytest.mark.parametrize("preset", ALL, ids=lambda preset: preset.name)
+def test_settings_fit_the_algorithm_and_say_where_they_are_from(preset: Preset) -> None:
+    assert preset.source
+    settings = TrainSettings(**preset.run)
+    preset.config.check(settings.num_envs)
+    assert {*preset.run} == {"total_steps", "num_envs"}
+    own = {field.name for field in fields(preset.config)}  # type: ignore[arg-type]
+    assert {*preset.settings} <= own
+    if not preset.env.startswith("family: "):
+        pytest.importorskip("Box2D") if "Lunar" in preset.env or "Biped" in preset.env else None
+        assert preset.env in gym.registry
+
+
+@pytest.mark.parametrize(
+    ("env", "found"),
+    [
+        ("CartPole-v1", "CartPole-v1"),
+        ("CartPole-v0", "CartPole-v1"),
+        ("some.module:CartPole-v1", "CartPole-v1"),
+        (gym.spec("CartPole-v1"), "CartPole-v1"),
+        ("HalfCheetah-v4", "HalfCheetah-v5"),
+        ("Humanoid-v5", "family: mujoco"),
+        ("ALE/Nowhere-v5", "family: atari"),
+        ("MiniGrid-Nowhere-v0", "family: minigrid"),
+        ("CartPoleSwingUp-v1", None),
+        ("Blackjack-v1", None),
+        (lambda: gym.make("CartPole-v1"), None),
+    ],
+)
+def test_an_env_has_its_own_that_of_its_name_or_that_of_its_family(
+    env: Any, found: str | None
+) -> None:
+    preset = find_preset("ppo", env)
+    assert (preset and preset.env) == found
+
+
+def test_a_preset_is_chosen_by_its_name() -> None:
+    wanted = presets("ppo")["Acrobot-v1"]
+    assert find_preset("ppo", "Mine-v0", "Acrobot-v1") is wanted
+    assert find_preset("ppo", "Mine-v0", "ppo/Acrobot-v1") is wanted
+    assert find_preset("ppo", "Mine-v0", "mujoco") is presets("ppo")["family: mujoco"]
+    assert find_preset("ppo", "CartPole-v1", "none") is None
+    assert find_preset("impala", "CartPole-v1") is None
+    with pytest.raises(rookery.ConfigError, match=r"'auto'.*; did you mean 'Acrobot-v1'\?"):
+        find_preset("ppo", "CartPole-v1", "Acrobat-v1")
+    with pytest.raises(rookery.ConfigError, match="preset must be one of 'auto', 'none', 'family"):
+        find_preset("impala", "CartPole-v1", "CartPole-v1")
+    with pytest.raises(rookery.ConfigError, match="did you mean 'ppo'"):
+        presets("pqo")
+
+
+def _config(run_dir: Path) -> dict:
+    return json.loads((run_dir / "config.json").read_text())
+
+
+def _train(run_dir: Path, *options: str) -> dict:
+    assert main(["train", "ppo", "CartPole-v1", *QUICK, "--run-dir", str(run_dir), *options]) == 0
+    return _config(run_dir)
+
+
+def test_the_command_line_takes_it_says_so_and_every_flag_wins(tmp_path: Path, capsys) -> None:
+    config = _train(tmp_path / "run", "--gae-lambda", "0.5", "--no-normalize-advantage")
+    told = capsys.readouterr().err
+    assert "CartPole-v1: preset ppo/CartPole-v1 (RL Baselines3 Zoo, ppo.yml)\n" in told
+    assert config["train"]["preset"] == "ppo/CartPole-v1"
+    assert config["train"]["num_envs"] == 2 and config["train"]["total_steps"] == 64
+    wanted = {**presets("ppo")["CartPole-v1"].settings, "gae_lambda": 0.5}
+    wanted["normalize_advantage"] = False
+    wanted["minibatch_size"] = 64  # two envs' 32 steps, of which the preset has eight
+    defaults = rookery.PPOConfig()
+    for name, value in config["ppo"].items():
+        assert value == wanted.get(name, getattr(defaults, name)), name
+
+
+def test_a_minibatch_of_the_presets_is_cut_and_one_that_is_given_is_not(tmp_path, capsys) -> None:
+    cut = "ppo/CartPole-v1: minibatch_size is cut from 256 to 64, the transitions of a rollout"
+    _train(tmp_path / "run")
+    assert cut in capsys.readouterr().err
+    config = _train(tmp_path / "other", "--minibatch-size", "256")
+    assert config["ppo"]["minibatch_size"] == 256
+    told = capsys.readouterr().err
+    assert "minibatch_size is 256, but a rollout has 64 transitions" in told and cut not in told
+
+
+def test_another_env_under_a_name_that_is_known_has_no_published_return(monkeypatch) -> None:
+    other = gym.envs.registration.EnvSpec("CartPole-v1", entry_point="some.module:Game")
+    monkeypatch.setitem(gym.registry, "CartPole-v1", other)
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"})
+    assert plan.preset is presets("ppo")["CartPole-v1"] and plan.expected_return is None
+
+
+def test_a_module_that_registers_the_env_is_imported_before_its_family_is_asked_for(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    pytest.importorskip("mujoco")
+    (tmp_path / "late_games.py").write_text(
+        "import gymnasium\n"
+        "entry = 'gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv'\n"
+        "gymnasium.register('LateCheetah-v0', entry)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "late_games", raising=False)
+    try:
+        plan = RunPlan.new("LateCheetah-v0", "ppo", {"preset": "auto", "env_module": "late_games"})
+        assert plan.settings.preset == "ppo/family: mujoco"
+        monkeypatch.delitem(sys.modules, "late_games")
+        gym.registry.pop("LateCheetah-v0")
+        # The command line looks for the preset by itself, as flags win over it.
+        told = ["--env-module", "late_games", "--run-dir", str(tmp_path / "run")]
+        assert main(["train", "ppo", "LateCheetah-v0", *QUICK, *told]) == 0
+        assert "LateCheetah-v0: preset ppo/family: mujoco" in capsys.readouterr().err
+    finally:
+        gym.registry.pop("LateCheetah-v0", None)
+
+
+def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, capsys) -> None:
+    config = _train(tmp_path / "run", "--preset", "none", "--minibatch-size", "32")
+    expected = "CartPole-v1: ppo without a preset: its plain defaults, but for what was given\n"
+    assert expected in capsys.readouterr().err
+    assert config["train"]["preset"] == "none"
+    assert config["ppo"] == {**rookery.PPOConfig().to_dict(), "minibatch_size": 32}
+
+
+def test_an_env_without_one_is_told_of(tmp_path: Path, capsys) -> None:
+    arguments = ["train", "a2c", "FrozenLake-v1", *QUICK, "--run-dir", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    expected = "FrozenLake-v1: a2c without a preset: its plain defaults"
+    assert expected in capsys.readouterr().err
+
+
+def test_a_run_goes_on_with_the_preset_that_it_began_with(tmp_path: Path, capsys) -> None:
+    before = _train(tmp_path / "run")
+    assert main(["train", "--resume", str(tmp_path / "run"), "--total-steps", "128"]) == 0
+    after = _config(tmp_path / "run")
+    assert after["ppo"] == before["ppo"]
+    assert after["train"] == {**before["train"], "total_steps": 128}
+    capsys.readouterr()
+    assert main(["train", "--resume", str(tmp_path / "run"), "--preset", "none"]) == 2
+    assert "preset cannot be changed amid a run" in capsys.readouterr().err
+
+
+def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
+    few = {"total_steps": 64, "backend": "serial", "eval_episodes": 0}
+    rookery.train("CartPole-v1", "ppo", preset="auto", run_dir=tmp_path / "preset", **few)
+    config = _config(tmp_path / "preset")
+    assert config["train"]["preset"] == "ppo/CartPole-v1"
+    plan = RunPlan.of_run(RunDirectory.existing(tmp_path / "preset"))
+    assert plan.expected_return == 500
+    others = [
+        RunPlan.new("CartPole-v0", "ppo", {"preset": "auto"}),
+        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"}, wrappers=[gym.wrappers.ClipReward]),
+        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"}, env_kwargs={"x_threshold": 1.0}),
+    ]
+    for plan in others:
+        assert plan.preset is presets("ppo")["CartPole-v1"] and plan.expected_return is None
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "Acrobot-v1"})
+    assert plan.preset is presets("ppo")["Acrobot-v1"] and plan.expected_return is None
+    assert (config["ppo"]["num_steps"], config["train"]["num_envs"]) == (32, 8)
+    rookery.train("CartPole-v1", "ppo", run_dir=tmp_path / "plain", **few)
+    assert _config(tmp_path / "plain")["ppo"] == rookery.PPOConfig().to_dict()
+
+
+@pytest.mark.parametrize("choice", ["auto", "Acrobot-v1", "ppo/CartPole-v1", "Nowhere-v0"])
+@pytest.mark.parametrize(
+    ("algo", "named"), [(rookery.PPOConfig(), "ppo"), (rookery.DQNConfig(), "dqn")]
+)
+def test_a_preset_beside_settings_that_are_given_whole_is_refused(
+    algo: Any, named: str, choice: str, tmp_path: Path
+) -> None:
+    with pytest.raises(rookery.ConfigError) as refused:
+        rookery.train("CartPole-v1", algo, preset=choice, run_dir=tmp_path / "run")
+    message = str(refused.value)
+    assert f"preset {choice!r}" in message and f"algo={named!r}" in message
+    assert "Leave preset out" in message and type(algo).__name__ in message
+    assert not (tmp_path / "run").exists()
+    assert RunPlan.new("CartPole-v1", algo, {"preset": "none"}).settings.preset == "none"
+
+
+def test_an_algorithm_that_is_not_known_is_told_also_beside_a_preset() -> None:
+    with pytest.raises(rookery.ConfigError, match="algo 'pqo' is not known; did you mean 'ppo'"):
+        RunPlan.new("CartPole-v1", "pqo", {"preset": "auto"})
+
+
+def test_a_number_of_envs_that_cannot_be_is_told_also_beside_a_preset() -> None:
+    with pytest.raises(rookery.ConfigError, match="num_envs must be a whole number"):
+        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto", "num_envs": "8"})
+
+
+def test_flags_that_fit_only_beside_the_presets_settings_are_taken(tmp_path: Path) -> None:
+    options = ["--recurrent", "gru", "--sequence-length=4", "--memory_size=8"]
+    config = _train(tmp_path / "run", *options)
+    assert config["train"]["preset"] == "ppo/CartPole-v1"
+    learner = config["ppo"]
+    assert (learner["num_steps"], learner["sequence_length"], learner["memory_size"]) == (32, 4, 8)
+    assert learner["gae_lambda"] == presets("ppo")["CartPole-v1"].settings["gae_lambda"]
+
+
+@pytest.mark.parametrize("kind", [rookery.PPOConfig, rookery.A2CConfig])
+def test_actions_begin_with_the_deviation_that_is_asked_for(kind: type) -> None:
+    algorithm = {rookery.PPOConfig: "ppo", rookery.A2CConfig: "a2c"}[kind]
+    from rookery.run.algorithms import BuiltIn
+
+    box = gym.spaces.Box(-1, 1, (3,))
+    policy = BuiltIn(algorithm, kind(initial_log_std=-2.0)).make_policy(box, box, 0)
+    assert policy.model.module.head.log_std.tolist() == [-2.0] * 3
+    with pytest.raises(rookery.ConfigError, match="initial_log_std must be a finite number"):
+        kind(initial_log_std=float("nan"))
+
+
+def test_a_preset_that_is_none_any_more_keeps_no_run_from_going_on() -> None:
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"})
+    gone = replace(plan, settings=replace(plan.settings, preset="ppo/Gone-v1"))
+    assert gone.preset is None and gone.expected_return is None
+    assert "without a preset" in gone.describe_settings()
+    assert RunPlan.new("Blackjack-v1", "ppo", {"preset": "auto"}).settings.preset == "none"
+
+
+# ---------------------------------------------------------------- files of one's own
+
+OWN = {"run": {"total_steps": 64, "num_envs": 2}, "settings": {"num_steps": 16, "gamma": 0.9}}
+
+
+def _file(path: Path, content: Any) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_a_file_of_presets_is_read_as_the_librarys_own_are(tmp_path: Path) -> None:
+    own = {**OWN, "expected": 123}
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": own, "Acrobot-v1": {"settings": {}}})
+    found = find_preset("ppo", "some.module:CartPole-v0", file)
+    assert found is not None and found.name == file
+    assert found.config == rookery.PPOConfig(num_steps=16, gamma=0.9)
+    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": file})
+    assert plan.settings.total_steps == 64 and plan.settings.preset == file
+    assert plan.describe_settings().startswith(f"CartPole-v1: preset {file} (a file;")
+    assert plan.expected_return == 123
+    (tmp_path / "mine.json").unlink()
+    assert plan.preset is None  # the run goes on without it
+
+
+def test_the_only_preset_of_a_file_stands_for_every_env(tmp_path: Path) -> None:
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN})
+    found = find_preset("ppo", "Mine-v0", file)
+    assert found is not None and found.env == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "mine.json is not JSON"),
+        ([], r"must hold an object from env ids to presets.*not \[\]"),
+        ({}, r"must hold an object from env ids to presets.*not \{\}"),
+        ({"CartPole-v1": 3}, "preset 'CartPole-v1' in .* must be an object, not 3"),
+        ({"CartPole-v1": {"setings": {}}}, "'setings' is not among the parts of a preset; did you"),
+        ({"CartPole-v1": {"settings": []}}, "settings must be an object of settings, not"),
+        ({"CartPole-v1": {"reached": "500"}}, "reached must be a number or null"),
+        ({"CartPole-v1": {"settings": {"gama": 0.9}}}, "did you mean gamma"),
+        ({"CartPole-v1": {"settings": {"gamma": 9}}}, r"gamma is 9; it must lie in \[0, 1\]"),
+        ({"CartPole-v1": {"run": {"num_env": 9}}}, "'num_env' is not among the settings of a run"),
+        ({"CartPole-v1": {"run": {"run_dir": "x"}}}, "run_dir is for the user to say"),
+        ({"Acrobot-v1": OWN, "Pendulum-v1": OWN}, "has none for CartPole-v1; .*it has Acrobot-v1"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(
+    content: Any, complaint: str, tmp_path: Path
+) -> None:
+    file = _file(tmp_path / "mine.json", content)
+    with pytest.raises(rookery.ConfigError, match=complaint):
+        find_preset("ppo", "CartPole-v1", file)
+
+
+def test_a_file_that_is_not_there_is_told_with_its_name(tmp_path: Path, capsys) -> None:
+    file = str(tmp_path / "none.json")
+    assert main(["train", "ppo", "CartPole-v1", "--preset", file]) == 2
+    assert f"cannot read the preset file {file}: No such file" in capsys.readouterr().err
+
+
+def test_the_command_line_trains_with_a_file(tmp_path: Path, capsys) -> None:
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN})
+    config = _train(tmp_path / "run", "--preset", file)
+    assert f"preset {file}" in capsys.readouterr().err
+    assert config["train"]["preset"] == file and config["ppo"]["gamma"] == 0.9
