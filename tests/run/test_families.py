@@ -150,7 +150,10 @@ def test_what_families_do_can_travel():
 
 
 def test_workers_preprocess_without_torch():
-    code = "import sys, rookery.env.wrappers.atari, rookery.env.wrappers.minigrid; print('torch' in sys.modules)"
+    code = (
+        "import sys, rookery.env.wrappers.atari, rookery.env.wrappers.minigrid;"
+        "print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == ["False"], done.stderr
 
@@ -544,7 +547,10 @@ def test_games_are_played_without_a_word_of_the_emulator(backend, collector, pre
 def test_a_game_of_ones_own_is_made_as_it_is_registered():
     for env in (GAME, gym.spec(GAME), fake_game.FakeGame):
         assert EnvSource(env, preprocess=True).arguments()["env"] is env
-    code = "import sys, rookery.run.families, rookery.env.wrappers.repeated; print('ale_py' in sys.modules)"
+    code = (
+        "import sys, rookery.run.families, rookery.env.wrappers.repeated;"
+        "print('ale_py' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == ["False"], done.stderr
 

@@ -46,7 +46,7 @@ def _worker(i: int, **changes: Any) -> WorkerStatistics:
 
 
 HEALTHY = Statistics(
-    vector_steps=10_000, env_steps=80_000, backends=(_worker(0), _worker(1)),
+    vector_steps=10_000, env_steps=80_000, workers=(_worker(0), _worker(1)),
     envs=tuple(_env(i) for i in range(8)), seconds=100.0,
     caller=CallerStatistics(
         waited_s=30.0, look_s=10.0, rss_bytes=int(300 * _MIB), rss_bytes_per_hour=900 * _MIB,
@@ -65,7 +65,7 @@ def _with_env(i: int, **changes: Any) -> Statistics:
 def _with_worker(i: int, **changes: Any) -> Statistics:
     backends = list(HEALTHY.workers)
     backends[i] = _worker(i, **changes)
-    return replace(HEALTHY, backends=tuple(backends))
+    return replace(HEALTHY, workers=tuple(backends))
 
 
 def _of(statistics: Statistics, matter: str, around: Surroundings = AROUND) -> str:
@@ -95,10 +95,10 @@ def test_a_slow_env_is_named_with_its_figures_and_a_way_out() -> None:
     assert "95%" in said and "--isolate" in said
     backends = (WorkerStatistics(1, range(8), 90.0, True),)
     envs = tuple(replace(env, worker=0) for env in SLOW.envs)
-    assert "--backend process" in _of(replace(SLOW, backends=backends, envs=envs), "slow env")
+    assert "--backend process" in _of(replace(SLOW, workers=backends, envs=envs), "slow env")
     alone = tuple(_worker(i, env_ids=range(i, i + 1), runnable_threads=0.5) for i in range(8))
     envs = tuple(replace(env, worker=env.env_id) for env in SLOW.envs)
-    assert "send() and recv()" in _of(replace(SLOW, backends=alone, envs=envs), "slow env")
+    assert "send() and recv()" in _of(replace(SLOW, workers=alone, envs=envs), "slow env")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_an_overloaded_worker_is_named() -> None:
     assert "worker 1 (envs 4 to 7, process 101) was busy for 90 s" in said
     assert "where the others were for 40 s" in said and "--isolate" in said
     uneven = (_worker(0, env_ids=range(2)), _worker(1, env_ids=range(2, 8), busy_s=90.0))
-    said = _of(replace(HEALTHY, backends=uneven), "loaded worker")
+    said = _of(replace(HEALTHY, workers=uneven), "loaded worker")
     assert "it has 6 envs where another has 2" in said and "--num-workers" in said
 
 
@@ -134,11 +134,11 @@ def test_a_worker_that_has_a_little_more_to_do_or_one_slow_env_is_not() -> None:
     assert judged(_with_worker(1, busy_s=55.0), AROUND) == {}
     assert judged(_with_worker(1, busy_s=90.0, straggler_share=0.3), AROUND) == {}
     idle = (_worker(0, busy_s=1.0), _worker(1, busy_s=3.0))
-    assert judged(replace(HEALTHY, backends=idle), AROUND) == {}
+    assert judged(replace(HEALTHY, workers=idle), AROUND) == {}
     backends = (_worker(0, busy_s=90.0), _worker(1))
-    assert list(judged(replace(SLOW, backends=backends), AROUND)) == ["slow env"]
+    assert list(judged(replace(SLOW, workers=backends), AROUND)) == ["slow env"]
     caller = (_worker(0), _worker(1, in_caller=True, busy_s=90.0))
-    assert judged(replace(HEALTHY, backends=caller), AROUND) == {}
+    assert judged(replace(HEALTHY, workers=caller), AROUND) == {}
 
 
 def test_a_leak_is_told_with_its_slope_and_the_hour_of_its_end() -> None:
@@ -147,7 +147,7 @@ def test_a_leak_is_told_with_its_slope_and_the_hour_of_its_end() -> None:
     assert "this container (8192 MiB are left)" in said and "in 4.0 hours, at 19" in said
     assert "--max-worker-rss-mb" in said and "--on-fault restart" in said
     both = (_worker(0, **LEAK), _worker(1, **LEAK))
-    said = _of(replace(HEALTHY, backends=both), "leak")
+    said = _of(replace(HEALTHY, workers=both), "leak")
     assert "and 1 more grow" in said and "in 2.0 hours" in said
 
 
@@ -173,12 +173,12 @@ def test_of_growth_that_is_not_sure_or_does_not_matter_nothing_is_said(leak) -> 
 
 def test_threads_in_each_others_way_are_told_with_the_flag_that_helps() -> None:
     crowded = tuple(_worker(i, runnable_threads=8.0) for i in range(2))
-    said = _of(replace(HEALTHY, backends=crowded), "threads")
+    said = _of(replace(HEALTHY, workers=crowded), "threads")
     assert "16.5 threads want to compute on 4 CPUs" in said
     assert "8.0 of them in worker 0" in said and "--threads-per-worker 1" in said
     many = tuple(_worker(i, env_ids=range(i, i + 1), runnable_threads=1.0) for i in range(8))
     envs = tuple(replace(env, worker=env.env_id) for env in HEALTHY.envs)
-    said = _of(replace(HEALTHY, backends=many, envs=envs), "threads")
+    said = _of(replace(HEALTHY, workers=many, envs=envs), "threads")
     assert "--num-workers 4" in said
     caller = replace(HEALTHY.caller, runnable_threads=12.0)
     assert "OMP_NUM_THREADS=2" in _of(replace(HEALTHY, caller=caller), "threads")
@@ -186,12 +186,12 @@ def test_threads_in_each_others_way_are_told_with_the_flag_that_helps() -> None:
 
 def test_threads_that_have_room_or_are_not_known_are_not_mentioned() -> None:
     some = tuple(_worker(i, runnable_threads=2.5) for i in range(2))
-    assert judged(replace(HEALTHY, backends=some), AROUND) == {}
+    assert judged(replace(HEALTHY, workers=some), AROUND) == {}
     unknown = replace(HEALTHY.caller, runnable_threads=None)
     assert judged(replace(HEALTHY, caller=unknown), AROUND) == {}
     crowded = tuple(_worker(i, runnable_threads=8.0) for i in range(2))
     brief = replace(HEALTHY.caller, look_s=0.2)
-    assert judged(replace(HEALTHY, backends=crowded, caller=brief), AROUND) == {}
+    assert judged(replace(HEALTHY, workers=crowded, caller=brief), AROUND) == {}
 
 
 def test_envs_much_slower_than_the_policy_get_more_workers() -> None:
@@ -201,7 +201,7 @@ def test_envs_much_slower_than_the_policy_get_more_workers() -> None:
     assert "--num-workers 4 uses 4" in said
     serial = (WorkerStatistics(1, range(8), 90.0, True),)
     envs = tuple(replace(env, worker=0) for env in HEALTHY.envs)
-    said = _of(replace(HEALTHY, backends=serial, envs=envs), "balance", slow)
+    said = _of(replace(HEALTHY, workers=serial, envs=envs), "balance", slow)
     assert "--backend process" in said
 
 
@@ -210,7 +210,7 @@ def test_a_policy_much_slower_than_the_envs_gets_more_envs_or_the_workers() -> N
     said = _of(HEALTHY, "balance", slow)
     assert "deciding on actions took 90% of the time, stepping 3%" in said
     assert "--collector workers" in said and "--num-envs, now 8" in said
-    alone = replace(HEALTHY, backends=tuple(_worker(i, runnable_threads=0.4) for i in range(2)))
+    alone = replace(HEALTHY, workers=tuple(_worker(i, runnable_threads=0.4) for i in range(2)))
     assert "--collector" not in _of(alone, "balance", replace(slow, cpus=1))
 
 

@@ -1,8 +1,7 @@
 """The parts of the standard library that starting children rests on and that nobody promises.
 
-Should a new Python lack one, this says which; everything that uses them is in ``worker/start/launch.py``,
-``worker/start/forkserver.py``, ``worker/start/forkserver_main.py``, ``worker/start/surroundings.py`` and
-``worker/wait/event.py``.
+Should a new Python lack one, this says which; everything that uses them is in
+``worker/start/`` and ``worker/wait/event.py``.
 """
 
 from __future__ import annotations

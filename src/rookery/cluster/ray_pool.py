@@ -456,7 +456,7 @@ class RayPool:
             if own is None:
                 continue
             backends = tuple(replace(backend, node=share.node) for backend in own.workers)
-            own = replace(own, backends=backends)
+            own = replace(own, workers=backends)
             told = own if told is None else told.beside(own)
         seconds = time.perf_counter() - self._made_at
         if told is None:

@@ -14,6 +14,7 @@ from rookery.collect.base import Collector, CollectorStatistics, memory_size
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
 from rookery.common.arguments import check_choice
+from rookery.common.references import imported
 from rookery.common.seeding import consecutive_seeds
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.errors import ClosedError, ConfigError, UsageError, WorkerError
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 Mode = Literal["sync", "async"]
 PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
 
+_NODE_SHARES = "rookery.cluster.ray_pool:NodeShares"
+_RAY_POOL = "rookery.cluster.ray_pool:RayPool"
 _ACTING = "rookery.collect.actor"
 
 
@@ -49,7 +52,8 @@ class WorkerCollector(Collector):
     it, with the weights that were newest when they began. `collect` returns, side by side and as
     arrays of the caller's own, what ``2 / max_policy_lag`` of the workers finished first, and more
     where a rollout would grow too old otherwise: for that it waits. ``env_ids`` says whose they
-    are, ``policy_version`` which weights acted; ``rookery.learn.on_policy.impala`` learns from such rollouts.
+    are, ``policy_version`` which weights acted; `rookery.learn.on_policy.impala` learns from
+    such rollouts.
 
     With ``faults=FaultPolicy("restart")`` a worker that dies, hangs or whose env raises is
     replaced, as those of a vector env are. A fault closes a transition of each of its envs, which
@@ -257,9 +261,8 @@ def _opened(
         if ray_options is not None:
             raise ConfigError("ray_options are for backend='ray', not for 'process'")
         return ProcessVectorEnv(recipes, num_workers=num_workers, **options), ActorPool
-    from rookery.cluster.ray_pool import NodeShares, RayPool
-
-    return NodeShares(recipes, num_workers, options, ray_options, between_waits), RayPool
+    shares = imported(_NODE_SHARES)(recipes, num_workers, options, ray_options, between_waits)
+    return shares, imported(_RAY_POOL)
 
 
 def _check(mode: str, num_steps: int, max_policy_lag: int) -> None:

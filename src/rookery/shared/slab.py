@@ -2,8 +2,8 @@
 
 Each env has a row for each buffer. A row has a fixed part, where the numbers of an info lie, see
 :mod:`rookery.shared.infos`, and a tail, which holds the free values of an observation, see
-:mod:`rookery.shared.freeform`, and after them pickles of the infos that are loose. Both parts grow: a
-tail that does not fit goes as a message, and the caller makes a larger slab before it asks for
+:mod:`rookery.shared.freeform`, and after them pickles of the infos that are loose. Both parts grow:
+a tail that does not fit goes as a message, and the caller makes a larger slab before it asks for
 anything else, unless the rows of all envs would become too large together: what is that large and
 comes but now and then is not worth memory that stays. So does a form of infos that is too large.
 """

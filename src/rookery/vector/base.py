@@ -630,7 +630,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def num_workers(self) -> int:
         """How many workers there are, processes or threads, without the calling one."""
         if self._final_statistics is not None:
-            return sum(not backend.in_caller for backend in self._final_statistics.backends)
+            return sum(not backend.in_caller for backend in self._final_statistics.workers)
         return sum(not backend.steps_in_caller for backend in self._backends)
 
     @property
@@ -667,7 +667,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return Statistics(
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
-            backends=backends_observed(self._backends, self._waits, looks),
+            workers=backends_observed(self._backends, self._waits, looks),
             envs=envs_observed(self._arrays.watched, self._backends, self._waits),
             caller=caller_observed(use, self._waits),
             seconds=time.perf_counter() - self._made_at,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.common.arguments import check_choice, check_flag, unfit, whole_number
+from rookery.common.references import imported
 from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
 from rookery.errors import ConfigError
 from rookery.vector.crash import CrashRecorder, checked_folder
@@ -20,7 +21,21 @@ if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
     from rookery.vector.base import VectorEnv
 
-BACKENDS = ("auto", "serial", "thread", "process", "native", "ray")
+# The vector env class of each backend, and the options of `make_vec` that only some classes take.
+# A new backend is a file and an entry here.
+_CLASSES = {
+    "serial": ("rookery.vector.serial:SerialVectorEnv", ()),
+    "thread": ("rookery.vector.thread:ThreadVectorEnv", ("num_workers", "faults")),
+    "process": (
+        "rookery.vector.process:ProcessVectorEnv",
+        ("num_workers", "threads_per_worker", "faults", "start_method", "isolate", "caller_steps"),
+    ),
+    "ray": (
+        "rookery.cluster.ray_vector_env:RayVectorEnv",
+        ("num_workers", "threads_per_worker", "faults", "ray_options"),
+    ),
+}
+BACKENDS = ("auto", "native", *_CLASSES)
 
 
 def make_vec(
@@ -135,7 +150,7 @@ def make_vec(
         choice = choose(recipes, num_workers, caller_steps, start_method, threads_per_worker, copy)
         backend = choice.backend
         plan.update(num_workers=choice.num_workers, caller_steps=choice.caller_steps)
-    venv = _backend(
+    venv = _open(
         backend, recipes, plan, copy=copy, observation_mode=observation_mode, autoreset_mode=mode
     )
     venv.choice = choice
@@ -216,27 +231,9 @@ def _check_ray(
             )
 
 
-def _backend(
-    backend: str, recipes: list[EnvRecipe], plan: dict[str, Any], **options: Any
+def _open(
+    backend: str, recipes: list[EnvRecipe], given: dict[str, Any], **options: Any
 ) -> VectorEnv:
-    if backend == "serial":
-        from rookery.vector.serial import SerialVectorEnv
-
-        return SerialVectorEnv(recipes, **options)
-    if backend == "thread":
-        from rookery.vector.thread import ThreadVectorEnv
-
-        return ThreadVectorEnv(recipes, **_named(plan, "num_workers", "faults"), **options)
-    if backend == "ray":
-        from rookery.cluster.ray_vector_env import RayVectorEnv
-
-        names = ("num_workers", "threads_per_worker", "faults", "ray_options")
-        return RayVectorEnv(recipes, **_named(plan, *names), **options)
-    from rookery.vector.process import ProcessVectorEnv
-
-    del plan["ray_options"]
-    return ProcessVectorEnv(recipes, **plan, **options)
-
-
-def _named(plan: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: plan[name] for name in names}
+    address, names = _CLASSES[backend]
+    venv: VectorEnv = imported(address)(recipes, **{n: given[n] for n in names}, **options)
+    return venv

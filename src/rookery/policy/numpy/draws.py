@@ -1,7 +1,7 @@
 """Drawing actions in numpy: what an actor without torch does with a network's outputs.
 
-The same distributions as in `rookery.policy.torch.distributions`, for acting alone: draws, modes and log
-probabilities of rows ``[N, K]``. A test holds them to torch's.
+The same distributions as in `rookery.policy.torch.distributions`, for acting alone: draws, modes
+and log probabilities of rows ``[N, K]``. A test holds them to torch's.
 """
 
 from __future__ import annotations

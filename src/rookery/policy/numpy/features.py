@@ -1,7 +1,7 @@
 """Observations without images as one row of features, in numpy: what numpy actors read.
 
-The same as `rookery.policy.torch.encoders` and `rookery.policy.torch.observation_normalizer`, for acting
-alone. A test holds them to torch's.
+The same as `rookery.policy.torch.encoders` and `rookery.policy.torch.observation_normalizer`,
+for acting alone. A test holds them to torch's.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rookery.common.references import imported
 from rookery.errors import ConfigError
 from rookery.run.algorithms import BuiltIn, collector_for
 from rookery.run.learners.learners import Learners, SeveralLearners, seed_of
@@ -12,6 +13,8 @@ from rookery.run.learners.other_learner import Task, follow
 from rookery.run.learners.share import Share
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
+
+_ON_CLUSTER = "rookery.cluster.cluster_learners:LearnersOnCluster"
 
 
 def open_learners(plan: RunPlan, collector: CollectorName, policy_seed: int) -> Learners:
@@ -31,9 +34,8 @@ def open_learners(plan: RunPlan, collector: CollectorName, policy_seed: int) -> 
         return Learners(plan.settings.num_envs)
     if place is None:
         if plan.settings.cluster is not None:
-            from rookery.cluster.cluster_learners import LearnersOnCluster
-
-            return LearnersOnCluster(plan, collector, policy_seed)
+            on_cluster: Learners = imported(_ON_CLUSTER)(plan, collector, policy_seed)
+            return on_cluster
         from rookery.run.learners.local_learners import LocalLearners
 
         return LocalLearners(plan, collector, policy_seed)

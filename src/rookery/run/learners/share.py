@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rookery.common.cpus import usable_cpus
+from rookery.common.references import imported
 from rookery.run.settings import TrainSettings
+
+_CLUSTER = "rookery.cluster.ray_cluster:Cluster"
 
 T = TypeVar("T")
 
@@ -54,6 +57,5 @@ def _usable_cpus(cluster: str | None) -> int:
     """CPUs for workers, on this machine or on a cluster."""
     if cluster is None:
         return usable_cpus()
-    from rookery.cluster.ray_cluster import Cluster
-
-    return Cluster({"address": cluster}, None).capacity()
+    capacity: int = imported(_CLUSTER)({"address": cluster}, None).capacity()
+    return capacity

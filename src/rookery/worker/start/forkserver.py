@@ -26,7 +26,10 @@ from rookery.errors import ConfigError
 
 ANSWER = struct.Struct("i")  # to a request: an error number, or 0
 _LEAVING_GRACE_S = 5.0
-_COMMAND = "import sys; sys.path[:] = {}; from rookery.worker.start.forkserver_main import main; main({}, {})"
+_COMMAND = (
+    "import sys; sys.path[:] = {}; "
+    "from rookery.worker.start.forkserver_main import main; main({}, {})"
+)
 
 
 # A Ctrl-C in the terminal is not for a server. A session of its own would keep it away as well, but

@@ -5,7 +5,7 @@ from whoever should ring. So a wait first tries again and again, yielding the co
 for about as long as recent waits took; then it blocks. Two cases block at once: recent waits were
 long (the envs wait themselves, and trying would burn a core for nothing), and a yield came back
 late (somebody else wanted the core; yielding in turns with a busy process would collapse to a few
-wake-ups per scheduler tick). What is long and what is late, :mod:`rookery.worker.wait.backoff` says.
+wake-ups per scheduler tick). See :mod:`rookery.worker.wait.backoff` for both limits.
 
 And where there are as many workers as cores, a caller that mostly waits, and to whom nobody comes
 when it yields, blocks now and then: two workers may share another core, and a scheduler leaves it

@@ -12,7 +12,7 @@ _BLOCK_SLICE_S = 0.1  # how soon a waiter notices that nobody is left to ring
 class ThreadBell:
     """A bell that remembers one ring at most: a hint that something has changed.
 
-    A wait blocks at once. Trying first, as a :class:`~rookery.worker.wait.event.Doorbell` does, would
+    A wait blocks at once. Trying first, as :class:`~rookery.worker.wait.event.Doorbell` does, would
     take the interpreter's lock from the very thread that is to ring.
 
     It rests on a lock that is free while a ring is remembered. Taking and freeing it are one step
