@@ -2,8 +2,8 @@
 
 The grid was fixed before the model of ``rookery.vector.auto.plans`` was fitted to anything: what a
 step costs, how large an observation is, how many envs there are, and whether every core is busy
-with something else. In one process per cell, all contenders are open at once and step by turns, in an
-order that is shuffled in every round.
+with something else. In one process per cell, all contenders are open at once and step by turns, in
+an order that is shuffled in every round.
 
 The threads are shown where envs wait; ``auto`` never takes them by itself, so they are not among
 those that it is compared to.

@@ -195,7 +195,7 @@ _SEMAPHORES = Path("/dev/shm")
 # Processes that serve later tests too. A worker that a fork server forked has the same command line
 # as the server, so only direct children count as servers.
 _SERVER = re.compile(
-    r"(multiprocessing\.(forkserver|resource_tracker)|rookery\.worker\.\w+) import"
+    r"(multiprocessing\.(forkserver|resource_tracker)|rookery\.worker\.[\w.]+) import"
     r"|-m rookery\.worker"
 )
 

@@ -15,8 +15,9 @@ import pytest
 
 import rookery
 from rookery.errors import EnvFailed, PicklingError, WorkerDied, WorkerTimeout
-from rookery.vector.auto.choose import choose as auto
-from rookery.vector.auto.choose import chosen, probe, unmeasured
+from rookery.vector.auto import choose as auto
+from rookery.vector.auto import probe
+from rookery.vector.auto.choose import chosen, unmeasured
 from rookery.vector.auto.legal_actions import sample
 from rookery.vector.auto.plans import Machine, Measurement, Wishes
 from rookery.vector.auto.probe import combine, spent, waited_for_core

@@ -144,7 +144,9 @@ def make_vec(
         _require_workers(backend)
         backend = backend if backend in ("thread", "ray") else "process"
     _require_processes(backend, isolate, caller_steps)
-    if backend == "auto" and not isolate:
+    if backend == "auto" and isolate:
+        backend = "process"
+    if backend == "auto":
         from rookery.vector.auto.choose import choose
 
         choice = choose(recipes, num_workers, caller_steps, start_method, threads_per_worker, copy)
