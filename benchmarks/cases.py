@@ -170,7 +170,7 @@ _ROLLOUTS = tuple(
 
 _TRAINERS = (
     "rookery: train",
-    "rookery: train, network of one's own",
+    "rookery: train, custom network",
     *_SB3,
     "SB3: DummyVecEnv, 1 thread",
     "SB3: SubprocVecEnv, 1 thread",

@@ -45,9 +45,9 @@ _OWN_ENVIRONMENT = {
 }  # fmt: skip
 _OTHER_GYMNASIUM = ("PufferLib", "RLlib", "Sample Factory")
 ABSENT = {
-    "PufferLib 3 and 2": "fetch parts of themselves from the network while pip builds them, which "
-    "fails here. Version 1, the last that does not, is measured where its Gymnasium, 0.29, has "
-    "the same env.",
+    "PufferLib 3 and 2": "download parts of their source while pip builds them, which fails on "
+    "this machine. Version 1 does not and is measured instead, in cases with an env that "
+    "Gymnasium 0.29, which it needs, also has.",
 }
 
 

@@ -43,33 +43,37 @@ _LISTED_ALREADY = ("rookery", "gymnasium", "native", "SB3", "SB3 on rookery", "T
 _NOT_PEERS = (LIMIT, LOOP, "rookery", "SB3 on rookery", *_NATIVE)
 _HEAD = """# Speed
 
-Written by `scripts/bench` from what it measured. Every contender runs in a fresh process, in
-another order in every round. Each library is shown with several of its own settings; those that
-reached less than half of its best in the first round were measured no more. A figure is the median,
-with the least and the most. *Held out* are cases with which nothing was tuned. All samples lie in
-`benchmarks/results/speed`.
+`scripts/bench` writes this page from its measurements. Each figure is the median of the samples,
+followed by the lowest and the highest one.
+
+- Each sample runs in a fresh process. In each round, the contenders run in a new random order.
+- Each library is measured with several of its own settings. Settings that reached less than half of
+  the library's best in the first round were not measured again and show one sample. Exceptions
+  are the settings that most users of a library run.
+- *Held out* marks cases that were not used to tune rookery.
+- All samples are in `benchmarks/results/speed`.
 """
 _KINDS = {
     "stepping": (
         "Stepping",
-        "Random actions, drawn beforehand. The *limit* is what the machine could do if processes "
-        "did not have to talk: one plain `for env in envs: env.step(action)` loop for each core "
-        "(for each worker, where envs wait). EnvPool and the rows called *native* have no Python "
-        "envs: theirs are written in C++ or numpy, and there is one for each of these games.",
+        "Random actions, drawn in advance. The *limit* is the speed of the machine without "
+        "communication between processes: one plain `for env in envs: env.step(action)` loop per "
+        "core (per worker, if the envs wait). EnvPool and the rows called *native* use no Python "
+        "envs: their envs are written in C++ or numpy, and exist only for some games.",
     ),
     "rollouts": (
         "Rollouts",
-        "A policy of two layers of 64 for actor and critic each, torch on one thread. rookery and "
-        "SB3 compute values and advantages beside, TorchRL values; Tianshou and RLlib leave both "
-        "to the learner. The limit has no policy.",
+        "The policy has two layers of 64 each for actor and critic; torch uses one thread. rookery "
+        "and SB3 also compute values and advantages, TorchRL values. Tianshou and RLlib leave both "
+        "to the learner. The limit is without a policy.",
     ),
     "training": (
         "Training",
-        "PPO from the end of its first update to that of its last: same envs, steps, epochs, "
-        "minibatches and shapes of networks, returns of episodes and TensorBoard logs. What is "
-        "reached by them is in [results](results.md).",
+        "PPO, timed from the end of the first update to the end of the last. All libraries use the "
+        "same envs, steps, epochs, minibatches and network shapes, and log episode returns to "
+        "TensorBoard. [Results](results.md) shows the returns that they reach.",
     ),
-    "starting": ("Starting", "Seconds until the first reset is done, without imports."),
+    "starting": ("Starting", "Seconds until the first reset is done. Imports are not counted."),
 }
 
 
@@ -107,8 +111,8 @@ def _page(results: dict[str, Result]) -> Iterator[str]:
     loads = [result.conditions["load_average"] for result in results.values()]
     if loads:
         yield (
-            f"- Load over the minute before a case began: {min(loads):g} to {max(loads):g}; "
-            "processes of the case before count."
+            f"- Load average over the minute before each case: {min(loads):g} to {max(loads):g}. "
+            "It includes processes of the previous case."
         )
 
 

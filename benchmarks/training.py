@@ -374,7 +374,7 @@ def _run_cleanrl() -> None:
 
 CONTENDERS: dict[str, Callable[[Case, int, int, str], Times]] = {
     "rookery: train": _rookery,
-    "rookery: train, network of one's own": functools.partial(_rookery, own=True),
+    "rookery: train, custom network": functools.partial(_rookery, own=True),
     "SB3: DummyVecEnv": functools.partial(_sb3, kind="DummyVecEnv"),
     "SB3: SubprocVecEnv": functools.partial(_sb3, kind="SubprocVecEnv"),
     "SB3: DummyVecEnv, 1 thread": functools.partial(_sb3, kind="DummyVecEnv", threads=1),
