@@ -158,9 +158,12 @@ class EnvFailed(WorkerError):
 
     Attributes:
         env_name: the id, or the name of the callable, that the env was made from.
+        envs_in_process: indices of the envs that share the process in which an env could not be
+            built; empty if it was the first env there, and for all other failures.
     """
 
     env_name: str = ""
+    envs_in_process: tuple[int, ...] = ()
 
 
 class WorkerDied(WorkerError):

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from typing import Any
 
 import pytest
 
-from rookery.common.unpicklable import find_culprit
+from rookery.common.unpicklable import advice_for, find_culprit
 
 LOCK = threading.Lock()
 
@@ -68,3 +69,42 @@ def test_a_value_that_contains_itself_is_no_endless_search() -> None:
     loop.insert(0, loop)
     found = find_culprit(loop, "x")
     assert found is not None and found[1] is LOCK
+
+
+def _defined_in_main(source: str, **global_values: Any) -> dict[str, Any]:
+    """What ``source`` defines, as a script defines it: it is pickled by value."""
+    defined = {"__name__": "__main__", **global_values}
+    exec(compile(source, "script.py", "exec"), defined)
+    return defined
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("class X:\n def __init__(self): lock", "x.__init__ uses the global 'lock'"),
+        ("class X:\n @staticmethod\n def f(): lock", "x.f uses the global 'lock'"),
+        ("class X:\n @classmethod\n def f(cls): lock", "x.f uses the global 'lock'"),
+        ("class X:\n @property\n def f(self): lock", "x.f uses the global 'lock'"),
+        ("X = lambda: (lambda: lock)", "x uses the global 'lock'"),
+        (
+            "class Base:\n def f(self): lock\nclass X(Base): pass",
+            "x (base class Base).f uses the global 'lock'",
+        ),
+        (
+            "class Y:\n def f(self): lock\nX = Y()",
+            "x (its class Y).f uses the global 'lock'",
+        ),
+    ],
+)
+def test_the_path_leads_through_all_code_that_is_pickled_by_value(source: str, path: str) -> None:
+    found = find_culprit(_defined_in_main(source, lock=LOCK)["X"], "x")
+    assert found == (path, LOCK)
+
+
+def test_native_libraries_are_named_as_such_with_advice() -> None:
+    library = ctypes.CDLL(None)
+    for part in (library, library.getpid, ctypes.pointer(ctypes.c_int(1))):
+        found = find_culprit(_defined_in_main("def x(): part", part=part)["x"], "x")
+        assert found == ("x uses the global 'part'", part)
+        assert "in the env's __init__, or in a module" in advice_for(part)
+    assert advice_for(LOCK) == ""

@@ -21,7 +21,15 @@ _MOST_CAUSES = 100
 
 # Loops and generators on the error's way would take it for their own end.
 _LEFT_OUT = (EnvFailed, StopIteration, StopAsyncIteration)
-_OURS = ("env_name", "env_ids", "command", "seed", "steps_since_reset", "last_action")
+_OURS = (
+    "env_name",
+    "env_ids",
+    "command",
+    "seed",
+    "steps_since_reset",
+    "last_action",
+    "envs_in_process",
+)
 
 _Details = dict[str, Any]
 
@@ -36,6 +44,8 @@ def env_failed(
     steps_since_reset: int | None = None,
     last_action: Any = None,
     env_ids: tuple[int, ...] | None = None,
+    envs_in_process: tuple[int, ...] = (),
+    process: str = "calling process",
 ) -> EnvFailed:
     """An EnvFailed that is an instance of the cause's type too; the cause is its ``__cause__``.
 
@@ -50,6 +60,9 @@ def env_failed(
         last_action: of the failing step.
         env_ids: of all envs that failed as one; seed and steps are of the first. None means that
             ``env_id`` was the only one.
+        envs_in_process: consecutive envs that share the process in which the env could not be
+            built; empty if no other env may be the reason.
+        process: what kind of process that is, for the message.
     """
     for each in _chain(cause):
         _cut_texts(each)
@@ -66,6 +79,12 @@ def env_failed(
         f"{command} "
         f"({', '.join(context)}): {describe(cause)}"
     )
+    if envs_in_process:
+        message += (
+            f"\n{which_envs(envs_in_process)} share the {process}. If the simulator allows one "
+            "instance per process, use isolate=True (--isolate), which gives each env a worker "
+            "process of its own; with backend='ray', use num_workers=num_envs."
+        )
     details = {
         "env_name": env_name,
         "env_ids": env_ids or (env_id,),
@@ -73,6 +92,7 @@ def env_failed(
         "seed": seed,
         "steps_since_reset": steps_since_reset,
         "last_action": last_action,
+        "envs_in_process": envs_in_process,
     }
     error = _of_type(type(cause), message, {**_attributes(cause), **details})
     error.__cause__ = cause
@@ -89,6 +109,7 @@ def context_of(error: EnvFailed) -> dict[str, Any]:
         "seed": error.seed,
         "steps_since_reset": error.steps_since_reset,
         "last_action": error.last_action,
+        "envs_in_process": error.envs_in_process,
     }
 
 

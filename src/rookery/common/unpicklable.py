@@ -10,6 +10,9 @@ from typing import Any
 from rookery.common.env_errors import in_words
 from rookery.common.pickling import by_value
 
+# Modules of ctypes and cffi, whose types hold addresses of this process.
+_NATIVE_MODULES = ("ctypes", "_ctypes", "_cffi_backend")
+
 _MAX_PARTS = 10_000  # of values looked at; a message is not worth more time
 
 
@@ -28,7 +31,7 @@ def find_culprit(value: Any, name: str) -> tuple[str, Any] | None:
         return None
     seen: set[int] = set()
     path, part = name, value
-    while True:
+    while not _is_native(part):
         seen.add(id(part))
         inner = next(
             (
@@ -41,6 +44,22 @@ def find_culprit(value: Any, name: str) -> tuple[str, Any] | None:
         if inner is None:
             return path, part
         path, part = inner
+    return path, part
+
+
+def advice_for(part: Any) -> str:
+    """Return what to do about a part of a native library, or "" if ``part`` is something else."""
+    if not _is_native(part):
+        return ""
+    return (
+        "Load the native library in the env's __init__, or in a module that the script imports "
+        "(for an argument of the env, use rookery.Deferred): each worker process then loads its own"
+    )
+
+
+def _is_native(part: Any) -> bool:
+    """Return whether ``part`` is a library, function or pointer of ctypes or cffi."""
+    return any(cls.__module__ in _NATIVE_MODULES for cls in type(part).__mro__)
 
 
 def _travels(value: Any) -> bool:
@@ -66,12 +85,24 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.MethodType):
         yield ".__self__", value.__self__
         yield ".__func__", value.__func__
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield "", value.__func__
+    elif isinstance(value, property):
+        yield from (("", function) for function in (value.fget, value.fset, value.fdel))
     elif isinstance(value, types.FunctionType):
         yield from _function_parts(value)
     elif isinstance(value, type):
-        yield from ((f".{name}", item) for name, item in vars(value).items() if name[:2] != "__")
+        yield from _class_parts(value)
     else:
         yield from _attributes(value)
+        yield f" (its class {type(value).__qualname__})", type(value)
+
+
+def _class_parts(cls: type) -> Iterator[tuple[str, Any]]:
+    for name, item in vars(cls).items():
+        if name[:2] != "__" or isinstance(item, types.FunctionType):
+            yield f".{name}", item
+    yield from ((f" (base class {base.__qualname__})", base) for base in cls.__bases__)
 
 
 def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -84,9 +115,17 @@ def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         yield f" (default {i})", default
     for name, default in (function.__kwdefaults__ or {}).items():
         yield f" (default of {name!r})", default
-    for name in function.__code__.co_names:
+    for name in _names(function.__code__):
         if name in function.__globals__:
             yield f" uses the global {name!r}", function.__globals__[name]
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Yield the global names that code uses, with those of the functions defined in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:

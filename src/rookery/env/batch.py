@@ -31,7 +31,9 @@ class EnvBatch(EnvGroup):
         busy_s: seconds spent stepping so far.
     """
 
-    def __init__(self, recipes: Sequence[EnvRecipe], first_id: int) -> None:
+    def __init__(
+        self, recipes: Sequence[EnvRecipe], first_id: int, envs_in_process: range | None = None
+    ) -> None:
         self.busy_s = 0.0
         self._ended = [False] * len(recipes)  # the episode is over and its env not yet reset
         self._steps = 0  # of the whole batch; an episode's steps are a difference of these
@@ -39,7 +41,7 @@ class EnvBatch(EnvGroup):
         self._has_begun = [False] * len(recipes)
         self._next_seeds: dict[int, int | None] = {}  # for the next reset of env i, if unseeded
         self._pid = os.getpid()  # a copy of this process that an env forks answers nobody
-        super().__init__(recipes, first_id)
+        super().__init__(recipes, first_id, envs_in_process)
 
     def attach(
         self,

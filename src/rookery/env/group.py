@@ -20,6 +20,8 @@ class EnvGroup:
     Args:
         recipes: one for each env, in order; they are built here and now.
         first_id: the index of the first of them in the vector env.
+        envs_in_process: all envs of the process; None if the process has no others of the vector
+            env.
 
     Attributes:
         envs: the envs.
@@ -35,11 +37,14 @@ class EnvGroup:
 
     passes_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
 
-    def __init__(self, recipes: Sequence[EnvRecipe], first_id: int) -> None:
+    def __init__(
+        self, recipes: Sequence[EnvRecipe], first_id: int, envs_in_process: range | None = None
+    ) -> None:
         self.envs: list[gym.Env[Any, Any]] = []
         self.ids = range(first_id, first_id + len(recipes))
         self.seeds: list[int | None] = [None] * len(recipes)
         self._names = [recipe.name for recipe in recipes]
+        self._envs_in_process = self.ids if envs_in_process is None else envs_in_process
         self._workshop = Workshop()
         try:
             for i, recipe in enumerate(recipes):
@@ -76,7 +81,13 @@ class EnvGroup:
             seed=self.seeds[i],
             steps_since_reset=steps,
             last_action=action,
+            envs_in_process=self._neighbours(i) if command == "make" else (),
         )
+
+    def _neighbours(self, i: int) -> tuple[int, ...]:
+        """Return the envs of this process, env i included, if others may have been built first."""
+        is_first = i == 0 and len(self._envs_in_process) == len(self.ids)
+        return () if is_first else tuple(self._envs_in_process)
 
     # ---------------------------------------------------------------- calls
 

@@ -22,7 +22,7 @@ from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.common.pickling import by_value, pickled_for_workers
-from rookery.common.unpicklable import find_culprit
+from rookery.common.unpicklable import advice_for, find_culprit
 from rookery.errors import PicklingError
 
 _MAIN = "__main__"
@@ -152,7 +152,9 @@ def _pickled_in_part(spec: EnvSpec, error: Exception) -> bytes:
 
 
 def _cannot_be_pickled(path: str, part: Any, error: Exception) -> str:
-    return f"{path} ({type(part).__name__}) cannot be pickled: {error}"
+    reason = f"{path} ({type(part).__name__}) cannot be pickled: {error}"
+    advice = advice_for(part)
+    return f"{reason}. {advice}" if advice else reason
 
 
 def _spec_from(pickled: bytes, env_id: str) -> EnvSpec:
@@ -208,6 +210,6 @@ class _StayedBehind:
     def __call__(self, **kwargs: Any) -> Any:
         raise PicklingError(
             f"{self._name!r} is registered in the calling process, but its registration could "
-            f"not be sent to this worker: {self._reason}. Register it in a module and name it as "
-            "'module:Id', or use start_method='fork' or backend='serial'."
+            f"not be sent to this worker: {self._reason}. Register the env in a module and "
+            "name it as 'module:Id', or use start_method='fork' or backend='serial'."
         )

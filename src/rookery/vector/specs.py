@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from rookery.common.pickling import by_value
-from rookery.common.unpicklable import find_culprit
+from rookery.common.unpicklable import advice_for, find_culprit
 from rookery.env import registrations
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import PicklingError
@@ -44,16 +44,19 @@ def pickled_spec(spec: WorkerSpec) -> bytes:
 
 
 def _cannot_travel(maker: BatchMaker, error: Exception, fork: str) -> PicklingError:
-    env_id, recipe, what = _culprit(maker)
+    env_id, recipe, what, advice = _culprit(maker)
+    advice = advice or (
+        f"Ways out: build it in the worker with rookery.Deferred(factory, ...), {fork}"
+        "or keep the envs in this process with backend='serial' or backend='thread'"
+    )
     return PicklingError(
         f"Env {env_id} ({recipe.name}) cannot be sent to a worker process, because of {what} "
-        f"({error}). Ways out: build it in the worker with rookery.Deferred(factory, ...), {fork}"
-        "or keep the envs in this process with backend='serial' or backend='thread'."
+        f"({error}). {advice}."
     )
 
 
-def _culprit(maker: BatchMaker) -> tuple[int, EnvRecipe, str]:
-    """Env, recipe and the path to what in it cannot be pickled."""
+def _culprit(maker: BatchMaker) -> tuple[int, EnvRecipe, str, str]:
+    """Return env, recipe, the path to what in it cannot be pickled, and advice for such a part."""
     for env_id, recipe in enumerate(maker.recipes, maker.first_id):
         parts = [("env", recipe.source), ("wrappers", recipe.wrappers)]
         parts += [(f"env_kwargs[{name!r}]", value) for name, value in recipe.kwargs.items()]
@@ -62,8 +65,9 @@ def _culprit(maker: BatchMaker) -> tuple[int, EnvRecipe, str]:
             if culprit is not None:
                 path, part = culprit
                 kind = f"{type(part).__module__}.{type(part).__qualname__}"
-                return env_id, recipe, f"{path}: {kind.removeprefix('builtins.')}"
-    return maker.first_id, maker.recipes[0], "its recipe"
+                what = f"{path}: {kind.removeprefix('builtins.')}"
+                return env_id, recipe, what, advice_for(part)
+    return maker.first_id, maker.recipes[0], "its recipe", ""
 
 
 def _working_directory() -> str | None:

@@ -79,9 +79,10 @@ class ThreadVectorEnv(VectorEnv):
         count = min(len(recipes), _MOST_THREADS if num_workers is None else num_workers)
         arrivals = ThreadBell()
         backends: list[WorkerBackend] = []
+        build = partial(EnvBatch, envs_in_process=range(len(recipes)))
         try:
             for ids in split(len(recipes), count):
-                maker = BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start)
+                maker = BatchMaker(build, recipes[ids.start : ids.stop], ids.start)
                 start = partial(WorkerThread, maker, f"rookery-{ids.start}", arrivals)
                 backends.append(WorkerBackend(start, ids, recipes[ids.start].name, faults))
             self._assemble(backends, mode, observation_mode, copy, faults, arrivals)

@@ -80,7 +80,7 @@ class Failure:
         remote = RemoteTraceback(f"\n\nIn the worker process:\n{self.remote_traceback}")
         BaseException.__setattr__(cause, "__cause__", remote)  # its type may be a frozen dataclass
         if self.context is not None:
-            return env_failed(cause, **self.context)
+            return env_failed(cause, **self.context, process="worker process")
         if isinstance(cause, UsageError):
             return cause
         error = WorkerError(f"A worker process failed: {self.type_name}: {self.message}")

@@ -12,14 +12,14 @@ import io
 import pickle
 from typing import Any
 
-import cloudpickle
 import gymnasium as gym
 
+from rookery.common.pickling import Pickler
 from rookery.errors import EnvFailed
 from rookery.vector.base import VectorEnv
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(Pickler):
     """Pickles the attributes of a chain; where they name a member of it, only the place."""
 
     def __init__(self, file: io.BytesIO, chain: list[Any]) -> None:
