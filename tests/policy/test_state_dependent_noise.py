@@ -220,6 +220,5 @@ def test_an_encoder_of_ones_own_is_the_latent_state_where_nothing_comes_behind_i
 
 
 def test_gradients_derived_by_hand_are_not_for_it():
-    config = PPOConfig()
-    assert FusedGradient.of(make_policy(VECTOR, BOX), config) is not None
-    assert FusedGradient.of(_policy(), config) is None
+    assert FusedGradient.of(make_policy(VECTOR, BOX)) is not None
+    assert FusedGradient.of(_policy()) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -77,16 +76,15 @@ def is_there(model: Model, device: torch.device) -> bool:
 
 
 def fused_gradient(policy: Any, config: Any, place: Placement[Any]) -> Any:
-    """What computes the gradients of a policy on the cpu faster than torch does.
+    """Return a `rookery.learn.fast.FusedGradient` for a policy that it supports, else None.
 
-    None where there is no such thing: for other networks, on other devices, and where the folder
-    ``rookery/learn/fused`` was left out.
+    This is the only use of that package. If this function returns None, torch computes everything.
     """
-    if find_spec("rookery.learn.fast") is None or place.flat is not policy.model.flat:
+    if config.compile or place.flat is not policy.model.flat:
         return None
     from rookery.learn.fast import FusedGradient
 
-    return FusedGradient.of(policy, config)
+    return FusedGradient.of(policy)
 
 
 def compiled(function: F) -> F:

@@ -77,18 +77,23 @@ def policy_of(
 def _numpy_spec(
     module: PolicyModule, observation_space: spaces.Space[Any], shapes: dict[str, Any]
 ) -> NetworkSpec | None:
-    """Describe ``module`` for numpy; None if it has parts that only torch computes."""
+    """Describe ``module`` for numpy, or return None if it has parts that only torch can run.
+
+    Types are compared exactly: a subclass of a built-in part may compute something else.
+    """
     from rookery.policy.torch.encoders import FeatureEncoder, Numbers, OneHot
     from rookery.policy.torch.networks import ActorCritic, QNetwork, SquashedActor
+    from rookery.policy.torch.policy_module import PolicyModule
+    from rookery.policy.torch.quantiles import QuantileNetwork
 
     network, encoder = module.network, module.encoder
-    if not isinstance(encoder, FeatureEncoder):
+    if type(module) is not PolicyModule or type(encoder) is not FeatureEncoder:
         return None
-    if not all(isinstance(part, (Numbers, OneHot)) for part in encoder.parts):
+    if not all(type(part) in (Numbers, OneHot) for part in encoder.parts):
         return None
-    if not isinstance(network, (ActorCritic, QNetwork, SquashedActor)):
+    if type(network) not in (ActorCritic, QNetwork, QuantileNetwork, SquashedActor):
         return None
-    towers = network.layers if isinstance(network, SquashedActor) else network.towers
+    towers: Any = network.layers if isinstance(network, SquashedActor) else network.towers
     return NetworkSpec(
         observation_space,
         module.layout,

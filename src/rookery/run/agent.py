@@ -21,7 +21,7 @@ from rookery.policy.action_masks import read_space
 from rookery.policy.actions import action_layout
 from rookery.policy.base import Policy
 from rookery.run.agent_inputs import as_batch
-from rookery.run.algorithms import BuiltIn, name_of
+from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import whole_file
 from rookery.run.checkpoint.space_data import space_form, space_from_data, space_to_data
@@ -171,7 +171,14 @@ class Agent:
                 )
 
 
-def load(path: str | Path, *, algo: Any = None, encoder: Any = None, network: Any = None) -> Agent:
+def load(
+    path: str | Path,
+    *,
+    algo: Any = None,
+    encoder: Any = None,
+    network: Any = None,
+    learner: Any = None,
+) -> Agent:
     """Load a trained policy. It needs no env, and executes no code of the file.
 
     Args:
@@ -179,6 +186,7 @@ def load(path: str | Path, *, algo: Any = None, encoder: Any = None, network: An
         algo: needed where the run was trained with an algorithm object of one's own.
         encoder: needed where the run was trained with it.
         network: likewise.
+        learner: needed if the run had a custom learner that defines ``make_policy``.
 
     Raises:
         ConfigError: there is no checkpoint, or it cannot be understood.
@@ -187,7 +195,7 @@ def load(path: str | Path, *, algo: Any = None, encoder: Any = None, network: An
     file = path / "checkpoint.pt" if path.is_dir() else path
     saved = load_checkpoint(file)
     _, written, (observation_space, action_space) = _told(saved, file)
-    algorithm = agent_algorithm(written, file, algo, encoder, network)
+    algorithm = agent_algorithm(written, file, algo, OwnModules(encoder, network, learner))
     if observation_space is None or action_space is None:
         raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
     return agent_of(saved, algorithm, (observation_space, action_space), file)
@@ -207,7 +215,7 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
     """
     fits(saved, algorithm, spaces, file)
     policy: Any = algorithm.make_policy(*spaces, 0)
-    if not isinstance(algorithm, BuiltIn):
+    if is_own(algorithm):
         check_policy(algorithm, policy)
     try:
         policy.model.load_state_dict(saved["model"])

@@ -41,28 +41,41 @@ BUILT_IN: dict[str, tuple[type[Config], str]] = {
 
 
 class OwnModules(NamedTuple):
-    """Parts of a network that are the user's own.
+    """Parts of an algorithm that the user replaces.
 
     Attributes:
         encoder: a callable ``(observation_space) -> nn.Module`` from observations to features
             ``[N, F]``, or several by dotted path of the part of a Dict that each reads.
         network: a callable ``(observation_space, action_space) -> nn.Module`` for the whole.
+        learner: a subclass of `rookery.learn.base.Learner`, usually of the algorithm's own learner.
     """
 
     encoder: Any = None
     network: Any = None
+    learner: Any = None
 
     def given(self) -> dict[str, Any]:
-        """Those that are not None, by name."""
+        """Return the parts that are not None, by name."""
         return {name: part for name, part in self._asdict().items() if part is not None}
 
+    def networks(self) -> dict[str, Any]:
+        """Return the encoder and the network that are not None, by name."""
+        return {name: part for name, part in self.given().items() if name != "learner"}
+
     def check(self) -> None:
-        """Complain of what makes no module when it is called.
+        """Raise if a part cannot be used.
 
         Raises:
-            ConfigError: there is such a part.
+            ConfigError: ``encoder`` or ``network`` is not callable, or ``learner`` is not a class
+                of learners.
         """
-        for name, part in self.given().items():
+        if self.learner is not None and not _is_learner_class(self.learner):
+            raise unfit(
+                "learner",
+                "a subclass of a learner, such as rookery.learn.on_policy.ppo.PPO",
+                self.learner,
+            )
+        for name, part in self.networks().items():
             by_path = part if isinstance(part, Mapping) and name == "encoder" else {None: part}
             for path, maker in by_path.items():
                 called = name if path is None else f"{name}[{path!r}]"
@@ -76,7 +89,7 @@ class OwnModules(NamedTuple):
                     raise unfit(called, f"a callable ({asked}) -> nn.Module", maker)
 
     def to_dict(self) -> dict[str, str | None]:
-        """Where each that is given can be imported, None where it cannot."""
+        """Return the import address of each part that is given, or None if it has none."""
         return {name: reference(part) for name, part in self.given().items()}
 
 
@@ -100,11 +113,15 @@ class BuiltIn(Algorithm):
     Args:
         name: a key of ``BUILT_IN``.
         config: its settings; None takes the defaults.
-        modules: parts of the network that are the user's own.
+        modules: parts that the user replaces.
 
     Attributes:
         config: the settings.
-        modules: as given.
+        modules: parts that the user replaces.
+
+    Raises:
+        ConfigError: ``modules.learner`` belongs to another algorithm.
+        MissingExtra: torch is not installed.
     """
 
     config: Config
@@ -112,15 +129,13 @@ class BuiltIn(Algorithm):
     def __init__(
         self, name: str, config: Config | None = None, modules: OwnModules | None = None
     ) -> None:
-        kind, address = BUILT_IN[name]
-        module, _, learner = address.partition(":")
-        try:
-            self._learner_class: type[Learner] = getattr(importlib.import_module(module), learner)
-        except ImportError as error:
-            raise MissingExtra(f"{name} needs torch: pip install 'rookery[train]'") from error
+        self._learner_class = _library_learner(name)
         self.name = name
         self.modules = modules or OwnModules()
-        self.config = kind() if config is None else config
+        if self.modules.learner is not None:
+            _require_learner_of(name, self.modules.learner)
+            self._learner_class = self.modules.learner
+        self.config = BUILT_IN[name][0]() if config is None else config
         self.num_steps = self.config.num_steps
         self.collectors = self._learner_class.collectors
         self.reads_values = self._learner_class.reads_values
@@ -129,11 +144,16 @@ class BuiltIn(Algorithm):
         self.latest_metrics = self._learner_class.latest_metrics
         self.summed_metrics = self._learner_class.summed_metrics
 
+    @property
+    def makes_own_policy(self) -> bool:
+        """True if the user's learner replaces `Learner.make_policy`."""
+        return self._learner_class.make_policy is not _library_learner(self.name).make_policy
+
     def make_policy(
         self, observation_space: Space[Any], action_space: Space[Any], seed: int
     ) -> Policy:
         policy: Policy = self._learner_class.make_policy(
-            self.config, observation_space, action_space, seed, **self.modules.given()
+            self.config, observation_space, action_space, seed, **self.modules.networks()
         )
         return policy
 
@@ -156,19 +176,61 @@ class BuiltIn(Algorithm):
         self._learner.load_replay_state(state)
 
 
-def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorithm:
-    """Find the algorithm that is meant.
+def _library_learner(name: str) -> type[Learner]:
+    """Import the library's learner of an algorithm."""
+    module, _, learner = BUILT_IN[name][1].partition(":")
+    try:
+        found: type[Learner] = getattr(importlib.import_module(module), learner)
+    except ImportError as error:
+        raise MissingExtra(f"{name} needs torch: pip install 'rookery[train]'") from error
+    return found
 
-    Args:
-        algo: a name, settings such as a `PPOConfig`, or an object of one's own that has what an
-            `Algorithm` has.
-        encoder: see `OwnModules`; likewise ``network``.
-        network: not together with ``encoder``.
+
+def _is_learner_class(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Learner)
+
+
+def _algorithm_of_learner(learner: type[Learner]) -> str | None:
+    """Return the name of the built-in algorithm that a learner derives from, or None."""
+    bases = [f"{kind.__module__}:{kind.__qualname__}" for kind in learner.__mro__]
+    return next((name for name, (_, address) in BUILT_IN.items() if address in bases), None)
+
+
+def _require_learner_of(name: str, learner: type[Learner]) -> None:
+    """Raise if a learner derives from that of another algorithm.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it does.
     """
-    modules = OwnModules(encoder, network)
+    base = _algorithm_of_learner(learner)
+    if base not in (None, name):
+        settings = BUILT_IN[base or name][0].__name__
+        raise ConfigError(
+            f"learner {learner.__name__} is a learner of {base!r}, but algo is {name!r}; pass "
+            f"algo={base!r} or algo=rookery.{settings}(...)"
+        )
+
+
+def is_own(algorithm: Algorithm) -> bool:
+    """Return True if the user's code learns, so that its results need to be checked."""
+    return not isinstance(algorithm, BuiltIn) or algorithm.modules.learner is not None
+
+
+def algorithm_of(
+    algo: Any, encoder: Any = None, network: Any = None, learner: Any = None
+) -> Algorithm:
+    """Return the algorithm that the user asked for.
+
+    Args:
+        algo: a name, settings such as a `PPOConfig`, or an object with the methods of `Algorithm`.
+        encoder: see `OwnModules`.
+        network: see `OwnModules`; not together with ``encoder``.
+        learner: see `OwnModules`.
+
+    Raises:
+        ConfigError: ``algo`` is unknown, or the parts do not fit it.
+    """
+    modules = OwnModules(encoder, network, learner)
     modules.check()
     if isinstance(algo, Given):
         return BuiltIn(algo.name, BUILT_IN[algo.name][0].from_dict(algo.changes), modules)
@@ -181,11 +243,17 @@ def algorithm_of(algo: Any, encoder: Any = None, network: Any = None) -> Algorit
     if not missing and not isinstance(algo, type):
         if modules.given():
             raise ConfigError(
-                f"{' and '.join(modules.given())}: an algorithm of one's own makes its policy by "
-                "itself; give it the module there"
+                f"{' and '.join(modules.given())}: a custom algorithm makes its own policy and "
+                "learns by itself; pass this to the algorithm's constructor instead"
             )
         own_algorithm.check_settings(algo)
         return algo  # type: ignore[no-any-return]
+    if _is_learner_class(algo):
+        base = _algorithm_of_learner(algo) or "ppo"
+        raise ConfigError(
+            f"algo {algo.__name__} is a class of learners; pass algo={base!r} (or a "
+            f"{BUILT_IN[base][0].__name__}) and learner={algo.__name__}"
+        )
     if isinstance(algo, type):
         raise ConfigError(
             f"algo {algo.__name__} is a class; pass an object of it, {algo.__name__}(...)"

@@ -21,7 +21,7 @@ from rookery.learn.base import Algorithm
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.run import custom_algorithm as own_algorithm
-from rookery.run.algorithms import BuiltIn
+from rookery.run.algorithms import is_own
 from rookery.run.checkpoint.env_states import capture_all, restore_all
 from rookery.run.env_source import EnvSource
 from rookery.run.learners.share import Share
@@ -247,14 +247,13 @@ def open_collection(
             policy = algorithm.make_policy(observation_space, action_space, policy_seed)
         except SpaceError as error:
             raise SpaceError(f"{source.name}: {error}. {_way_out(source)}") from error
-        is_own = not isinstance(algorithm, BuiltIn)
-        if is_own:
+        if is_own(algorithm):
             own_algorithm.check_policy(algorithm, policy)
         if peers.size == 1:
             algorithm.start(policy, settings.num_envs, settings.seed)
         else:
             algorithm.start(policy, settings.num_envs, settings.seed, peers)  # type: ignore[call-arg]
-        if is_own:
+        if is_own(algorithm):
             own_algorithm.check_state(algorithm)
         return policy
 

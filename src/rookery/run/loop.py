@@ -35,6 +35,7 @@ def train(
     sinks: Sequence[Sink] = (),
     encoder: Any = None,
     network: Any = None,
+    learner: Any = None,
     initial: Agent | None = None,
     eval_env: Any = None,
     eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -53,7 +54,8 @@ def train(
         SystemExit: on SIGTERM, likewise; its code is 143.
     """
     if is_other_learner():
-        parts = {"encoder": encoder, "network": network, "eval_env": eval_env}
+        own = {"encoder": encoder, "network": network, "learner": learner}
+        parts = {**own, "eval_env": eval_env}
         plan = RunPlan.new(
             env, algo, settings, env_kwargs=env_kwargs, wrappers=wrappers,
             eval_wrappers=eval_wrappers, **parts,
@@ -69,6 +71,7 @@ def train(
             sinks=sinks,
             encoder=encoder,
             network=network,
+            learner=learner,
             initial=initial,
             eval_env=eval_env,
             eval_wrappers=eval_wrappers,
@@ -84,6 +87,7 @@ def resume(
     algo: Any = None,
     encoder: Any = None,
     network: Any = None,
+    learner: Any = None,
     env: Any = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -108,6 +112,7 @@ def resume(
         algo: needed where the run was trained with an algorithm object of one's own.
         encoder: needed where it was one's own and cannot be imported by its name.
         network: likewise.
+        learner: needed if the run had a custom learner that cannot be imported by its name.
         env: what to train on; None takes the run's env. Needed where that was a lambda.
         env_kwargs: likewise.
         wrappers: likewise.
@@ -127,7 +132,8 @@ def resume(
         ConfigError: there is no run in the folder, or no checkpoint of it, or a change cannot be.
     """
     if is_other_learner():
-        parts = {"encoder": encoder, "network": network, "eval_env": eval_env}
+        own = {"encoder": encoder, "network": network, "learner": learner}
+        parts = {**own, "eval_env": eval_env}
         plan = RunPlan.of_run(
             RunDirectory.existing(run_dir), algo=algo, env=env, env_kwargs=env_kwargs,
             wrappers=wrappers, eval_wrappers=eval_wrappers, changes=changes, **parts,
@@ -139,6 +145,7 @@ def resume(
             algo=algo,
             encoder=encoder,
             network=network,
+            learner=learner,
             env=env,
             env_kwargs=env_kwargs,
             wrappers=wrappers,
@@ -211,6 +218,7 @@ def evaluate(
     algo: Any = None,
     encoder: Any = None,
     network: Any = None,
+    learner: Any = None,
     env: Any = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -229,6 +237,7 @@ def evaluate(
         algo: needed where the run was trained with an algorithm object of one's own.
         encoder: needed where it was one's own and cannot be imported by its name.
         network: likewise.
+        learner: needed if the run had a custom learner that cannot be imported by its name.
         env: what to evaluate on; None takes the run's env. Needed where that was a lambda.
         env_kwargs: likewise.
         wrappers: likewise.
@@ -253,6 +262,7 @@ def evaluate(
         algo=algo,
         encoder=encoder,
         network=network,
+        learner=learner,
         env=env,
         env_kwargs=env_kwargs,
         wrappers=wrappers,

@@ -76,6 +76,7 @@ class RunPlan:
         *,
         encoder: Any = None,
         network: Any = None,
+        learner: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[[Any], Any]] = (),
         eval_env: Any = None,
@@ -95,7 +96,8 @@ class RunPlan:
             whole_number("num_envs", settings["num_envs"], 1)
         elif settings.get("preset") == AUTO:
             settings = {**settings, "preset": NONE}
-        algorithm = algorithm_of(algo if preset is None else preset.config, encoder, network)
+        chosen_algo = algo if preset is None else preset.config
+        algorithm = algorithm_of(chosen_algo, encoder, network, learner)
         _require_known(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         chosen.check_evaluations()
@@ -177,6 +179,7 @@ class RunPlan:
         algo: Any = None,
         encoder: Any = None,
         network: Any = None,
+        learner: Any = None,
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -192,6 +195,7 @@ class RunPlan:
             algo: needed where the algorithm was an object of the user's own.
             encoder: needed where it was the user's own and cannot be imported by its name.
             network: likewise.
+            learner: needed if the run had a custom learner that cannot be imported by its name.
             env: needed where it cannot be written down, such as a lambda; so the next two.
             env_kwargs: likewise.
             wrappers: likewise.
@@ -208,7 +212,8 @@ class RunPlan:
             # Runs that were written before there was preprocessing had none.
             told = {"preprocess": False, **written["train"]}
             settings = TrainSettings.from_dict(told, "settings of a run")
-            algorithm = _algorithm(written, algo, encoder, network, imports=True)
+            modules = OwnModules(encoder, network, learner)
+            algorithm = _algorithm(written, algo, modules, imports=True, learns=not to_evaluate)
             recorded = written["source"], written["eval_source"]
         except (KeyError, TypeError, ConfigError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
@@ -244,9 +249,8 @@ class RunPlan:
         algorithm = self.algorithm
         if learner:
             assert isinstance(algorithm, BuiltIn) and isinstance(config, Config)
-            algorithm = BuiltIn(
-                algorithm.name, type(config).from_dict({**config.to_dict(), **learner})
-            )
+            new = type(config).from_dict({**config.to_dict(), **learner})
+            algorithm = BuiltIn(algorithm.name, new, algorithm.modules)
         settings = replace(self.settings, **run)
         if "eval_every" in run or "eval_episodes" in run:
             settings.check_evaluations()
@@ -281,42 +285,56 @@ def _evaluation_source(
 
 
 def agent_algorithm(
-    written: Mapping[str, Any], where: Path, algo: Any, encoder: Any, network: Any
+    written: Mapping[str, Any], where: Path, algo: Any, modules: OwnModules
 ) -> Algorithm:
-    """The algorithm that a checkpoint tells of, without importing what it names.
+    """Return the algorithm of a checkpoint, without importing what the file names.
 
     Raises:
         ConfigError: it cannot be understood, or needs what is not given.
     """
     try:
-        return _algorithm(written, algo, encoder, network, imports=False)
+        return _algorithm(written, algo, modules, imports=False, learns=False)
     except (KeyError, TypeError, ConfigError) as error:
         raise ConfigError(f"{where} cannot be understood: {error}") from error
 
 
 def algorithm_to_dict(algorithm: Algorithm) -> dict[str, Any]:
-    """What config.json and checkpoints say of an algorithm; `_algorithm` reads it."""
+    """Return what config.json and checkpoints record about an algorithm; `_algorithm` reads it."""
     name, config = name_of(algorithm), getattr(algorithm, "config", None)
     modules = algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
     return {
         "algo": name,
         name: config.to_dict() if isinstance(config, Config) else None,
         "own": modules.to_dict(),
+        "learner_makes_policy": isinstance(algorithm, BuiltIn) and algorithm.makes_own_policy,
     }
 
 
 def _algorithm(
-    written: Mapping[str, Any], algo: Any, encoder: Any, network: Any, imports: bool
+    written: Mapping[str, Any], algo: Any, modules: OwnModules, *, imports: bool, learns: bool
 ) -> Algorithm:
+    """Rebuild an algorithm from what `algorithm_to_dict` recorded.
+
+    Args:
+        written: the record.
+        algo: replaces the recorded algorithm, if it is not None.
+        modules: parts that the user gives again.
+        imports: whether recorded parts may be imported.
+        learns: whether the algorithm will learn. To act, it needs a custom learner only if that
+            one makes the policy.
+    """
     if algo is not None:
-        return algorithm_of(algo, encoder, network)
+        return algorithm_of(algo, *modules)
     name = written["algo"]
     if name not in BUILT_IN:
         raise ConfigError(
             f"its algorithm {name!r} is none of this library's; pass it again: algo=..."
         )
-    parts = {"encoder": encoder, "network": network}
+    modules.check()
+    parts = modules._asdict()
     for part, address in written["own"].items():
+        if part == "learner" and not learns and not written["learner_makes_policy"]:
+            continue
         if parts[part] is None and imports and address is not None:
             parts[part] = resolve(address)
         if parts[part] is None:
@@ -324,8 +342,7 @@ def _algorithm(
                 f"its {part} is the user's own ({address or 'a local function'}); pass it again: "
                 f"{part}=..."
             )
-    modules = OwnModules(**parts)
-    return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), modules)
+    return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), OwnModules(**parts))
 
 
 def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
@@ -409,8 +426,8 @@ def _fitted(
 
 # What `Trainer` takes beside settings: among these a name may have been meant.
 OTHER_ARGUMENTS = {
-    "env", "algo", "env_kwargs", "wrappers", "callbacks", "sinks", "encoder", "network", "initial",
-    "eval_env", "eval_wrappers", "progress",
+    "env", "algo", "env_kwargs", "wrappers", "callbacks", "sinks", "encoder", "network", "learner",
+    "initial", "eval_env", "eval_wrappers", "progress",
 }  # fmt: skip
 
 

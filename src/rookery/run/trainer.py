@@ -30,7 +30,7 @@ from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
 from rookery.run import custom_algorithm as own_algorithm
 from rookery.run.agent import Agent
-from rookery.run.algorithms import BuiltIn, collector_for
+from rookery.run.algorithms import collector_for, is_own
 from rookery.run.callbacks import (
     Callback,
     StopTraining,
@@ -100,6 +100,8 @@ class Trainer:
             or a dict of such by dotted path of the part of a Dict observation that each reads.
         network: your own for the whole: a callable ``(observation_space, action_space) ->
             nn.Module`` from observations to outputs and values; see docs/networks.md.
+        learner: a subclass of the algorithm's learner, such as one of `rookery.learn.on_policy.ppo.PPO` with
+            its own ``loss``; see docs/algorithms.md.
         initial: an `Agent` whose weights the run begins with.
         eval_env: what evaluations and videos are made in; None takes ``env``.
         eval_wrappers: their wrappers; None takes ``wrappers``.
@@ -145,6 +147,7 @@ class Trainer:
         sinks: Sequence[Sink] = (),
         encoder: Any = None,
         network: Any = None,
+        learner: Any = None,
         initial: Agent | None = None,
         eval_env: Any = None,
         eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -157,6 +160,7 @@ class Trainer:
             settings,
             encoder=encoder,
             network=network,
+            learner=learner,
             env_kwargs=env_kwargs,
             wrappers=wrappers,
             eval_env=eval_env,
@@ -175,6 +179,7 @@ class Trainer:
         algo: Any = None,
         encoder: Any = None,
         network: Any = None,
+        learner: Any = None,
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Callable[[Any], Any]] | None = None,
@@ -192,6 +197,7 @@ class Trainer:
             algo=algo,
             encoder=encoder,
             network=network,
+            learner=learner,
             env=env,
             env_kwargs=env_kwargs,
             wrappers=wrappers,
@@ -459,9 +465,9 @@ class Trainer:
 
     def _learn(self, rollout: Rollout, progress: float) -> Mapping[str, float]:
         algorithm = self.plan.algorithm
-        if isinstance(algorithm, BuiltIn):
-            return algorithm.update(rollout, progress)
-        return own_algorithm.learn(algorithm, rollout, progress)
+        if is_own(algorithm):
+            return own_algorithm.learn(algorithm, rollout, progress)
+        return algorithm.update(rollout, progress)
 
     def _faults(self) -> dict[str, float]:
         """What faults have cost, as metrics; none while there was no fault."""

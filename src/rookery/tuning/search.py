@@ -66,6 +66,7 @@ def tune(
     wrappers: Sequence[Callable[[Any], Any]] = (),
     encoder: Any = None,
     network: Any = None,
+    learner: Any = None,
     say: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> Outcome:
@@ -87,6 +88,7 @@ def tune(
         wrappers: around every env.
         encoder: the user's own.
         network: the user's own.
+        learner: a subclass of the algorithm's learner, as for `rookery.train`.
         say: told what happens, in lines.
         **settings: of the run. ``scale_hyperparameters`` is handed on to the runs that take the
             result, and learning is measured with it.
@@ -111,6 +113,7 @@ def tune(
         "wrappers": wrappers,
         "encoder": encoder,
         "network": network,
+        "learner": learner,
     }
     search = Search(env, algo, settings, parts, whole_loop, ceiling_here(memory), say)
     least, most = (_MINUTES, _MOST_MINUTES) if minutes is None else (minutes, minutes)

@@ -59,7 +59,7 @@ class DQN(ValueLearner):
             config, observation_space, action_space, seed, encoder, network, build
         )
 
-    def _loss(self, batch: Batch) -> ValueLoss:
+    def loss(self, batch: Batch) -> ValueLoss:
         error, values = self._errors(batch)
         loss = (batch.weight * huber(error)).mean()
         told = {"action_value": values.mean(), "td_error": error.abs().mean()}

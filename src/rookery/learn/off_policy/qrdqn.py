@@ -63,7 +63,7 @@ class QRDQN(ValueLearner):
             config, observation_space, action_space, seed, encoder, mine, build
         )
 
-    def _loss(self, batch: Batch) -> ValueLoss:
+    def loss(self, batch: Batch) -> ValueLoss:
         losses, quantiles = self._errors(batch)
         loss = (batch.weight * losses).mean()
         spread = quantiles.std(1).mean() if self.config.num_quantiles > 1 else 0.0

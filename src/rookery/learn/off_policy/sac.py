@@ -87,10 +87,10 @@ class SAC(TwinCriticLearner):
         rate = self._learning_rate(progress)
         batch, alpha = self._sample(), self._alpha()
 
-        value_loss, values = self._critic_loss(batch, self._targets(batch, alpha))
+        value_loss, values = self.critic_loss(batch)
         critic = self._improve_critics(value_loss, values, rate)
 
-        policy_loss, log_prob = self._actor_loss(batch, alpha)
+        policy_loss, log_prob = self.actor_loss(batch)
         told = {
             "policy_loss": policy_loss,
             "entropy": -log_prob.mean(),
@@ -100,7 +100,7 @@ class SAC(TwinCriticLearner):
 
         skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
         if self.config.entropy_coef is None and not skipped:
-            alpha_loss = self._alpha_loss(log_prob)
+            alpha_loss = self.alpha_loss(log_prob)
             gradient = self._alpha_flat.gradient(alpha_loss)
             gradient_step(
                 self._alpha_optimizer, alpha_loss, gradient, rate, math.inf,
@@ -113,12 +113,15 @@ class SAC(TwinCriticLearner):
         del metrics["loss"]
         return metrics
 
-    def _critic_loss(self, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Equation 5: both critics regress on the soft value of what followed.
+    # The three losses below are the only definition of the objective.
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Compute equation 5: both critics regress on the soft value of the next state.
 
         Returns:
             The loss, summed over the critics, and their values ``[2, N]``.
         """
+        target = self._targets(batch, self._alpha())
         values = self._critics(batch.obs, batch.action)
         return 0.5 * (values - target).square().mean(1).sum(), values
 
@@ -138,18 +141,20 @@ class SAC(TwinCriticLearner):
             target += alpha * (batch.path_discount * entropy).sum(0)
         return target
 
-    def _actor_loss(self, batch: Batch, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """Equations 7 and 9: ``mean(alpha log pi(a | s) - min_k Q_k(s, a))``, a drawn now.
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Compute ``mean(alpha log pi(a | s) - min_k Q_k(s, a))``, equations 7 and 9.
+
+        The action a is drawn from the present policy.
 
         Returns:
             The loss, and ``log pi(a | s)``, detached, ``[N]``.
         """
         action, log_prob = self._draw(batch.obs)
-        loss = (alpha * log_prob - self._critics(batch.obs, action).amin(0)).mean()
+        loss = (self._alpha() * log_prob - self._critics(batch.obs, action).amin(0)).mean()
         return loss, log_prob.detach()
 
-    def _alpha_loss(self, log_prob: Tensor) -> Tensor:
-        """Equation 18: ``mean(-alpha (log pi + target entropy))``."""
+    def alpha_loss(self, log_prob: Tensor) -> Tensor:
+        """Compute equation 18: ``mean(-alpha (log pi + target entropy))``."""
         loss: Tensor = -(self._coefficient() * (log_prob + self._target_entropy)).mean()
         return loss
 

@@ -70,20 +70,35 @@ class TD3(TwinCriticLearner):
         rate = self._learning_rate(progress)
         batch = self._sample()
 
-        values = self._critics(batch.obs, batch.action)
-        value_loss = (values - self._targets(batch)).square().mean(1).sum()
+        value_loss, values = self.critic_loss(batch)
         metrics = self._improve_critics(value_loss, values, rate)
         del metrics["loss"]
 
         if not metrics["skipped_gradient_steps"]:
             self._gradient_steps += 1
             if self._gradient_steps % self.config.policy_delay == 0:
-                actor = self._improve_actor(self._actor_loss(batch), len(batch.reward), rate)
+                actor = self._improve_actor(self.actor_loss(batch), len(batch.reward), rate)
                 for target in (self._target_critics, self._target_actor):
                     target.follow(self.config.target_rate)
                 self._policy_loss = actor["loss"]
                 metrics["skipped_gradient_steps"] += actor["skipped_gradient_steps"]
         return {**metrics, "policy_loss": self._policy_loss}
+
+    # The two losses below are the only definition of the objective.
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Compute the critics' squared errors, algorithm 1.
+
+        Returns:
+            The loss, summed over the critics, and their values ``[2, N]``.
+        """
+        values = self._critics(batch.obs, batch.action)
+        return (values - self._targets(batch)).square().mean(1).sum(), values
+
+    def actor_loss(self, batch: Batch) -> Tensor:
+        """Compute ``-mean(Q_1(s, mu(s)))``, with the first critic."""
+        loss: Tensor = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
+        return loss
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> Tensor:
@@ -99,11 +114,6 @@ class TD3(TwinCriticLearner):
         values = self._target_critics.module(batch.next_obs, action)
         target: Tensor = batch.reward + batch.discount * values.amin(0)
         return target
-
-    def _actor_loss(self, batch: Batch) -> Tensor:
-        """``-mean(Q_1(s, mu(s)))``, by the first critic."""
-        loss: Tensor = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
-        return loss
 
     def _explore(self, progress: float) -> None:
         super()._explore(progress)

@@ -65,8 +65,11 @@ class ValueLearner(ReplayLearner):
         self._errors = compiled(self._row_errors) if config.compile else self._row_errors
 
     @abstractmethod
-    def _loss(self, batch: Batch) -> ValueLoss:
-        """The loss of a batch, by what ``self._errors(batch)`` gives."""
+    def loss(self, batch: Batch) -> ValueLoss:
+        """Compute the loss of a batch from the result of ``self._errors(batch)``.
+
+        This is the only definition of the objective.
+        """
 
     @abstractmethod
     def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -83,7 +86,7 @@ class ValueLearner(ReplayLearner):
         """Take one gradient step on the loss; now and then the target network follows."""
         config = self.config
         batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
-        loss, error, scalars = self._loss(batch)
+        loss, error, scalars = self.loss(batch)
         gradient = self.placement.flat.gradient(loss)
         metrics = gradient_step(
             self._optimizer,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import A2CConfig
 from rookery.learn.on_policy.ppo import (
@@ -35,11 +37,15 @@ class A2C(Learner):
         config: the settings.
         num_envs: of every rollout.
         seed: not needed; nothing is drawn.
-        fused: as for `rookery.learn.on_policy.ppo.PPO`.
+        peers: learners that learn the same weights together.
+        fused: whether ``rookery.learn.fast`` may compute the gradient of this class's own `loss`
+            on the cpu, which is faster than torch and equal up to rounding.
 
     Attributes:
         model: whose parameters are learned; policies that act with it see every change.
+        module: the policy's `PolicyModule` on the learner's device, for losses to read.
         config: the settings.
+        entropy_coef: present value of the setting, which may follow a schedule.
     """
 
     log_steps = 1000
@@ -58,15 +64,17 @@ class A2C(Learner):
         self.model = policy.model
         self.config, self.peers = config, peers
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
+        self.module = self._place.module
         self._optimizer = RMSProp(self._place.flat.tensor, config.rms_decay, config.rms_epsilon)
-        is_fused = fused and peers.size == 1  # it knows of nobody else's advantages
+        # The derived gradients standardise advantages over this learner's rows only.
+        is_fused = fused and peers.size == 1
         self._fused = fused_gradient(policy, config, self._place) if is_fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         config = self.config
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
-        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
+        self.entropy_coef = scheduled(config.entropy_coef, None, progress)
         metrics: dict[str, float] = {}
         if any_of(self.peers, rollout.valid.any()):
             reward = rollout.reward
@@ -82,19 +90,34 @@ class A2C(Learner):
         return {**metrics, "learning_rate": learning_rate}
 
     def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
-        if self._fused is not None and self._fused.takes(batch):
-            gradient, scalars = self._fused.a2c(batch, self._entropy_coef)
-        else:
-            scalars = self.loss(batch)
-            gradient = self._place.flat.gradient(scalars["loss"])
+        gradient, scalars = self._gradient(batch)
         loss, norm = scalars.pop("loss"), self.config.max_grad_norm
         peers, rows = self.peers, len(batch.action)
         return gradient_step(
             self._optimizer, loss, gradient, learning_rate, norm, scalars, peers, rows
         )
 
+    def _gradient(self, batch: Batch) -> tuple[Tensor, Scalars]:
+        """Return the gradient of `loss` by all parameters, and the scalars of `loss`."""
+        found = None if self._fused is None else self._fused.gradient(self, batch)
+        if found is None:
+            scalars = self.loss(batch)
+            found = self._place.flat.gradient(scalars["loss"]), scalars
+        return found
+
     def loss(self, batch: Batch) -> Scalars:
-        """The loss, to be differentiated, and what it is made of: Mnih et al. (2016), section 4."""
+        """Compute the loss, to be differentiated, and its parts: Mnih et al. (2016), section 4.
+
+        This is the only definition of the objective. ``rookery.learn.fast`` has the gradient of
+        this function derived by hand, and tests compare the two. A subclass's `loss` is
+        differentiated by torch.
+
+        Args:
+            batch: all valid steps of a rollout, as `Batch.steps` returns them.
+
+        Returns:
+            The scalar tensor ``loss``, and numbers to report as metrics, by name.
+        """
         config = self.config
         now = evaluate(self._place, batch)
         advantage = batch.advantage
@@ -103,7 +126,7 @@ class A2C(Learner):
         policy = -(now.log_prob * advantage).mean()
         value, entropy = (now.value - batch.returns).square().mean(), now.entropy.mean()
         return {
-            "loss": policy + config.value_coef * value - self._entropy_coef * entropy,
+            "loss": policy + config.value_coef * value - self.entropy_coef * entropy,
             "policy_loss": policy,
             "value_loss": value,
             "entropy": entropy,
@@ -119,3 +142,8 @@ class A2C(Learner):
         self._optimizer.load_state_dict(state["optimizer"])
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
+
+
+# The function that `rookery.learn.fast` was derived from. Subclasses, patches and edited copies of
+# this file have another one.
+LIBRARY_LOSS = A2C.loss

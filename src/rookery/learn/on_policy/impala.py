@@ -61,7 +61,9 @@ class Impala(Learner):
 
     Attributes:
         model: whose parameters are learned; policies that act with it see every change.
+        module: the policy's `PolicyModule` on the learner's device, for losses to read.
         config: the settings.
+        entropy_coef: present value of the setting, which may follow a schedule.
     """
 
     collectors = ("async", "workers", "caller")
@@ -80,6 +82,7 @@ class Impala(Learner):
         self.model = policy.model
         self.config, self.peers = config, peers
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
+        self.module = self._place.module
         self._optimizer = Adam(self._place.flat.tensor)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
@@ -94,24 +97,30 @@ class Impala(Learner):
         """
         config = self.config
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
-        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
+        self.entropy_coef = scheduled(config.entropy_coef, None, progress)
         metrics: dict[str, float] = {}
         if any_of(self.peers, rollout.valid.any()):
             with self._place.learning():
                 scalars = self.loss(rollout)
-                variance = float(scalars.pop("explained_variance"))
+                # Not a mean over rows, so it is not averaged over the learners with the others.
+                variance = scalars.pop("explained_variance", None)
                 loss = scalars.pop("loss")
                 gradient = self._place.flat.gradient(loss)
                 norm, rows = config.max_grad_norm, int(rollout.valid.sum())
                 metrics = gradient_step(
                     self._optimizer, loss, gradient, learning_rate, norm, scalars, self.peers, rows
                 )
-            metrics["explained_variance"] = variance
+            if variance is not None:
+                metrics["explained_variance"] = float(variance)
         observe(rollout, self.model, self.peers)
         return {**metrics, "learning_rate": learning_rate}
 
     def loss(self, rollout: Rollout) -> Scalars:
-        """The loss of a rollout, to be differentiated, and what it is made of: section 4.2."""
+        """Compute the loss of a rollout, to be differentiated, and its parts: section 4.2.
+
+        Returns:
+            The scalar tensor ``loss``, and numbers to report as metrics, by name.
+        """
         config, place = self.config, self._place
         now = self.evaluate(rollout)
         drawn = place.module.distribution(now.outputs, legal_choices(rollout, place))
@@ -126,7 +135,7 @@ class Impala(Learner):
         policy = -(log_prob[rows] * advantage).mean()
         value, entropy = (before - target).square().mean(), drawn.entropy()[rows].mean()
         return {
-            "loss": policy + config.value_coef * value - self._entropy_coef * entropy,
+            "loss": policy + config.value_coef * value - self.entropy_coef * entropy,
             "policy_loss": policy,
             "value_loss": value,
             "entropy": entropy,

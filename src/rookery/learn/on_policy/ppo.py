@@ -40,12 +40,16 @@ class PPO(Learner):
         config: the settings.
         num_envs: of every rollout.
         seed: of the minibatches' order.
-        fused: whether gradients of the default networks may be computed on the cpu by
-            `rookery.learn.fast`, which is faster and gives the same.
+        peers: learners that learn the same weights together.
+        fused: whether ``rookery.learn.fast`` may compute the gradient of this class's own `loss`
+            on the cpu, which is faster than torch and equal up to rounding.
 
     Attributes:
         model: whose parameters are learned; policies that act with it see every change.
+        module: the policy's `PolicyModule` on the learner's device, for losses to read.
         config: the settings.
+        clip_range: present value of the setting, which may follow a schedule.
+        entropy_coef: present value of the setting, which may follow a schedule.
     """
 
     make_policy = staticmethod(actor_critic_policy)
@@ -62,8 +66,10 @@ class PPO(Learner):
         self.model = policy.model
         self.config, self.peers = config, peers
         self._place: Placement[PolicyModule] = Placement(self.model, config.device, config.compile)
+        self.module = self._place.module
         self._optimizer = Adam(self._place.flat.tensor)
-        is_fused = fused and peers.size == 1  # it knows of nobody else's advantages
+        # The derived gradients standardise advantages over this learner's rows only.
+        is_fused = fused and peers.size == 1
         self._fused = fused_gradient(policy, config, self._place) if is_fused else None
         self._rewards = RewardScaler(num_envs, config.gamma) if config.normalize_reward else None
         self._rng = np.random.default_rng(seed_for(seed, MINIBATCHES))
@@ -71,8 +77,8 @@ class PPO(Learner):
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         config = self.config
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
-        self._clip_range = scheduled(config.clip_range, config.final_clip_range, progress)
-        self._entropy_coef = scheduled(config.entropy_coef, None, progress)
+        self.clip_range = scheduled(config.clip_range, config.final_clip_range, progress)
+        self.entropy_coef = scheduled(config.entropy_coef, None, progress)
         metrics: dict[str, float] = {}
         if any_of(self.peers, rollout.valid.any()):
             reward = rollout.reward
@@ -86,16 +92,16 @@ class PPO(Learner):
                 metrics = self._epochs(batch, rollout.valid, learning_rate)
         # Only now: the statistics that this rollout was acted under hold through its epochs.
         observe(rollout, self.model, self.peers)
-        return {**metrics, "learning_rate": learning_rate, "clip_range": self._clip_range}
+        return {**metrics, "learning_rate": learning_rate, "clip_range": self.clip_range}
 
     def _epochs(self, batch: Batch, valid: Any, learning_rate: float) -> dict[str, float]:
         """Pass over the batch up to ``num_epochs`` times; return the minibatches' mean metrics."""
         config = self.config
-        limit = math.inf if config.target_kl is None else config.target_kl
         steps: list[dict[str, float]] = []
         for epoch, part in self._minibatches(batch, valid):  # noqa: B007
             steps.append(self._step(part, learning_rate))
-            if steps[-1]["approximate_kl"] > limit:
+            limit = config.target_kl
+            if limit is not None and steps[-1]["approximate_kl"] > limit:
                 break
         metrics = means(steps)
         metrics["skipped_gradient_steps"] *= len(steps)
@@ -125,25 +131,38 @@ class PPO(Learner):
 
     def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
         """Take one gradient step on the steps of a minibatch."""
-        if self._fused is not None and self._fused.takes(batch):
-            settings = self._clip_range, self._entropy_coef
-            gradient, scalars = self._fused.ppo(batch, *settings)
-        else:
-            scalars = self.loss(batch)
-            gradient = self._place.flat.gradient(scalars["loss"])
+        gradient, scalars = self._gradient(batch)
         loss, norm = scalars.pop("loss"), self.config.max_grad_norm
         peers, rows = self.peers, len(batch.action)
         return gradient_step(
             self._optimizer, loss, gradient, learning_rate, norm, scalars, peers, rows
         )
 
+    def _gradient(self, batch: Batch) -> tuple[Tensor, Scalars]:
+        """Return the gradient of `loss` by all parameters, and the scalars of `loss`."""
+        found = None if self._fused is None else self._fused.gradient(self, batch)
+        if found is None:
+            scalars = self.loss(batch)
+            found = self._place.flat.gradient(scalars["loss"]), scalars
+        return found
+
     def loss(self, batch: Batch) -> Scalars:
-        """The loss of a minibatch, to be differentiated, and what it is made of.
+        """Compute the loss of a minibatch, to be differentiated, and its parts.
 
         Schulman et al. (2017), equation 9: ``L = E[L_clip - c1 L_vf + c2 S]``, negated, with the
         clipped surrogate of equation 7.
+
+        This is the only definition of the objective. ``rookery.learn.fast`` has the gradient of
+        this function derived by hand, and tests compare the two. A subclass's `loss` is
+        differentiated by torch.
+
+        Args:
+            batch: as `Batch.steps` returns it.
+
+        Returns:
+            The scalar tensor ``loss``, and numbers to report as metrics, by name.
         """
-        config, eps = self.config, self._clip_range
+        config, eps = self.config, self.clip_range
         now = evaluate(self._place, batch)
         log_ratio = now.log_prob - batch.log_prob
         ratio = torch.exp(log_ratio)
@@ -158,7 +177,7 @@ class PPO(Learner):
             error = torch.maximum(error, (near - batch.returns).square())
         policy, value, entropy = -surrogate.mean(), error.mean(), now.entropy.mean()
         return {
-            "loss": policy + config.value_coef * value - self._entropy_coef * entropy,
+            "loss": policy + config.value_coef * value - self.entropy_coef * entropy,
             "policy_loss": policy,
             "value_loss": value,
             "entropy": entropy,
@@ -178,6 +197,11 @@ class PPO(Learner):
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
         self._rng.bit_generator.state = state["rng"]
+
+
+# The function that `rookery.learn.fast` was derived from. Subclasses, patches and edited copies of
+# this file have another one.
+LIBRARY_LOSS = PPO.loss
 
 
 # ---------------------------------------------------------------- batches

@@ -122,7 +122,7 @@ def advised(
     tell(on_minibatch(config, num_envs))
     modules = getattr(algorithm, "modules", None)
     return FirstRollouts(
-        config, own_envs, None if modules and modules.given() else observation_space
+        config, own_envs, None if modules and modules.networks() else observation_space
     )
 
 
