@@ -100,8 +100,8 @@ class Trainer:
             or a dict of such by dotted path of the part of a Dict observation that each reads.
         network: your own for the whole: a callable ``(observation_space, action_space) ->
             nn.Module`` from observations to outputs and values; see docs/networks.md.
-        learner: a subclass of the algorithm's learner, such as one of `rookery.learn.on_policy.ppo.PPO` with
-            its own ``loss``; see docs/algorithms.md.
+        learner: a subclass of the algorithm's learner, such as a subclass of
+            `rookery.learn.on_policy.ppo.PPO` with its own ``loss``; see docs/algorithms.md.
         initial: an `Agent` whose weights the run begins with.
         eval_env: what evaluations and videos are made in; None takes ``env``.
         eval_wrappers: their wrappers; None takes ``wrappers``.
