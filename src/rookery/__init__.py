@@ -34,14 +34,15 @@ from rookery.errors import (
 )
 
 if TYPE_CHECKING:
-    from rookery import callbacks
+    from rookery import callbacks, collect, learn, policy, rollout, testing
+    from rookery.collect.base import Collector, CollectorStatistics
     from rookery.collect.double import DoubleBufferedCollector
     from rookery.collect.served import ServedCollector
     from rookery.collect.sync import SyncCollector
     from rookery.collect.workers import WorkerCollector
     from rookery.env.deferred import Deferred
     from rookery.env.wrappers.action_mask import ActionMaskFromInfo
-    from rookery.learn.base import Algorithm
+    from rookery.learn.base import Algorithm, Learner
     from rookery.learn.config import (
         A2CConfig,
         DQNConfig,
@@ -52,72 +53,104 @@ if TYPE_CHECKING:
         TD3Config,
     )
     from rookery.policy.base import Policy, PolicyStep
+    from rookery.policy.factory import make_policy
+    from rookery.policy.torch.torch_policy import TorchPolicy
     from rookery.rollout.rollout import Rollout
-    from rookery.run import (
-        Agent,
-        StopTraining,
-        Trainer,
-        Update,
-        evaluate,
-        load,
-        resume,
-        train,
-    )
+    from rookery.run.agent import Agent, load
+    from rookery.run.callbacks import StopTraining
+    from rookery.run.log.sink import Sink
+    from rookery.run.loop import evaluate, resume, train
+    from rookery.run.results import EvalResult, TrainResult
+    from rookery.run.settings import TrainSettings
+    from rookery.run.trainer import Trainer
+    from rookery.run.update import Update
+    from rookery.vector.auto.choose import Choice
     from rookery.vector.base import VectorEnv
     from rookery.vector.make import make_vec
     from rookery.vector.process import ProcessVectorEnv
     from rookery.vector.serial import SerialVectorEnv
+    from rookery.vector.statistics.snapshot import (
+        CallerStatistics,
+        EnvStatistics,
+        Statistics,
+        WorkerStatistics,
+    )
+    from rookery.vector.thread import ThreadVectorEnv
     from rookery.worker.fault_policy import FaultPolicy
 
 __version__ = "0.9.0"
 
+# The module of each name. A test compares this table with the imports above, which type checkers
+# read, and with `__all__`.
 _HOMES = {
+    "Collector": "rookery.collect.base",
+    "CollectorStatistics": "rookery.collect.base",
+    "DoubleBufferedCollector": "rookery.collect.double",
+    "ServedCollector": "rookery.collect.served",
+    "SyncCollector": "rookery.collect.sync",
+    "WorkerCollector": "rookery.collect.workers",
+    "Deferred": "rookery.env.deferred",
+    "ActionMaskFromInfo": "rookery.env.wrappers.action_mask",
+    "Algorithm": "rookery.learn.base",
+    "Learner": "rookery.learn.base",
     "A2CConfig": "rookery.learn.config",
     "DQNConfig": "rookery.learn.config",
-    "Deferred": "rookery.env.deferred",
-    "DoubleBufferedCollector": "rookery.collect.double",
-    "PPOConfig": "rookery.learn.config",
-    "FaultPolicy": "rookery.worker.fault_policy",
     "ImpalaConfig": "rookery.learn.config",
-    "Policy": "rookery.policy.base",
-    "PolicyStep": "rookery.policy.base",
-    "ProcessVectorEnv": "rookery.vector.process",
-    "Rollout": "rookery.rollout.rollout",
+    "PPOConfig": "rookery.learn.config",
     "QRDQNConfig": "rookery.learn.config",
     "SACConfig": "rookery.learn.config",
     "TD3Config": "rookery.learn.config",
-    "SerialVectorEnv": "rookery.vector.serial",
-    "ServedCollector": "rookery.collect.served",
-    "SyncCollector": "rookery.collect.sync",
+    "Policy": "rookery.policy.base",
+    "PolicyStep": "rookery.policy.base",
+    "make_policy": "rookery.policy.factory",
     "TorchPolicy": "rookery.policy.torch.torch_policy",
+    "Rollout": "rookery.rollout.rollout",
+    "Agent": "rookery.run.agent",
+    "load": "rookery.run.agent",
+    "StopTraining": "rookery.run.callbacks",
+    "Sink": "rookery.run.log.sink",
+    "evaluate": "rookery.run.loop",
+    "resume": "rookery.run.loop",
+    "train": "rookery.run.loop",
+    "EvalResult": "rookery.run.results",
+    "TrainResult": "rookery.run.results",
+    "TrainSettings": "rookery.run.settings",
+    "Trainer": "rookery.run.trainer",
+    "Update": "rookery.run.update",
+    "Choice": "rookery.vector.auto.choose",
     "VectorEnv": "rookery.vector.base",
-    "WorkerCollector": "rookery.collect.workers",
-    "ActionMaskFromInfo": "rookery.env.wrappers.action_mask",
-    "Agent": "rookery.run",
-    "Algorithm": "rookery.learn.base",
-    "StopTraining": "rookery.run",
-    "Trainer": "rookery.run",
-    "Update": "rookery.run",
-    "evaluate": "rookery.run",
-    "load": "rookery.run",
     "make_vec": "rookery.vector.make",
-    "resume": "rookery.run",
-    "train": "rookery.run",
+    "ProcessVectorEnv": "rookery.vector.process",
+    "SerialVectorEnv": "rookery.vector.serial",
+    "CallerStatistics": "rookery.vector.statistics.snapshot",
+    "EnvStatistics": "rookery.vector.statistics.snapshot",
+    "Statistics": "rookery.vector.statistics.snapshot",
+    "WorkerStatistics": "rookery.vector.statistics.snapshot",
+    "ThreadVectorEnv": "rookery.vector.thread",
+    "FaultPolicy": "rookery.worker.fault_policy",
 }
+_SUBMODULES = ("callbacks", "collect", "learn", "policy", "rollout", "testing")
 
 __all__ = [
     "A2CConfig",
     "ActionMaskFromInfo",
     "Agent",
     "Algorithm",
+    "CallerStatistics",
+    "Choice",
     "ClosedError",
+    "Collector",
+    "CollectorStatistics",
     "ConfigError",
     "DQNConfig",
     "Deferred",
     "DoubleBufferedCollector",
     "EnvFailed",
+    "EnvStatistics",
+    "EvalResult",
     "FaultPolicy",
     "ImpalaConfig",
+    "Learner",
     "LearnerDied",
     "MissingExtra",
     "NoPendingCallError",
@@ -134,14 +167,19 @@ __all__ = [
     "SerialVectorEnv",
     "ServedCollector",
     "SharedMemoryError",
+    "Sink",
     "SpaceError",
     "SpaceTypeError",
     "SpaceValueError",
+    "Statistics",
     "StopTraining",
     "StorageError",
     "SyncCollector",
     "TD3Config",
+    "ThreadVectorEnv",
     "TorchPolicy",
+    "TrainResult",
+    "TrainSettings",
     "Trainer",
     "TrainingDiverged",
     "UnknownEnvError",
@@ -151,20 +189,27 @@ __all__ = [
     "WorkerCollector",
     "WorkerDied",
     "WorkerError",
+    "WorkerStatistics",
     "WorkerTimeout",
     "callbacks",
+    "collect",
     "evaluate",
+    "learn",
     "load",
+    "make_policy",
     "make_vec",
+    "policy",
     "resume",
+    "rollout",
     "seeding",
+    "testing",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "callbacks":
-        return importlib.import_module("rookery.callbacks")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"rookery.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'rookery' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -173,4 +218,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_HOMES))
+    return sorted(set(globals()) | set(_HOMES) | set(_SUBMODULES))

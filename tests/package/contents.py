@@ -10,11 +10,11 @@ from pathlib import Path
 # Of the wheel, beside every module. A file that is missing here or there was forgotten.
 DATA = {
     "rookery/py.typed",
-    "rookery/telemetry/report/page.html",
-    "rookery/telemetry/report/style.css",
+    "rookery/report/page/page.html",
+    "rookery/report/page/style.css",
     *(
         f"rookery/{folder}/{algorithm}.json"
-        for folder in ("training/presets", "tuning/hyperparameters/spaces")
+        for folder in ("run/presets", "tuning/hyperparameters/spaces")
         for algorithm in ("a2c", "dqn", "impala", "ppo", "qrdqn", "sac", "td3")
     ),
 }

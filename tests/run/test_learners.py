@@ -205,7 +205,7 @@ def test_an_algorithm_of_ones_own_learns_alone(tmp_path):
         num_steps, collectors = 4, ("caller",)
         make_policy = start = update = state_dict = load_state_dict = None
 
-    with pytest.raises(errors.ConfigError, match="an algorithm of your own has one learner"):
+    with pytest.raises(errors.ConfigError, match="an Algorithm object of your own has one learner"):
         rookery.train("CartPole-v1", run_dir=tmp_path / "run", **{**RUN, "algo": Mine()})
 
 

@@ -52,7 +52,7 @@ class WorkerCollector(Collector):
     it, with the weights that were newest when they began. `collect` returns, side by side and as
     arrays of the caller's own, what ``2 / max_policy_lag`` of the workers finished first, and more
     where a rollout would grow too old otherwise: for that it waits. ``env_ids`` says whose they
-    are, ``policy_version`` which weights acted; `rookery.learn.on_policy.impala` learns from
+    are, ``policy_version`` which weights acted; `rookery.learn.on_policy.impala.Impala` learns from
     such rollouts.
 
     With ``faults=FaultPolicy("restart")`` a worker that dies, hangs or whose env raises is

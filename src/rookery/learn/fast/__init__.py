@@ -63,9 +63,7 @@ class FusedGradient:
         network = TorchNetwork(module.run, policy.model.flat, module.head.log_std)
         return cls(network, is_discrete)
 
-    def gradient(
-        self, learner: ActorCriticLearner, batch: ppo.Batch
-    ) -> tuple[Tensor, Scalars] | None:
+    def gradient(self, learner: Any, batch: ppo.Batch) -> tuple[Tensor, Scalars] | None:
         """Return the gradient of ``learner.loss`` for a minibatch, and the loss's scalars.
 
         A derivation belongs to one function object of this library. The ``loss`` of a subclass, of

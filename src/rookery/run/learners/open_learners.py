@@ -88,8 +88,8 @@ def num_learners(plan: RunPlan) -> int:
 def _require_several(plan: RunPlan, size: int) -> None:
     if not isinstance(plan.algorithm, BuiltIn):
         raise ConfigError(
-            f"num_learners is {size}, but only the algorithms of this library "
-            "learn together; an algorithm of your own has one learner"
+            f"num_learners is {size}, but only learners of this library and their subclasses "
+            "learn together; an Algorithm object of your own has one learner"
         )
     if plan.settings.num_envs < size:
         raise ConfigError(
