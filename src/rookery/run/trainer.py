@@ -107,7 +107,7 @@ class Trainer:
         eval_wrappers: their wrappers; None takes ``wrappers``.
         progress: tell on standard error how the env is preprocessed and where settings are from,
             and show progress there.
-        **settings: see `rookery.run.TrainSettings`: ``total_steps``, ``num_envs``, ``seed``,
+        **settings: see `rookery.TrainSettings`: ``total_steps``, ``num_envs``, ``seed``,
             ``run_dir`` and others.
 
     Attributes:
