@@ -1,4 +1,4 @@
-"""EnvBatch: steps some envs into given arrays. The only stepping and autoreset code there is."""
+"""EnvBatch steps envs into given arrays. No other code steps envs or resets them automatically."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class EnvBatch(EnvGroup):
         self, recipes: Sequence[EnvRecipe], first_id: int, envs_in_process: range | None = None
     ) -> None:
         self.busy_s = 0.0
-        self._ended = [False] * len(recipes)  # the episode is over and its env not yet reset
+        self._ended = [False] * len(recipes)  # the episode is over and the env is not yet reset
         self._steps = 0  # of the whole batch; an episode's steps are a difference of these
         self._reset_at: Any = [0] * len(recipes)
         self._has_begun = [False] * len(recipes)
         self._next_seeds: dict[int, int | None] = {}  # for the next reset of env i, if unseeded
-        self._pid = os.getpid()  # a copy of this process that an env forks answers nobody
+        self._pid = os.getpid()  # a child that an env forks must not answer orders
         super().__init__(recipes, first_id, envs_in_process)
 
     def attach(
@@ -52,17 +52,17 @@ class EnvBatch(EnvGroup):
         travels: bool = False,
         sink: RowSink | None = None,
     ) -> None:
-        """Say where results go and what happens when an episode ends; see `Batch`."""
+        """Set where results are written and the autoreset mode; see `Batch`."""
         self._arrays = arrays
         self._reset_at = arrays.reset_at[self.ids.start : self.ids.stop].data
         self._progress = [IDLE, 0, 0] if progress is None else progress
-        self._steps = self._progress[1]  # where a lost batch stopped
+        self._steps = self._progress[1]  # continues the count of a lost batch
         self._mode = autoreset_mode
         self._stepped: list[Any] = list(self.envs)
         self._watch = Stopwatch(arrays.watched, self.ids)
         self._watch.time_steps(self._stepped)
         space = arrays.spaces.observation_space
-        free = self._free = list[bytes]()  # encoded free values of the observation at hand
+        free = self._free = list[bytes]()  # encoded free values of the current observation
         self._write_obs = [
             [
                 writer(space, iter(columns), arrays.free_writers(b, i, free), i, "observation")
@@ -79,8 +79,7 @@ class EnvBatch(EnvGroup):
             [column.data for column in columns]
             for columns in zip(arrays.reward, arrays.terminated, arrays.truncated, strict=True)
         ]
-        # All of a buffer's in one look: after a wake-up every name that is looked up costs more
-        # than it seems.
+        # One tuple per buffer, since each name lookup is slow right after a wake-up.
         self._targets = [
             (*outcomes, obs, sink)
             for outcomes, obs, sink in zip(
@@ -88,15 +87,15 @@ class EnvBatch(EnvGroup):
             )
         ]
 
-    def step(  # noqa: C901 - a call to a part of it would take as long as ten of its lines
+    def step(  # noqa: C901 - a function call would take as long as ten of these lines
         self, buffer: int, env_ids: Sequence[int] | None = None
     ) -> News | None:
-        """Step envs with the actions noted for them; see `Batch`.
+        """Step envs with the actions in the action columns; see `Batch`.
 
-        In the next-step mode an env whose episode has ended is reset instead, its action ignored.
+        In the next-step mode, an env whose episode has ended is reset and its action is ignored.
 
         Raises:
-            EnvFailed: the first failure; all other envs were stepped nonetheless.
+            EnvFailed: the first failure. All other envs were stepped.
         """
         started = time.perf_counter()
         progress, ended, free, watch = self._progress, self._ended, self._free, self._watch
@@ -117,8 +116,8 @@ class EnvBatch(EnvGroup):
                     self._start_episode(i, buffer)
                     rewards[env_id], terminateds[env_id], truncateds[env_id] = 0.0, False, False
                     continue
-                # Looked up with every step: an env may give itself another. It takes no longer here
-                # than to call what was looked up once.
+                # Looked up in every step, since an env may replace its own method. This takes no
+                # longer than calling a method that was looked up once.
                 result = stepped[i].step(action)
                 obs, reward, terminated, truncated, info = result
                 try:
@@ -133,14 +132,14 @@ class EnvBatch(EnvGroup):
                 if info or free:
                     sink.post(env_id, info)
                 elif type(info) is not dict and not isinstance(info, Mapping):
-                    raise TypeError("info is no dict")
+                    raise TypeError("info is not a dict")
                 elif used and env_id in used:
                     sink.clear(env_id)
             except BaseException as error:
                 free.clear()
                 raised = self._step_failure(error, i, action, result)
                 failure = failure or raised
-                terminateds[env_id] = truncateds[env_id] = False  # of a step before, or half read
+                terminateds[env_id] = truncateds[env_id] = False  # maybe still set
         progress[0] = IDLE
         took_s = time.perf_counter() - started
         self.busy_s += took_s
@@ -161,7 +160,7 @@ class EnvBatch(EnvGroup):
         """Reset envs; see `Batch`.
 
         Raises:
-            EnvFailed: the first failure; all other envs were reset nonetheless.
+            EnvFailed: the first failure. All other envs were reset.
         """
         started = time.perf_counter()
         self._watch.begin(started, self.busy_s)
@@ -182,25 +181,25 @@ class EnvBatch(EnvGroup):
         return sink.news() if sink.has_posted else None
 
     def replace(self, seeds: Sequence[int | None]) -> None:
-        """Stand in for a batch that was lost; see `Batch`."""
+        """Continue in place of a batch that was lost; see `Batch`."""
         self._ended = [self._mode is not AutoresetMode.DISABLED] * len(self.envs)
         self._next_seeds = dict(enumerate(seeds))
 
     def check_after_env(self, check: Callable[[], None]) -> None:
-        """Have something called whenever an env returns, before what it returned is written."""
+        """Call ``check`` whenever an env returns, before its result is written."""
         self._stepped = [CheckedEnv(env, check) for env in self._stepped]
         self._watch.time_steps(self._stepped)
 
     def _counted(self, env_ids: Sequence[int]) -> Sequence[int]:
-        """Some envs, whose steps are counted."""
+        """Count a step of each of ``env_ids`` and return them."""
         self._progress[2] += 1
         for env_id in env_ids:
-            self._reset_at[env_id - self.ids.start] -= 1  # the others' counts stay as they are
+            self._reset_at[env_id - self.ids.start] -= 1  # the counts of other envs stay unchanged
             self._watch.extra[env_id - self.ids.start] += 1
         return env_ids
 
     def _end_episode(self, i: int, buffer: int, obs: Any, info: Any) -> bool:
-        """Take in that env i's episode is over; whether its row shows the next one already."""
+        """Record the end of env i's episode. Return True if its row shows the next one."""
         self._ended[i] = self._mode is not AutoresetMode.DISABLED
         self._watch.episodes[i] += 1
         if self._mode is not AutoresetMode.SAME_STEP:
@@ -216,14 +215,15 @@ class EnvBatch(EnvGroup):
         seed: int | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Reset an env and write what it shows and tells into its row.
+        """Reset an env and write its observation and info into its row.
 
         Args:
-            i: which env of this batch.
-            buffer: where to write.
-            final: what the sink made of the end of the episode before, if it ended in this step.
-            seed: given to the env.
-            options: given to the env.
+            i: position of the env in this batch.
+            buffer: the buffer to write into.
+            final: the last observation and info of the previous episode, as the sink returned
+                them, if it ended in this step.
+            seed: the env's seed, or None.
+            options: the env's reset options, or None.
         """
         if self._next_seeds:
             planned = self._next_seeds.pop(i, None)
@@ -251,12 +251,12 @@ class EnvBatch(EnvGroup):
             if info or self._free or final is not None:
                 sink.post(env_id, info, final)
             elif not isinstance(info, Mapping):
-                raise TypeError("info is no dict")
+                raise TypeError("info is not a dict")
             elif sink.used and env_id in sink.used:
                 sink.clear(env_id)
         except BaseException as error:
             self._free.clear()
-            # Its cause is what is wrong with the result, and need not be the error that was met.
+            # The cause is the problem with the result, which may differ from the caught error.
             raise self._explained(error, i, "reset", result, reset_problem)  # noqa: B904
 
     def _step_failure(self, error: BaseException, i: int, action: Any, result: Any) -> EnvFailed:
@@ -273,7 +273,7 @@ class EnvBatch(EnvGroup):
         find_problem: Callable[[Any], str | None],
         action: Any = None,
     ) -> EnvFailed:
-        """The failure to raise; what the env returned may say more than what came of it."""
+        """Return the error to raise. A problem in the env's result explains more than ``error``."""
         if is_from_outside(error, self.passes_on) or os.getpid() != self._pid:
             raise error
         problem = None if result is None else find_problem(result)

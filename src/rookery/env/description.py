@@ -1,4 +1,4 @@
-"""Description: what a batch of envs looks like from outside."""
+"""Description: spaces, metadata and abilities of a batch of envs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from gymnasium.vector import AutoresetMode
 
 @dataclass(frozen=True)
 class Description:
-    """What a batch has built.
+    """Spaces, metadata and abilities of the envs that a batch has built.
 
     Attributes:
         spaces: (observation space, action space) of each env; a single pair if all are equal.
-        metadata: of the first env.
-        render_mode: of the first env.
-        spec: of the first env.
-        autoreset_modes: those that the batch can run in; None means all.
-        steps_together: whether all envs of the batch are stepped by one call, and never some.
+        metadata: metadata of the first env.
+        render_mode: render mode of the first env.
+        spec: spec of the first env.
+        autoreset_modes: the modes that the batch supports; None means all.
+        steps_together: True if one call steps all envs of the batch, and single envs cannot be
+            stepped.
     """
 
     spaces: list[tuple[Space[Any], Space[Any]]]
@@ -33,7 +34,7 @@ class Description:
 
     @classmethod
     def of(cls, envs: Sequence[Any]) -> Description:
-        """Describe some envs."""
+        """Return the description of ``envs``."""
         first = envs[0]
         spaces = [(env.observation_space, env.action_space) for env in envs]
         if all(pair == spaces[0] for pair in spaces):

@@ -1,4 +1,4 @@
-"""EnvGroup: some envs of a vector env in one place: built, called and closed together."""
+"""EnvGroup: consecutive envs of a vector env that are built, called and closed together."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class EnvGroup:
     """Envs ``first_id``, ``first_id + 1``, ... of a vector env.
 
     Args:
-        recipes: one for each env, in order; they are built here and now.
-        first_id: the index of the first of them in the vector env.
+        recipes: one for each env, in order. The envs are built in the constructor.
+        first_id: the index of the first env in the vector env.
         envs_in_process: all envs of the process; None if the process has no others of the vector
             env.
 
     Attributes:
         envs: the envs.
-        ids: their indices.
-        seeds: of the last seeded reset of each env.
-        passes_on: exceptions that come from outside while an env is busy, and end the call: they
-            are no failures of the env.
+        ids: their indices in the vector env.
+        seeds: the seed of the last seeded reset of each env, or None.
+        passes_on: exceptions that interrupt the process while an env is busy. They end the call and
+            are not treated as failures of the env.
 
     Raises:
-        EnvFailed: when an env cannot be built.
-        ConfigError: when two of them are one and the same object.
+        EnvFailed: an env cannot be built.
+        ConfigError: two envs are the same object.
     """
 
     passes_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
@@ -60,7 +60,7 @@ class EnvGroup:
             raise
 
     def describe(self) -> Description:
-        """Say what was built."""
+        """Return the spaces and metadata of the envs that were built."""
         return Description.of(self.envs)
 
     def failure(
@@ -72,7 +72,7 @@ class EnvGroup:
         steps: int | None = None,
         action: Any = None,
     ) -> EnvFailed:
-        """What to raise because env i raised ``error``."""
+        """Return the error to raise if env i has raised ``error``."""
         return env_failed(
             error,
             env_name=self._names[i],
@@ -92,9 +92,9 @@ class EnvGroup:
     # ---------------------------------------------------------------- calls
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Per env, what its method ``name`` returns, or its attribute ``name``.
+        """Call the method ``name`` of each env, or read its attribute ``name``.
 
-        The outermost wrapper that has the name answers, as in Gymnasium.
+        As in Gymnasium, the outermost wrapper that has the name is used.
         """
 
         def call(env: gym.Env[Any, Any]) -> Any:
@@ -106,26 +106,26 @@ class EnvGroup:
     def apply(
         self, function: Callable[[gym.Env[Any, Any]], Any], env_ids: Sequence[int]
     ) -> list[tuple[int, Any]]:
-        """For those of ``env_ids`` that are of this group: id and ``function(env)``."""
+        """Return (id, ``function(env)``) for the ids of this group among ``env_ids``."""
         name = getattr(function, "__name__", type(function).__name__)
         return self._each([i for i in env_ids if i in self.ids], function, f"call of {name!r}")
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set the attribute ``name`` of each env, where ``set_wrapper_attr`` finds it."""
+        """Set the attribute ``name`` of each env with Gymnasium's ``set_wrapper_attr``."""
         value = iter(values)
         self._each(
             self.ids, lambda env: env.set_wrapper_attr(name, next(value)), f"setting of {name!r}"
         )
 
     def close(self) -> None:
-        """Close all envs, then the deferred arguments; the first error is raised at the end."""
+        """Close all envs and then the deferred arguments. Raise the first error at the end."""
         envs, self.envs = self.envs, []
         errors = [self._closed(env.close, i, "close") for i, env in enumerate(envs)]
         errors.append(self._closed(self._workshop.close, 0, "close of a deferred argument"))
         raise_first(errors)
 
     def _closed(self, close: Callable[[], object], i: int, command: str) -> BaseException | None:
-        """Close something; what is to be raised because of it, once all else is closed."""
+        """Call ``close`` and return the error to raise after everything else is closed, or None."""
         try:
             close()
         except BaseException as error:
@@ -160,19 +160,19 @@ class EnvGroup:
     def _close_quietly(self) -> None:
         try:
             self.close()
-        except EnvFailed:  # why the group cannot be built is what the caller must hear
+        except EnvFailed:  # the caller needs the error that prevented the building
             return
 
 
 def raise_first(errors: Iterable[BaseException | None]) -> None:
-    """Raise the first of some errors; one that is no failure of an env goes before."""
+    """Raise the first error, if any. An error that is not a failure of an env has priority."""
     raised = [error for error in errors if error is not None]
     if raised:
         raise min(raised, key=lambda error: isinstance(error, EnvFailed))
 
 
 def find_twins(keys: Sequence[int]) -> tuple[int, int] | None:
-    """The places of the first key that was there before, and of that one; None if all differ."""
+    """Return the places of the first two equal keys, or None if all differ."""
     places: dict[int, int] = {}
     for place, key in enumerate(keys):
         first = places.setdefault(key, place)

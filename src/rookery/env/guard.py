@@ -1,7 +1,7 @@
-"""What is wrong with what an env gave, in words.
+"""Explanations of unusable values that an env returned.
 
-Envs are other people's code. Nothing here runs while all is well: these functions are asked once a
-value could not be used, so that the error names what was expected and what came.
+These functions run only after a value could not be used, so that the error names the expected and
+the actual value. They cost nothing while an env is correct.
 """
 
 from __future__ import annotations
@@ -21,26 +21,32 @@ _STEP = "(observation, reward, terminated, truncated, info)"
 
 
 def env_problem(env: Any) -> str | None:
-    """Why something cannot be stepped as an env; None if it can."""
+    """Explain why ``env`` cannot be stepped as an env, or return None if it can."""
     if not isinstance(env, gym.Env):
         return _no_env(env)
     for name in (*_SPACES, "metadata", "render_mode"):
         problem = _attribute_problem(env, name)
         if problem is not None:
             return problem
-    # A wrapper's spec is a deep copy of the spec of what it wraps, which may be large.
+    # Reading the spec of a wrapper makes a deep copy, which may be large.
     return _attribute_problem(env.unwrapped, "spec")
 
 
 def reset_problem(result: Any) -> str | None:
-    """Why what ``reset`` returned cannot be used; None if only its observation can be the cause."""
+    """Explain why a result of ``reset`` cannot be used, or return None.
+
+    None means that only the observation can be the cause.
+    """
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         return f"reset must return {_RESET}, but returned {_returned(result)}{_old_reset(result)}"
     return _info_problem("reset", result[1])
 
 
 def step_problem(result: Any) -> str | None:
-    """Why what ``step`` returned cannot be used; None if only its observation can be the cause."""
+    """Explain why a result of ``step`` cannot be used, or return None.
+
+    None means that only the observation can be the cause.
+    """
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         return f"step must return {_STEP}, but returned {_returned(result)}{_old_step(result)}"
     _, reward, terminated, truncated, info = result
@@ -53,10 +59,10 @@ def step_problem(result: Any) -> str | None:
 
 
 def reward_as_float(value: Any) -> float:
-    """A reward as ``gymnasium.vector.SyncVectorEnv`` understands it: None is nan, ``"1"`` is 1.
+    """Convert a reward as ``gymnasium.vector.SyncVectorEnv`` does: None is nan, ``"1"`` is 1.
 
     Raises:
-        TypeError: when it is no number; the message says what it is.
+        TypeError: the value is not a number. The message describes it.
     """
     cell = np.zeros(1)
     try:
@@ -122,7 +128,7 @@ def _attribute_problem(env: Any, name: str) -> str | None:
 
 
 def _place(error: BaseException) -> str:
-    """Where an exception was raised; its traceback is not part of the error that tells of it."""
+    """Return file and line where an exception was raised, since the error has no traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
@@ -180,7 +186,7 @@ def _info_problem(call: str, info: Any) -> str | None:
 
 
 def _kind(value: Any) -> str:
-    """A value's type, with what tells arrays apart."""
+    """Return the type of a value in words, with shape and dtype for arrays."""
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):

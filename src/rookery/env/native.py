@@ -1,9 +1,9 @@
-"""NativeBatch: one ``gymnasium.vector.VectorEnv`` that steps all its envs by itself, as a batch.
+"""NativeBatch: a `Batch` around one ``gymnasium.vector.VectorEnv`` that steps all its envs at once.
 
-What ALE, EnvPool or an array program steps with one call is copied into rows of arrays with one
-copy per leaf of the spaces. A native env can be stepped as a whole only. It resets its envs in a
-mode of its own; of the others one alone can be made of it: who resets no env by himself, and knows
-``options["reset_mask"]``, can be made to reset within the step.
+The results of ALE, EnvPool or an array program are copied into rows of arrays with one copy per
+leaf of the spaces. A native env can only be stepped as a whole. It has one autoreset mode. Only the
+mode ``DISABLED`` can be changed: if the native env supports ``options["reset_mask"]``, the batch
+resets finished envs within the step, which is the mode ``SAME_STEP``.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class NativeBatch:
     """Envs ``first_id``, ``first_id + 1``, ... of a vector env, which one native env steps.
 
     Args:
-        recipes: one, of the native env; it is built here and now.
+        recipes: a list with the recipe of the native env, which is built in the constructor.
         first_id: the index of its first env in the vector env.
 
     Attributes:
-        ids: indices of its envs.
+        ids: indices of its envs in the vector env.
         envs: the native env, in a list.
         busy_s: seconds spent stepping and resetting so far.
-        passes_on: exceptions that come from outside while it is busy, and end the call.
+        passes_on: exceptions that interrupt the process while the env is busy, and end the call.
 
     Raises:
-        EnvFailed: when it cannot be built, or is none.
+        EnvFailed: the native env cannot be built, or is not a usable vector env.
     """
 
     passes_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
@@ -84,7 +84,7 @@ class NativeBatch:
         self._mode = autoreset_mode_of(self.envs[0])
 
     def describe(self) -> Description:
-        """Say what was built."""
+        """Return the spaces and metadata of the native env."""
         env, mode = self.envs[0], self._mode
         assert mode is not None
         modes = (mode, AutoresetMode.SAME_STEP) if mode is AutoresetMode.DISABLED else (mode,)
@@ -106,15 +106,15 @@ class NativeBatch:
         travels: bool = False,
         sink: RowSink | None = None,
     ) -> None:
-        """Say where results go and what happens when an episode ends; see :class:`Batch`."""
+        """Set where results are written and the autoreset mode; see :class:`Batch`."""
         env, space = self.envs[0], arrays.spaces.observation_space
         self._arrays = arrays
         self._progress = [IDLE, 0, 0] if progress is None else progress
-        self._steps = self._progress[1]  # where a lost batch stopped
+        self._steps = self._progress[1]  # continues the count of a lost batch
         self._rows = slice(self.ids.start, self.ids.stop)
         self._reset_at = arrays.reset_at[self._rows]
         self._asked_mode = autoreset_mode
-        self._resets_ended = autoreset_mode is not self._mode  # then it is same-step, by us
+        self._resets_ended = autoreset_mode is not self._mode  # by this batch
         self._stepped: Any = env
         self._results = NativeResults(space, len(self.ids))
         self._infos = NativeInfos(space, len(self.ids))
@@ -124,29 +124,29 @@ class NativeBatch:
         ]
 
     def replace(self, seeds: Sequence[int | None]) -> None:
-        """Stand in for a batch that was lost: all episodes are over, and no env was reset."""
+        """Continue in place of a lost batch: all episodes are over and no env is reset yet."""
         self._planned = seeds
         self._starts_anew = self._asked_mode is not AutoresetMode.DISABLED
 
     def check_after_env(self, check: Callable[[], None]) -> None:
-        """Have something called whenever the native env returns."""
+        """Call ``check`` whenever the native env returns."""
         self._stepped = CheckedEnv(self._stepped, check)
 
     # ---------------------------------------------------------------- steps and resets
 
     def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
-        """Step all envs with the actions noted for them; results go into buffer ``buffer``.
+        """Step all envs with the actions in the action columns; see :class:`Batch`.
 
         Raises:
-            EnvFailed: when the native env raises, for all its envs.
-            UsageError: when only some of them are meant.
+            EnvFailed: the native env raised; the error names all its envs.
+            UsageError: ``env_ids`` names only some of its envs.
         """
         if env_ids is not None and len(env_ids) != len(self.ids):
             raise UsageError(
                 f"step of envs {list(env_ids)}: native batches step all their envs at once"
             )
         self._steps = self._progress[1] = self._steps + 1
-        if self._starts_anew:  # its envs were lost; this is the reset after the end of an episode
+        if self._starts_anew:  # a lost batch was replaced; reset instead of stepping
             everyone = range(len(self.ids))
             self._watch.note_reset_in_place_of_step()
             return self._timed(
@@ -162,11 +162,11 @@ class NativeBatch:
         seeds: Iterable[int | None],
         options: Iterable[dict[str, Any] | None],
     ) -> News | None:
-        """Reset envs; some of them by ``options["reset_mask"]``; see :class:`Batch`.
+        """Reset envs, single ones by ``options["reset_mask"]``; see :class:`Batch`.
 
         Raises:
-            EnvFailed: when the native env raises, or resets more envs than it was told to.
-            UsageError: when envs are given options of their own.
+            EnvFailed: the native env raised, or reset more envs than the mask names.
+            UsageError: the options differ between envs.
         """
         places = [env_id - self.ids.start for env_id in env_ids]
         one = common_options(list(options), self.ids)
@@ -178,7 +178,7 @@ class NativeBatch:
 
     def _step(self, buffer: int) -> News | None:
         if not self._has_begun:
-            raise gym.error.ResetNeeded("a native env must be reset, all its envs, before a step")
+            raise gym.error.ResetNeeded("all envs of a native env must be reset before a step")
         result = self._stepped.step(self._actions)
         results, arrays, rows = self._results, self._arrays, self._rows
         obs, reward, terminated, truncated, info = results.of_step(result)
@@ -203,7 +203,7 @@ class NativeBatch:
     ) -> News | None:
         mask = np.zeros(len(self.ids), np.bool_)
         mask[list(places)] = True
-        if not self._has_begun:  # there is no state yet that a mask could spare
+        if not self._has_begun:  # no env has a state yet that a mask could preserve
             mask[:] = True
             seeds = [p if s is None else s for s, p in zip(seeds, self._planned, strict=True)]
         self._planned = [None] * len(self.ids)
@@ -225,10 +225,10 @@ class NativeBatch:
         options: dict[str, Any] | None,
         places: Sequence[int],
     ) -> Any:
-        """Reset envs of a mask and write the observations of some; return the infos."""
+        """Reset the envs of ``mask``, write the observations of ``places`` and return the infos."""
         if not mask.all():
             options = {**(options or {}), "reset_mask": mask.copy()}
-        self._has_begun = False  # until it is known that all went well
+        self._has_begun = False  # until the reset has succeeded
         result = self._reset_form.reset(self._stepped.reset, seeds, mask, options)
         obs, info = self._results.of_reset(result)
         self._write_obs(buffer, obs, list(places), None if mask.all() else mask)
@@ -236,7 +236,7 @@ class NativeBatch:
         return info
 
     def _reset_ended(self, buffer: int, obs: Any, info: Any, ended: Array) -> News | None:
-        """Reset, in the place of a native env that resets none, the envs whose episodes ended."""
+        """Reset the envs with finished episodes, since the native env does not."""
         sink, infos = self._sinks[buffer], self._infos
         places = np.flatnonzero(ended).tolist()
         own = [self._row(info, place, ended) for place in range(len(self.ids))]
@@ -255,7 +255,7 @@ class NativeBatch:
         return sink.news() if sink.has_posted else None
 
     def _note_ends(self, ended: Array) -> None:
-        """Keep count of the steps since each env's reset."""
+        """Update the number of steps since each env's reset."""
         began = self._ended if self._asked_mode is AutoresetMode.NEXT_STEP else ended
         if self._asked_mode is not AutoresetMode.DISABLED and began.any():
             self._reset_at[began] = self._steps
@@ -271,10 +271,11 @@ class NativeBatch:
         """Copy observations into the rows of a buffer.
 
         Args:
-            buffer: which.
-            obs: of all envs.
-            places: which of them to write.
-            spared: the mask of a reset; the observations of the others must be those in the rows.
+            buffer: index of the buffer.
+            obs: observations of all envs.
+            places: positions of the envs to write.
+            spared: the mask of a partial reset. Observations of envs outside the mask must equal
+                the rows in the buffer.
         """
         columns = self._arrays.obs[buffer]
         parts = self._results.observation_leaves(obs, columns)
@@ -285,7 +286,7 @@ class NativeBatch:
             own[places] = part[places]
 
     def _post(self, buffer: int, info: Any, places: Sequence[int], ended: Array) -> News | None:
-        """Leave the infos of some envs where the caller finds them."""
+        """Write the infos of some envs into their rows."""
         sink, first_id = self._sinks[buffer], self.ids.start
         columns, left = self._infos.columns(info)
         if self._asked_mode is AutoresetMode.SAME_STEP and ended.any():
@@ -311,10 +312,11 @@ class NativeBatch:
     # ---------------------------------------------------------------- calls
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Per env, what its method ``name`` returns, or its attribute ``name``.
+        """Call the method ``name``, or read the attribute ``name``, for each env.
 
-        The native env's own ``call`` answers, if it has one; else the native env itself: a list or
-        tuple with one entry for each env is taken as such, all else is everybody's.
+        The native env's ``call`` is used if it has one. Otherwise its own method or attribute is
+        used: a list or tuple with one entry per env is split, and any other value is repeated for
+        each env.
         """
         values: Sequence[Any] = self._tried(
             f"call of {name!r}",
@@ -325,31 +327,31 @@ class NativeBatch:
     def apply(
         self, function: Callable[[Any], Any], env_ids: Sequence[int]
     ) -> list[tuple[int, Any]]:
-        """Refuse: there are no single envs.
+        """Raise UsageError, since a native env has no single envs.
 
         Raises:
             UsageError: always.
         """
         raise UsageError(
-            "apply: a native env has no single envs that a function could be given; call() and "
-            "get_attr() reach the native env itself"
+            "apply: a native env has no single envs to pass to a function; call() and "
+            "get_attr() use the native env itself"
         )
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute: by the native env's own ``set_attr``, or of the native env itself."""
+        """Set an attribute with the native env's ``set_attr``, or on the native env itself."""
         self._tried(
             f"setting of {name!r}", lambda: set_native_attr(self.envs[0], name, list(values))
         )
 
     def close(self) -> None:
-        """Close the native env, then the deferred arguments; the first error is raised at last."""
+        """Close the native env, then the deferred arguments. Raise the first error at the end."""
         envs, self.envs = self.envs, []
         errors = [self._closed(env.close, "close") for env in envs]
         errors.append(self._closed(self._workshop.close, "close of a deferred argument"))
         raise_first(errors)
 
     def _closed(self, close: Callable[[], object], command: str) -> BaseException | None:
-        """Close something; what is to be raised because of it, once all else is closed."""
+        """Call ``close`` and return the error to raise after everything else is closed, or None."""
         try:
             close()
         except BaseException as error:
@@ -362,7 +364,7 @@ class NativeBatch:
     def _timed(
         self, command: str, function: Callable[[], News | None], places: Sequence[int] = ()
     ) -> News | None:
-        """Do something with the native env for which somebody waits."""
+        """Run a step or reset of the native env, measure its time and convert its errors."""
         started = time.perf_counter()
         self._watch.begin(started, self.busy_s)
         word = self.ids.start + 1
@@ -389,9 +391,9 @@ class NativeBatch:
             raise self._failure(error, command) from error
 
     def _failure(self, error: BaseException, command: str) -> EnvFailed:
-        """What to raise, for all envs, because the native env raised ``error``.
+        """Return the error to raise for all envs after the native env raised ``error``.
 
-        What comes from outside is raised as it is.
+        Exceptions that interrupt the process are raised unchanged.
         """
         if is_from_outside(error, self.passes_on):
             raise error

@@ -1,4 +1,4 @@
-"""Calls of a native env: by its own ``call`` and ``set_attr``, or of the native env itself."""
+"""``call`` and ``set_attr`` of a native env, with or without methods of these names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rookery.errors import UsageError
 def call_native(
     env: Any, num_envs: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Sequence[Any]:
-    """What a method or attribute gives, one for each env.
+    """Return the result of a method, or an attribute, for each env.
 
     Raises:
-        AttributeError: when there is none of this name.
+        AttributeError: the native env has no such method or attribute.
     """
     if name != "render" and callable(getattr(env, "call", None)):
         return tuple(env.call(name, *args, **kwargs))
@@ -28,16 +28,16 @@ def call_native(
 
 
 def set_native_attr(env: Any, name: str, values: list[Any]) -> None:
-    """Set an attribute, given one value for each env.
+    """Set an attribute to one value per env.
 
     Raises:
-        AttributeError: when the native env has none of this name.
-        UsageError: when values differ, and the native env has one for all.
+        AttributeError: the native env has no such attribute.
+        UsageError: the values differ, and the native env has one attribute for all envs.
     """
     if callable(getattr(env, "set_attr", None)):
         env.set_attr(name, values)
         return
-    getattr(env, name)  # a new attribute would be nobody's
+    getattr(env, name)  # raises AttributeError for a name that the env does not have
     if any(value is not values[0] and not data_equivalence(value, values[0]) for value in values):
         raise UsageError(
             f"set_attr({name!r}): {type(env).__name__} has one attribute for all its envs, so they "

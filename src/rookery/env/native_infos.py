@@ -1,9 +1,9 @@
-"""Infos of a native env: from Gymnasium's vector form to columns of all envs, and what is left.
+"""Infos of a native env: from Gymnasium's vector form to columns, and a rest per env.
 
-In the vector form every key has an array with a value for each env, and beside it, under the key
-with an underscore, a mask of the envs that have it. Native envs leave the masks out, stack final
-observations, and put in what belongs to no env. What every env has, as numbers, stays in columns;
-all else is taken apart, env by env.
+In the vector form every key has an array with a value for each env, and a mask under the key with a
+leading underscore that marks the envs that have the key. Native envs may omit masks, stack final
+observations, and include values that belong to no env. Numbers that every env has stay in columns.
+All other values are split by env.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FINAL_OBS, _FINAL_INFO = "final_obs", "final_info"
 
 
 class NativeInfos:
-    """Takes infos of a native env apart.
+    """Splits the infos of a native env into columns and rows.
 
     Args:
-        space: of one observation.
-        num_envs: how many envs it has.
+        space: the space of one observation.
+        num_envs: number of envs of the native env.
     """
 
     def __init__(self, space: Space[Any], num_envs: int) -> None:
@@ -37,10 +37,10 @@ class NativeInfos:
         self._num_envs = num_envs
 
     def columns(self, info: Any) -> tuple[dict[str, Array], Info]:
-        """What every env has, as arrays ``[n, *shape]`` of numbers, and the rest of an info.
+        """Return the numbers that every env has, as arrays ``[n, *shape]``, and the rest.
 
         Raises:
-            TypeError: when it is no dict.
+            TypeError: the info is not a dict.
         """
         if not isinstance(info, dict):
             raise TypeError(
@@ -62,17 +62,17 @@ class NativeInfos:
         return columns, rest
 
     def keys(self, info: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys of an info, without those of masks."""
+        """Return the keys of an info without the keys of masks."""
         return tuple(key for key in info if not _is_mask(info, key))
 
     def row(self, info: Mapping[str, Any], place: int, ended: Array) -> Info:
-        """What one env has of an info.
+        """Return the info of one env.
 
         Args:
-            info: in vector form.
-            place: which env.
-            ended: bool ``[n]``, whose episode has ended; what is final is theirs, if no mask says
-                so.
+            info: the info in vector form.
+            place: position of the env.
+            ended: bool ``[n]``, the envs whose episode has ended. It replaces a missing mask of
+                final observations and infos.
         """
         own: Info = {}
         for key, value in info.items():
@@ -86,7 +86,7 @@ class NativeInfos:
         return own
 
     def observation(self, obs: Any, place: int) -> Any:
-        """A copy of the observation of one env."""
+        """Return a copy of the observation of one env."""
         parts = flattened(self._space, obs, "observation")
         return batched(
             self._space, iter([element(as_array(p, "observation")[place]) for p in parts])
@@ -102,7 +102,7 @@ class NativeInfos:
                 raise self._mismatch(key, f"a {type(value).__name__} of {len(value)}")
             return value[place]
         if not hasattr(value, "__array__") or not np.ndim(value):
-            return value  # of all envs together: each of them has it
+            return value  # one value for all envs
         return element(self._checked(np.asarray(value), key)[place])
 
     def _mask(self, info: Mapping[str, Any], key: Any) -> Array | None:

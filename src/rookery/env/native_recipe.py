@@ -1,4 +1,4 @@
-"""NativeRecipe: how to build a vector env that steps all its envs by itself."""
+"""NativeRecipe: how to build a vector env that steps all its envs at once."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class NativeRecipe:
     Attributes:
         source: a Gymnasium id or an EnvSpec with a ``vector_entry_point``, or a callable
             ``(num_envs, **kwargs) -> gymnasium.vector.VectorEnv``.
-        num_envs: how many envs it steps.
-        autoreset_mode: given to what makes it, if that has an argument of this name.
-        kwargs: further arguments; values may be :class:`rookery.Deferred`.
+        num_envs: number of envs that it steps.
+        autoreset_mode: passed to the source if it has an argument of this name.
+        kwargs: further arguments of the source; values may be :class:`rookery.Deferred`.
         wrappers: callables ``VectorEnv -> VectorEnv``, the first one innermost.
     """
 
@@ -42,10 +42,10 @@ class NativeRecipe:
     wrappers: tuple[Wrapper, ...] = ()
 
     def build(self, workshop: Workshop) -> NativeEnv:
-        """Build it in this process, with deferred arguments from ``workshop``.
+        """Build the vector env in this process, with deferred arguments from ``workshop``.
 
         Raises:
-            TypeError: when what was made is no vector env that can be used; says why.
+            TypeError: the result is not a usable vector env. The message says why.
         """
         env: Any = self._made(workshop.resolve(self.kwargs))
         for wrapper in self.wrappers:
@@ -59,7 +59,7 @@ class NativeRecipe:
 
     @property
     def name(self) -> str:
-        """What to call it in messages."""
+        """The name of the env in messages."""
         return EnvRecipe(self.source).name
 
     @property
@@ -73,7 +73,7 @@ class NativeRecipe:
         try:
             return self._call({**kwargs, "autoreset_mode": self.autoreset_mode})
         except Exception as refusal:
-            try:  # in a mode of its own; whoever reads its description decides
+            try:  # with its default mode, which the vector env checks later
                 return self._call(kwargs)
             except Exception:
                 raise refusal from None
@@ -85,7 +85,7 @@ class NativeRecipe:
             creator = load_env_creator(creator)
         try:
             return "autoreset_mode" in inspect.signature(creator).parameters
-        except (TypeError, ValueError):  # written in C, and silent about its arguments
+        except (TypeError, ValueError):  # a C function without a signature
             return False
 
     def _call(self, kwargs: dict[str, Any]) -> Any:
@@ -97,7 +97,7 @@ class NativeRecipe:
 
 
 def autoreset_mode_of(env: NativeEnv) -> AutoresetMode | None:
-    """What a native env does when an episode ends; None if it does not say so."""
+    """Return the autoreset mode in a native env's metadata, or None."""
     said = env.metadata.get("autoreset_mode")
     for mode in AutoresetMode:
         if said is mode or (isinstance(said, str) and said in (mode.value, mode.name.lower())):
@@ -106,7 +106,7 @@ def autoreset_mode_of(env: NativeEnv) -> AutoresetMode | None:
 
 
 def _problem(env: Any, num_envs: int) -> str | None:
-    """Why something cannot be stepped as a native batch; None if it can."""
+    """Explain why ``env`` cannot be stepped as a native batch, or return None if it can."""
     if not isinstance(env, gym.vector.VectorEnv):
         return _no_vector_env(env)
     name = type(env).__name__

@@ -1,4 +1,4 @@
-"""What a native env returned, as arrays with a row for each env; or why it cannot be used."""
+"""Checks of what a native env returns, and conversion to arrays with one row per env."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class NativeResults:
     """Checks results of a native env.
 
     Args:
-        space: of one observation; all its leaves are arrays.
-        num_envs: how many envs the native env has.
+        space: the space of one observation; all its leaves are arrays.
+        num_envs: number of envs of the native env.
     """
 
     def __init__(self, space: Space[Any], num_envs: int) -> None:
@@ -34,31 +34,31 @@ class NativeResults:
         self._paths = [leaf.path for leaf in leaves(space, "observation")]
 
     def of_step(self, result: Any) -> Sequence[Any]:
-        """The five parts of what ``step`` returned."""
+        """Check that ``step`` returned five values, and return them."""
         if not isinstance(result, (tuple, list)) or len(result) != 5:
             raise TypeError(f"step must return {_STEP}, but returned {in_words(result)}")
         return result
 
     def of_reset(self, result: Any) -> Sequence[Any]:
-        """The two parts of what ``reset`` returned."""
+        """Check that ``reset`` returned two values, and return them."""
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise TypeError(f"reset must return {_RESET}, but returned {in_words(result)}")
         return result
 
     def rewards(self, values: Any) -> Array:
-        """Rewards as numbers ``[n]``."""
+        """Return the rewards as an array of numbers ``[n]``."""
         return self._column(values, "rewards", "biuf", "a number")
 
     def flags(self, values: Any, name: str) -> Array:
-        """Flags as bool ``[n]``."""
+        """Return flags as a bool array ``[n]``."""
         return self._column(values, name, "b", "a bool")
 
     def observation_leaves(self, obs: Any, columns: Sequence[Array]) -> list[Array]:
-        """The leaves of a batch of observations, each ``[n, *shape]``.
+        """Return the leaves of a batch of observations, each ``[n, *shape]``.
 
         Args:
-            obs: batched as the native env's ``observation_space`` is.
-            columns: what they will be written to, ``[any, *shape]``.
+            obs: observations, batched like the native env's ``observation_space``.
+            columns: the arrays to which the leaves will be written, ``[any, *shape]``.
         """
         parts = []
         flat = flattened(self._space, obs, "observation")
@@ -86,13 +86,15 @@ class NativeResults:
 
 
 def check_spared(mask: Array, before: Array, after: Array, ids: range) -> None:
-    """Complain if a reset has changed what its mask spares: many native envs know no masks.
+    """Raise TypeError if a reset has changed envs outside its mask.
+
+    Many native envs do not support masks.
 
     Args:
-        mask: bool ``[n]``, which envs were to be reset.
+        mask: bool ``[n]``, the envs that were to be reset.
         before: a leaf of the observations before the reset, ``[n, *shape]``.
-        after: the same after it.
-        ids: of the envs.
+        after: the same leaf after the reset, ``[n, *shape]``.
+        ids: the ids of the envs.
     """
     after = after.astype(before.dtype, copy=False)
     changed = [i for i in np.flatnonzero(~mask) if before[i].tobytes() != after[i].tobytes()]
@@ -106,10 +108,10 @@ def check_spared(mask: Array, before: Array, after: Array, ids: range) -> None:
 
 
 def common_options(options: Sequence[dict[str, Any] | None], ids: range) -> dict[str, Any] | None:
-    """The options that all envs are given.
+    """Return the reset options, which must be the same for all envs.
 
     Raises:
-        UsageError: when they differ.
+        UsageError: the options differ.
     """
     first = options[0]
     for own in options:
@@ -122,7 +124,7 @@ def common_options(options: Sequence[dict[str, Any] | None], ids: range) -> dict
 
 
 def require_final(info: Info) -> None:
-    """Complain of an info without the observations that episodes ended with."""
+    """Raise TypeError if an info has no final observations."""
     if "final_obs" not in info:
         raise TypeError(
             "episodes have ended in the same-step mode, but info has no 'final_obs'; a native env "

@@ -1,8 +1,8 @@
-"""NativeSeeds: gives a native env its seeds in the form that its ``reset`` takes.
+"""NativeSeeds: passes seeds to a native env in the form that its ``reset`` accepts.
 
-Gymnasium says of ``VectorEnv.reset(seed=)`` only that it may be an int. ``SyncVectorEnv`` takes a
-list with one seed for each env, ALE an array with one for each env that is reset, others an int
-alone, from which they draw what all their envs need.
+Gymnasium specifies only that ``VectorEnv.reset(seed=)`` may be an int. ``SyncVectorEnv`` accepts a
+list with one seed per env, ALE an array with one seed for each env that is reset, and other envs
+only an int, from which they derive the seeds of all their envs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Seeds = Sequence[int | None]
 Mask = npt.NDArray[np.bool_]
 
 _REFUSALS = (TypeError, ValueError, gym.error.Error)
-_NO_SEED = -1  # among ALE's
+_NO_SEED = -1  # in ALE's arrays
 
 
 class NativeSeeds:
-    """Resets a native env, and keeps in mind which form of seeds it did not refuse."""
+    """Resets a native env, and remembers the first form of seeds that it accepted."""
 
     def __init__(self) -> None:
         self._forms: tuple[Callable[[Seeds, Mask], Any], ...] = (_as_list, _as_array, _as_int)
@@ -33,10 +33,11 @@ class NativeSeeds:
         """Call a native env's reset.
 
         Args:
-            reset: its method.
-            seeds: one, or None, for each env.
-            mask: bool ``[n]``, which are reset; ``options`` say so, too, unless all are.
-            options: given to it.
+            reset: the env's ``reset`` method.
+            seeds: a seed or None for each env.
+            mask: bool ``[n]``, the envs to reset. ``options`` contain it too, unless it is all
+                True.
+            options: the reset options.
         """
         first = seeds[0]
         if all(seed is None for seed in seeds):
@@ -57,7 +58,8 @@ class NativeSeeds:
 
 
 def _own(options: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if options is None else dict(options)  # Gymnasium's own take the mask out
+    # Gymnasium's envs remove the mask from the dict.
+    return None if options is None else dict(options)
 
 
 def _consecutive(first: int, count: int) -> list[int]:
@@ -74,6 +76,6 @@ def _as_array(seeds: Seeds, mask: Mask) -> npt.NDArray[np.int64]:
 
 
 def _as_int(seeds: Seeds, mask: Mask) -> int:
-    """One seed that depends on all of them, below 2**31."""
+    """Return one seed below 2**31 that depends on all seeds."""
     words = [0 if seed is None else seed + 1 for seed in seeds]
     return int(np.random.SeedSequence(words).generate_state(1)[0]) >> 1

@@ -1,7 +1,7 @@
-"""What a native batch notes of its envs, in the words of :mod:`rookery.shared.stopwatch`.
+"""Counts and times of a native batch, in the columns of :mod:`rookery.shared.stopwatch`.
 
-All its envs step in one call, of which nobody knows whose time it was: the call's time divided by
-the number of envs stands for each of them, and none of them is the slowest.
+All envs step in one call, so their individual times are unknown. The time of the call divided by
+the number of envs is recorded for each env, and no env is reported as the slowest.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class NativeWatch:
         self._until_timed = 1
 
     def begin(self, started: float, busy_s: float) -> None:
-        """Note how long the batch had nothing to do; see `Stopwatch.begin`."""
+        """Record how long the batch was idle; see `Stopwatch.begin`."""
         if self._began is None:
             self._began, self._busy_before = started, busy_s
         waited_s = started - self._began - (busy_s - self._busy_before)
         self._words[0, WAIT_NS] = self._waited_before + max(int(waited_s * 1e9), 0)
 
     def note_step(self, took_s: float) -> None:
-        """Note a step of all envs."""
+        """Record a step of all envs."""
         self._until_timed -= 1
         if self._until_timed > 0:
             return
@@ -63,23 +63,23 @@ class NativeWatch:
         self._until_timed = 1 if took_s >= ALWAYS_FROM_S * self._count else SPARSELY
 
     def note_reset(self, places: Sequence[int], took_s: float) -> None:
-        """Note a reset of some envs."""
+        """Record a reset of some envs."""
         chosen = list(places)
         each_ns = int(took_s * 1e9 / max(len(chosen), 1))
         self._words[chosen, RESET_NS] += each_ns
         self._resets[chosen, bucket_of(each_ns)] += 1
 
     def note_reset_in_place_of_step(self) -> None:
-        """Note that all envs are about to be reset where a step was ordered."""
+        """Record that a step order resets all envs."""
         self._words[:, EXTRA] -= 1
 
     def note_ends(self, ended: Flags, were_reset: bool) -> None:
-        """Note whose episodes a step has ended, and whether it has begun the next ones."""
+        """Record the envs with finished episodes, and if the step has reset them."""
         if b"\1" in ended.tobytes():  # a fifth of what any() takes
             self._words[ended, EPISODES] += 1
             self._words[ended, RESETS] += were_reset
 
     def note_resets_instead(self, reset: Flags) -> None:
-        """Note which envs were reset by themselves where a step was ordered."""
+        """Record the envs that a step order has reset."""
         self._words[reset, EXTRA] -= 1
         self._words[reset, RESETS] += 1

@@ -1,11 +1,11 @@
 """The global random streams of a process: numpy's legacy one, ``random``'s and torch's.
 
-Envs that draw from them, rather than from their own ``np_random``, would otherwise repeat each
-other: every worker that is forked from one server begins with the same streams. A worker is given
-streams of its own at its start, and at the first seeded reset such as follow the seed.
+Every worker that is forked from one server starts with the same streams, so envs that draw from
+them, rather than from their own ``np_random``, would repeat each other. Therefore a worker's
+streams are seeded differently at its start, and again from the seed of its first seeded reset.
 
-torch is seeded only if it was imported before; what an env imports later has whatever stream that
-library begins with.
+torch is seeded only if it is already imported. Libraries that an env imports later start with
+their default streams.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import numpy as np
 
 _WORD_BITS = 32
 _ENTROPY_WORDS = 4
-_FRESH, _SEEDED = 0, 1  # so that no seed gives the streams that chance gave
+_FRESH, _SEEDED = 0, 1  # keeps streams from random entropy apart from seeded streams
 
 
 def fresh_entropy() -> tuple[int, ...]:
-    """Entropy drawn from the system, for a worker's streams before any seed was given."""
+    """Return entropy from the system, for a worker's streams before any seed is given."""
     return (_FRESH, *(secrets.randbits(_WORD_BITS) for _ in range(_ENTROPY_WORDS)))
 
 
 def seeded_entropy(seed: int, worker: int) -> tuple[int, ...]:
-    """Entropy for a worker's streams that follows from a seed, and from nothing else.
+    """Return entropy for a worker's streams that depends on seed and worker only.
 
     Args:
-        seed: of the first seeded reset, at least 0.
+        seed: seed of the first seeded reset, at least 0.
         worker: index of the worker in its vector env.
     """
     return (_SEEDED, worker, seed)
 
 
 def seed_global_streams(entropy: Sequence[int]) -> None:
-    """Seed the global streams of this process, each from a child of its own.
+    """Seed each global stream of this process from its own child ``SeedSequence``.
 
     Args:
         entropy: ints of at least 0.
@@ -47,5 +47,5 @@ def seed_global_streams(entropy: Sequence[int]) -> None:
     np.random.seed(for_numpy.generate_state(8))  # noqa: NPY002 - it is what envs draw from
     random.seed(for_random.generate_state(8).tobytes())
     seed_torch = getattr(sys.modules.get("torch"), "manual_seed", None)
-    if seed_torch is not None:  # it is neither missing nor half imported
+    if seed_torch is not None:  # torch is imported completely
         seed_torch(int(for_torch.generate_state(1, np.uint64)[0]))

@@ -1,4 +1,4 @@
-"""EnvRecipe: everything needed to build one env, wherever it will live."""
+"""EnvRecipe: everything needed to build one env in any process."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ class EnvRecipe:
         return cast("gym.Env[Any, Any]", env)
 
     def _defer_in_spec(self, spec: EnvSpec | None) -> None:
-        """Have a built env's spec tell of deferred arguments, and not hold what was built.
+        """Put the deferred arguments back into the spec of a built env.
 
-        That cannot travel, and each wrapper that is asked for its spec would copy it.
+        The objects that were built from them cannot be pickled, and each wrapper that is asked for
+        its spec would copy them.
         """
         if spec is not None:
             spec.kwargs.update(
@@ -69,7 +70,7 @@ class EnvRecipe:
 
     @property
     def name(self) -> str:
-        """What to call the env in messages."""
+        """The name of the env in messages."""
         if isinstance(self.source, str):
             return self.source
         if isinstance(self.source, EnvSpec):
@@ -77,12 +78,15 @@ class EnvRecipe:
         return getattr(self.source, "__qualname__", type(self.source).__name__)
 
     def self_contained(self) -> EnvRecipe:
-        """The recipe with the spec in place of an id, which may mean something else elsewhere."""
+        """Return the recipe with the registered spec in place of an id.
+
+        In another process the same id may be registered differently.
+        """
         spec = self_contained(self.source) if isinstance(self.source, str) else None
         return self if spec is None else replace(self, source=spec)
 
     def spec(self) -> EnvSpec | None:
-        """The registered spec, if the source is an id or a spec."""
+        """Return the registered spec if the source is an id or a spec, else None."""
         if isinstance(self.source, EnvSpec):
             return self.source
         return find_spec(self.source) if isinstance(self.source, str) else None
@@ -94,11 +98,12 @@ def make_recipes(
     env_kwargs: Mapping[str, Any] | None,
     wrappers: Sequence[Wrapper],
 ) -> list[EnvRecipe]:
-    """One recipe per env; a single source serves all of them.
+    """Return one recipe per env. A single source is used for all of them.
 
     Raises:
-        ConfigError: when an argument cannot be meant, or the number contradicts a list of sources.
-        UnknownEnvError: when an id is not registered.
+        ConfigError: an argument has a wrong type or value, or ``num_envs`` contradicts a list of
+            sources.
+        UnknownEnvError: an id is not registered.
     """
     if num_envs is not None:
         num_envs = whole_number("num_envs", num_envs, 1)
@@ -111,7 +116,7 @@ def make_recipes(
 
 
 def _resolved(source: Any) -> EnvSource:
-    """The source itself once it is known to be one; for ``"module:function"`` the function."""
+    """Check a source and return it, or the function that ``"module:function"`` names."""
     if isinstance(source, EnvSpec) or (callable(source) and not isinstance(source, str)):
         return cast("EnvSource", source)
     if not isinstance(source, str):
@@ -135,10 +140,10 @@ def _imported(module: str, env_id: str) -> ModuleType:
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """The spec registered under ``env_id``, which may name a module to import first.
+    """Return the spec registered under ``env_id``, which may name a module to import first.
 
     Raises:
-        UnknownEnvError: naming the nearest ids.
+        UnknownEnvError: the id is not registered. The message names the nearest ids.
     """
     module, _, name = env_id.rpartition(":")
     if module:
@@ -153,7 +158,7 @@ def find_spec(env_id: str) -> EnvSpec:
 
 
 def _what_there_is(name: str) -> str:
-    """The versions of an env that is registered, but not in this one; else the nearest ids."""
+    """Name the registered versions of the env, or the nearest ids."""
     base = name.rpartition("-v")[0] or name
     versions = [registered for registered in gym.registry if registered.rpartition("-v")[0] == base]
     if versions:

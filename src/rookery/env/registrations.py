@@ -1,8 +1,9 @@
-"""What is registered with Gymnasium here, so that a worker's ``gymnasium.make`` does the same.
+"""The caller's Gymnasium registry in a worker, so that ``gymnasium.make`` does the same there.
 
-A worker is a fresh interpreter: it knows Gymnasium's own envs, but neither what the caller added
-nor what the caller replaced, changed or deleted. So every spec travels, each pickled on its own: a
-spec that cannot travel spoils no other, and a worker sees from the bytes which ones it already has.
+A worker is a fresh interpreter. It knows Gymnasium's own envs, but not the envs that the caller
+added, replaced, changed or deleted. Therefore every spec is sent, pickled separately: a spec that
+cannot be pickled does not affect the others, and a worker compares bytes to find the specs it
+lacks.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from rookery.common.unpicklable import advice_for, find_culprit
 from rookery.errors import PicklingError
 
 _MAIN = "__main__"
-_HERE = os.urandom(16)  # a forked process has its parent's
+_HERE = os.urandom(16)  # forked processes share it
 
 
 @dataclass(frozen=True)
 class Registrations:
-    """What one process has registered.
+    """The registry of one process, packed for sending.
 
     Attributes:
-        origin: of the process; forked ones share it, and have the registry already.
-        packed: the pickled specs by id, and what they name in the script, compressed: thousands of
-            specs still fit into a pipe's buffer.
+        origin: identifies the process. Forked processes share it, and already have the registry.
+        packed: the pickled specs by id and the objects of the script that they name, compressed so
+            that thousands of specs fit into a pipe's buffer.
     """
 
     origin: bytes
@@ -44,9 +45,9 @@ class Registrations:
 
 
 def collect() -> Registrations:
-    """All that is registered here.
+    """Return the registry of this process.
 
-    A spec that cannot travel is replaced by one that says so when somebody makes it.
+    A spec that cannot be pickled is replaced by one that raises PicklingError when it is made.
     """
     registered: list[tuple[str, Any]] = list(gym.registry.items())
     specs = {env_id: _pickled(spec) for env_id, spec in registered if isinstance(spec, EnvSpec)}
@@ -54,11 +55,11 @@ def collect() -> Registrations:
 
 
 def install(registrations: Registrations) -> None:
-    """Make what is registered here what was registered where ``registrations`` was collected.
+    """Replace the registry of this process by ``registrations``.
 
-    From then on a module that is imported here cannot replace what the caller had changed or added:
-    the caller has imported it before, or registered its own without it. What code of an env
-    registers in a call is its own affair, as it is in the calling process.
+    Afterwards a module that is imported here cannot replace specs that the caller changed or added:
+    the caller has imported it before, or registered specs without it. Code of an env can still
+    register specs during a call, as in the calling process.
     """
     if registrations.origin == _HERE:
         return
@@ -77,13 +78,13 @@ def install(registrations: Registrations) -> None:
 
 
 def self_contained(env_id: str) -> EnvSpec | None:
-    """What an id stands for here, for processes where it may stand for something else.
+    """Return the spec of an id, for processes in which the id may mean something else.
 
     Args:
-        env_id: may name a module, too.
+        env_id: a Gymnasium id, which may begin with ``module:``.
 
     Returns:
-        A spec, without names of the running script; None if nothing is registered.
+        A spec that refers to no name of the running script, or None if the id is not registered.
     """
     spec = gym.registry.get(env_id.rpartition(":")[2])
     if spec is None or not isinstance(spec.entry_point, str):
@@ -96,14 +97,14 @@ def self_contained(env_id: str) -> EnvSpec | None:
 
 
 class _CallersRegistry(dict[str, EnvSpec]):
-    """A registry in which what the caller changed or added outlives the import of modules."""
+    """A registry that keeps the caller's specs when imported modules register the same ids."""
 
     def __init__(self, specs: dict[str, EnvSpec]) -> None:
         super().__init__(specs)
         self._kept: set[str] = set()
 
     def keep(self, env_id: str, spec: EnvSpec) -> None:
-        """Register what the caller has."""
+        """Register a spec of the caller."""
         super().__setitem__(env_id, spec)
         self._kept.add(env_id)
 
@@ -113,7 +114,7 @@ class _CallersRegistry(dict[str, EnvSpec]):
 
 
 def _is_importing() -> bool:
-    """Whether a module is being imported by whoever called."""
+    """Return True if the calling code runs during the import of a module."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         is_module, frame = frame.f_code.co_name == "<module>", frame.f_back
@@ -123,7 +124,7 @@ def _is_importing() -> bool:
 
 
 def _is_stock(spec: EnvSpec) -> bool:
-    """Whether Gymnasium registers this itself, so that whoever lacks it has deleted it."""
+    """Return True if Gymnasium registers the spec, so a process without it has deleted it."""
     where = spec.entry_point or spec.vector_entry_point
     module = where if isinstance(where, str) else getattr(where, "__module__", "")
     return str(module).startswith("gymnasium.")
@@ -137,7 +138,7 @@ def _pickled(spec: EnvSpec) -> bytes:
 
 
 def _pickled_in_part(spec: EnvSpec, error: Exception) -> bytes:
-    """A spec whose entry points say what keeps them, or its arguments, from being sent."""
+    """Return a spec whose entry points raise an error that says which part cannot be pickled."""
     substitute = copy.copy(spec)
     for name in ("vector_entry_point", "entry_point", "kwargs", "additional_wrappers"):
         culprit = find_culprit(getattr(spec, name), f"spec.{name}")
@@ -165,12 +166,12 @@ def _spec_from(pickled: bytes, env_id: str) -> EnvSpec:
 def _loaded(pickled: bytes, name: str) -> Any:
     try:
         return pickle.loads(pickled)
-    except Exception as error:  # what it refers to may not exist here
+    except Exception as error:  # it may refer to objects that do not exist in this process
         return _StayedBehind(name, f"{type(error).__name__}: {error}")
 
 
 def _named_in_main() -> dict[str, bytes]:
-    """What specs name as ``"__main__:name"``, which nobody else can import, pickled by name."""
+    """Return the pickled objects that specs name as ``"__main__:name"``, by name."""
     named = {}
     for spec in list(gym.registry.values()):
         for place in _places(spec):
@@ -181,7 +182,7 @@ def _named_in_main() -> dict[str, bytes]:
 
 
 def _places(spec: Any) -> Iterator[str]:
-    """The strings by which a spec says where something is to be imported from."""
+    """Yield the import strings of a spec."""
     wrappers = getattr(spec, "additional_wrappers", ())
     for place in (
         getattr(spec, "entry_point", None),
@@ -201,7 +202,7 @@ def _pickled_object(value: Any, name: str) -> bytes:
 
 
 class _StayedBehind:
-    """Stands in a worker for an env whose registration could not travel."""
+    """A stand-in for an env whose registration could not be pickled. It raises when called."""
 
     def __init__(self, name: str, reason: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Batch: the seam between envs that are stepped together and whoever has them stepped."""
+"""Batch: the interface between envs that are stepped together and the code that steps them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rookery.shared.slab import News
 class Batch(Protocol):
     """Consecutive envs of a vector env, which step into rows of arrays.
 
-    What the envs are is known here alone: many ``gymnasium.Env`` s
+    A batch knows what its envs are: many ``gymnasium.Env`` objects
     (:class:`rookery.env.batch.EnvBatch`) or one ``gymnasium.vector.VectorEnv``
-    (:class:`rookery.env.native.NativeBatch`). Where they live, and who asks, is not: a batch serves
-    the calling thread, a worker thread and a worker process alike.
+    (:class:`rookery.env.native.NativeBatch`). It does not know where it runs: in the calling
+    thread, in a worker thread or in a worker process.
 
     Attributes:
         ids: indices of the envs in the vector env.
         envs: the environments, as they were built.
         busy_s: seconds spent stepping and resetting so far.
-        passes_on: exceptions that come from outside while an env is busy, and end the call: they
-            are no failures of the env.
+        passes_on: exceptions that interrupt the process while an env is busy. They end the call and
+            are not treated as failures of the env.
     """
 
     ids: range
@@ -37,7 +37,7 @@ class Batch(Protocol):
     def envs(self) -> Sequence[Any]: ...
 
     def describe(self) -> Description:
-        """Say what was built."""
+        """Return the spaces and metadata of the envs that were built."""
 
     def attach(
         self,
@@ -48,29 +48,29 @@ class Batch(Protocol):
         travels: bool = False,
         sink: RowSink | None = None,
     ) -> None:
-        """Say where results go and what happens when an episode ends.
+        """Set the arrays for results, and the autoreset mode.
 
         Args:
-            arrays: for observations, rewards and flags.
-            autoreset_mode: one of those that :meth:`describe` names, if it names any.
-            progress: int64 ``[3]``, where the busy env, the steps of the batch and the number of
-                orders carried out for single envs are noted for whoever watches.
-            travels: whether the caller is another process.
-            sink: where infos of all buffers go; None means into the slab of ``arrays``.
+            arrays: arrays for observations, rewards and flags.
+            autoreset_mode: one of the modes that :meth:`describe` names, if it names any.
+            progress: int64 ``[3]``: the busy env, the steps of the batch, and the number of orders
+                carried out for single envs. The batch writes it, and a supervisor reads it.
+            travels: True if the caller is another process.
+            sink: receives the infos of all buffers; None means the slab of ``arrays``.
         """
 
     def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
-        """Step envs with the actions noted for them; results go into buffer ``buffer``.
+        """Step envs with the actions in the action columns, and write results into a buffer.
 
         Args:
-            buffer: where to write.
-            env_ids: which envs of this batch; None means all.
+            buffer: index of the buffer to write into.
+            env_ids: envs of this batch; None means all.
 
         Returns:
-            What to tell of infos and free values; None if there are none.
+            Infos and free values that did not fit into the rows, or None.
 
         Raises:
-            EnvFailed: when an env raises; whatever else could be stepped was stepped.
+            EnvFailed: an env raised. All other envs were stepped.
         """
 
     def reset(
@@ -80,48 +80,48 @@ class Batch(Protocol):
         seeds: Iterable[int | None],
         options: Iterable[dict[str, Any] | None],
     ) -> News | None:
-        """Reset envs; results go into buffer ``buffer``, with reward 0 and no flag.
+        """Reset envs and write results into a buffer, with reward 0 and all flags False.
 
         Args:
-            buffer: where to write.
-            env_ids: which envs of this batch.
-            seeds: one, or None, for each of them.
-            options: what each env's reset is given.
+            buffer: index of the buffer to write into.
+            env_ids: envs of this batch.
+            seeds: a seed or None for each of ``env_ids``.
+            options: the reset options for each of ``env_ids``.
 
         Returns:
-            What to tell of infos and free values; None if there are none.
+            Infos and free values that did not fit into the rows, or None.
 
         Raises:
-            EnvFailed: when an env raises; whatever else could be reset was reset.
+            EnvFailed: an env raised. All other envs were reset.
         """
 
     def replace(self, seeds: Sequence[int | None]) -> None:
-        """Stand in for a batch that was lost: all episodes are over, none of the envs is reset.
+        """Continue in place of a lost batch: all episodes are over and no env is reset yet.
 
         Args:
-            seeds: for the next reset of each env, should it be given none.
+            seeds: the seed for the next reset of each env, used if that reset has no seed.
         """
 
     def check_after_env(self, check: Callable[[], None]) -> None:
-        """Have something called whenever an env returns, before what it returned is written."""
+        """Call ``check`` whenever an env returns, before its result is written."""
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Per env, what its method ``name`` returns, or its attribute ``name``."""
+        """Call the method ``name`` of each env, or read its attribute ``name``."""
 
     def apply(
         self, function: Callable[[Any], Any], env_ids: Sequence[int]
     ) -> list[tuple[int, Any]]:
-        """For those of ``env_ids`` that are of this batch: id and ``function(env)``."""
+        """Return (id, ``function(env)``) for the ids of this batch among ``env_ids``."""
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set the attribute ``name`` of each env, one value for each."""
+        """Set the attribute ``name`` of each env to its own entry of ``values``."""
 
     def close(self) -> None:
-        """Close all envs, then what was built for them; the first error is raised at the end."""
+        """Close all envs and then the deferred arguments. Raise the first error at the end."""
 
 
 class CheckedEnv:
-    """An env to step and to reset, with ``check`` called whenever it returns or raises."""
+    """An env whose ``step`` and ``reset`` call ``check`` after they return or raise."""
 
     def __init__(self, env: Any, check: Callable[[], None]) -> None:
         self._env, self._check = env, check

@@ -1,1 +1,5 @@
-"""Wrappers of single environments."""
+"""Wrappers of single environments: Atari, MiniGrid, frame stack, action mask.
+
+`rookery.run.families` and users apply them. Workers import them without torch. Start with the
+wrapper that you need; each file is independent.
+"""

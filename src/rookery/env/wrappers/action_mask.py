@@ -1,4 +1,4 @@
-"""ActionMaskFromInfo: legal actions that an env tells in its infos, shown in its observations."""
+"""ActionMaskFromInfo: copies the mask of legal actions from infos into observations."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from gymnasium import spaces
 
 from rookery.errors import SpaceError
 
-# In an info, and in a Dict observation: the part that tells which actions are legal.
+# The key of the mask of legal actions, in infos and in Dict observations.
 MASK_KEY = "action_mask"
 
 
 class ActionMaskFromInfo(gym.Wrapper[Any, Any, Any, Any]):
-    """Puts ``info["action_mask"]`` beside the observation, where policies look for it.
+    """Copies ``info["action_mask"]`` into the observation, where policies read it.
 
-    Observations become ``{"obs": ..., "action_mask": int8 [n]}``; a Dict gets one key more. So the
-    mask goes wherever the observation goes: to workers, into rollouts and replays, to evaluation
-    and to a loaded agent. Policies of this library never draw a masked action.
+    Observations become ``{"obs": ..., "action_mask": int8 [n]}``. A Dict observation gets an
+    additional key. So the mask is available wherever the observation is: in workers, rollouts,
+    replays, evaluations and loaded agents. Policies of this library never draw a masked action.
 
     Args:
-        env: its action space is Discrete or MultiDiscrete; the info of each reset and step has an
-            array, true or not zero where an action is legal. A MultiDiscrete has one array for all
-            components side by side, or a tuple of one for each.
+        env: an env with a Discrete or MultiDiscrete action space. The info of each reset and step
+            has an array that is true or not zero for legal actions. For MultiDiscrete it is the
+            concatenation of all components, or a tuple with one array per component.
 
     Raises:
-        SpaceError: its actions cannot be masked, or its observations have such a key already.
+        SpaceError: the action space cannot be masked, or the observations already have the key.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -39,24 +39,24 @@ class ActionMaskFromInfo(gym.Wrapper[Any, Any, Any, Any]):
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
         if MASK_KEY in parts:
             raise SpaceError(
-                f"the observations have a part {MASK_KEY!r} already, which policies read; leave "
-                "ActionMaskFromInfo out"
+                f"the observations already have a part {MASK_KEY!r}, which policies read; remove "
+                "ActionMaskFromInfo"
             )
         self.observation_space = spaces.Dict({**parts, MASK_KEY: spaces.MultiBinary(self._size)})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Reset the env; its observation shows the mask."""
+        """Reset the env and add the mask to its observation."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._shown(obs, info, is_over=False), info
 
     def step(self, action: Any) -> Any:
-        """Step the env; its observation shows the mask."""
+        """Step the env and add the mask to its observation."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         shown = self._shown(obs, info, is_over=bool(terminated or truncated))
         return shown, reward, terminated, truncated, info
 
     def _shown(self, obs: Any, info: dict[str, Any], is_over: bool) -> dict[str, Any]:
-        if is_over and MASK_KEY not in info:  # nobody acts any more
+        if is_over and MASK_KEY not in info:  # no action follows
             mask = np.ones(self._size, np.int8)
         else:
             mask = self._mask(info)

@@ -1,9 +1,9 @@
-"""Atari games as agents play them everywhere since Mnih et al. (2015).
+"""The standard preprocessing of Atari games (Mnih et al. 2015).
 
-Each step is four frames, of which the larger of the last two is seen, 84x84 and grey; up to 30
+A step is four frames. The observation is the maximum of the last two, 84x84 and grey. Up to 30
 no-ops follow a reset. `for_training` also ends an episode with every lost life and clips rewards to
-their sign; `for_evaluation` plays whole games for the rewards that the game gives. Both return one
-frame at a time; frames are stacked outside of them.
+their sign. `for_evaluation` plays whole games with unclipped rewards. Both return single frames,
+which are stacked by another wrapper.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, TransformReward
 
-# In the info with which the last episode of a game ends: the game's return, rewards not clipped,
-# and its length in steps.
+# Keys of the info at the end of a game: its return with unclipped rewards, and its length in steps.
 GAME_RETURN, GAME_LENGTH = "game_return", "game_length"
 
 _NOOP = 0
@@ -23,47 +22,48 @@ _STICKINESS = "repeat_action_probability"
 
 
 def for_training(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Preprocess a game to learn from it.
+    """Wrap a game for training.
 
     Args:
-        env: a game that skips no frames by itself.
+        env: a game without frame skipping.
     """
     return TransformReward(Lives(_seen(env), end_episodes=True), sign)
 
 
 def for_evaluation(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Preprocess a game to see how well it is played: whole games, rewards as they are."""
+    """Wrap a game for evaluation: whole games with unclipped rewards."""
     return Lives(_seen(env), end_episodes=False)
 
 
 def opening(meanings: list[str]) -> tuple[int, ...]:
-    """The actions that begin a game, or a life, where FIRE is known; none where it is not."""
+    """Return the actions that start a game or a life, or nothing if the game has no FIRE."""
     return (meanings.index("FIRE"), 2) if "FIRE" in meanings and len(meanings) >= 3 else ()
 
 
 def sign(reward: SupportsFloat) -> float:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1, the sign of a reward."""
     return float(np.sign(float(reward)))
 
 
 def _seen(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """A game whose steps are four frames and whose observations are uint8 ``[84, 84]``."""
+    """Wrap a game so that a step is four frames and an observation is uint8 ``[84, 84]``."""
     return AtariPreprocessing(SavedGame(env) if SavedGame.is_possible(env) else env)
 
 
 class Lives(gym.Wrapper[Any, Any, Any, Any]):
-    """Knows when a life is lost, and begins the next one.
+    """Detects lost lives and starts the next life.
 
-    A game that waits for FIRE is begun by pressing it, and the third action after it, as
-    Stable-Baselines3 does: after every reset, and with the next life. The info of a game's last
-    step holds `GAME_RETURN` and `GAME_LENGTH`. A game that ends while a reset presses has no step
-    left to tell them; the last step of the next episode does.
+    If a game waits for FIRE, FIRE and then the third action are pressed after every reset and with
+    every new life, as in Stable-Baselines3. The info of a game's last step has `GAME_RETURN` and
+    `GAME_LENGTH`. If a game ends while a reset presses buttons, the last step of the next episode
+    has them.
 
     Args:
-        env: a game.
-        end_episodes: whether an episode ends with a life; the reset after it goes on with the same
-            game, so that all of it is seen. A reset with a seed or options begins a new one. False
-            plays on to the end of the game, and begins the next life within the step that lost one.
+        env: an Atari game.
+        end_episodes: True ends an episode with every lost life. The next reset continues the same
+            game, so that all of it is played; a reset with a seed or options starts a new game.
+            False plays to the end of the game, and starts the next life within the step that lost
+            one.
     """
 
     def __init__(self, env: gym.Env[Any, Any], end_episodes: bool) -> None:
@@ -71,13 +71,13 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
         game: Any = env.unwrapped
         self._opening = opening(game.get_action_meanings())
         self._ends_episodes = end_episodes
-        self._goes_on = False  # the game, though the episode has ended
+        self._goes_on = False  # True if the game continues after the end of an episode
         self._lives, self._return, self._length = 0, 0.0, 0
-        self._untold: list[tuple[float, int]] = []  # games that have ended, the oldest first
-        self._owed = 0.0  # rewards of a reset's presses, which whole games do not lose
+        self._untold: list[tuple[float, int]] = []  # finished games to report, the oldest first
+        self._owed = 0.0  # rewards received while a reset pressed buttons; added to the next step
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin the next life, or a new game."""
+        """Start the next life or a new game."""
         goes_on = self._goes_on and seed is None and not options
         self._goes_on = False
         if goes_on:
@@ -85,7 +85,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
             if begun is not None:
                 return begun
             self._untold.append((self._return, self._length))
-        elif seed is not None:  # what follows depends on the seed alone
+        elif seed is not None:  # afterwards everything depends only on the seed
             self._untold.clear()
         return self._new_game(seed, options)
 
@@ -117,14 +117,14 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
         first = self.env.reset(seed=seed, options=options)
         self._return, self._length, self._owed = 0.0, 0, 0.0
         begun = self._press(self._opening) if self._opening else first
-        if begun is None:  # the game is over before anybody has played
+        if begun is None:  # the game ended while buttons were pressed
             begun = self.env.reset()
             self._return, self._length, self._owed = 0.0, 0, 0.0
         self._lives = self._lives_left()
         return begun
 
     def _press(self, actions: tuple[int, ...]) -> Any:
-        """Take some actions; the last observation and info, or None where the game is over."""
+        """Take some actions. Return the last observation and info, or None if the game is over."""
         for action in actions:
             obs, reward, terminated, truncated, info = self._step(action)
             if terminated or truncated:
@@ -145,14 +145,14 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
-    """A game of ALE whose state can be saved, so that a run goes on amid its episodes.
+    """An ALE game whose state can be saved, so that a run can be resumed during an episode.
 
-    The state is the emulator's, with its random numbers, and that of the wrappers beneath. The
-    emulator does not tell which action it would repeat, so sticky actions (Machado et al. 2018) are
-    drawn here, as likely as the env had them, for every frame.
+    The state consists of the emulator's state, its random numbers, and the state of the wrappers
+    below. The emulator does not reveal which action it would repeat. Therefore this wrapper draws
+    the sticky actions (Machado et al. 2018), with the env's probability, for every frame.
 
     Args:
-        env: a game of which every step is one frame.
+        env: a game in which a step is one frame.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -162,15 +162,15 @@ class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
         self._last: Any = _NOOP
         if self._stickiness:
             game.ale.setFloat(_STICKINESS, 0.0)
-            game.load_game()  # which is when the emulator reads it
+            game.load_game()  # the emulator reads the setting here
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin a new game."""
+        """Start a new game."""
         self._last = _NOOP
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Any:
-        """Play a frame, with this action or the one before."""
+        """Play a frame with this action or the previous one."""
         game: Any = self.unwrapped
         if not self._stickiness or game.np_random.random() >= self._stickiness:
             self._last = action
@@ -178,11 +178,11 @@ class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
 
     @staticmethod
     def is_possible(env: gym.Env[Any, Any]) -> bool:
-        """Whether it is a game of ALE."""
+        """Return True if ``env`` is an ALE game."""
         return hasattr(getattr(env.unwrapped, "ale", None), "cloneState")
 
     def get_state(self) -> dict[str, Any]:
-        """All that the next steps depend on."""
+        """Return everything on which the next steps depend."""
         game: Any = self.unwrapped
         return {
             "ale": game.ale.cloneState(include_rng=True),
@@ -195,9 +195,9 @@ class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         game: Any = self.unwrapped
-        self.env.reset()  # the emulator needs a game before it can be given the state of one
+        self.env.reset()  # the emulator must have loaded a game before it can restore a state
         game.ale.restoreState(state["ale"])
         self._last = state["last"]
         game.np_random.bit_generator.state = state["rng"]

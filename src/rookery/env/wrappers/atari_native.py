@@ -1,9 +1,9 @@
-"""Atari games as `atari.for_training` plays them, with ALE's own preprocessing in ALE's threads.
+"""Atari games with the results of `atari.for_training`, preprocessed by ALE in ALE's threads.
 
-A batch of ALE's steps all its games or none, and begins an episode only with a new game. But a game
-in which a life was lost goes on, and has buttons to be pressed first. So every game is a batch of
-its own here; presses are made while other games step, and what a game shows is, bit for bit, what
-the wrappers of single envs make of the same actions.
+A batch of ALE steps all its games or none, and starts an episode only with a new game. But after a
+lost life the game continues, and buttons must be pressed first. Therefore every game has its own
+batch here, and buttons are pressed while other games step. Results are bit for bit those of the
+wrappers of single envs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rookery.env.wrappers.atari import GAME_LENGTH, GAME_RETURN, opening, sign
 from rookery.errors import ConfigError
 
 Array = npt.NDArray[Any]
-# These give way where they would wait for their game's thread.
+# Generators that yield whenever they would wait for the thread of their game.
 Turn = Generator[None, None, None]
 Playing = Generator[None, None, Array]  # returns a frame, uint8 [84, 84]
 
@@ -39,7 +39,7 @@ _PREPROCESSING = {
     "use_fire_reset": False,
     "reward_clipping": False,
 }
-# Of single envs. Batches have 0, and 108 000 frames; they cannot do without a limit.
+# Defaults of single envs. Those of batches are 0 and 108 000; a limit is required there.
 _DEFAULTS = {"repeat_action_probability": 0.25, "max_num_frames_per_episode": None}
 _KNOWN: dict[str, Any] = {
     "game": str,
@@ -47,23 +47,23 @@ _KNOWN: dict[str, Any] = {
     "full_action_space": bool,
     "max_num_frames_per_episode": int,
 }
-# What single envs are preprocessed from; `allowed_kwargs` of the family says which values may be.
+# Settings of the preprocessing; `allowed_kwargs` of the family limits their values.
 _SEEN_ALIKE = {"frameskip", "obs_type", "continuous", "sound_obs"}
 
 
 class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
-    """Games to learn from: a lost life ends an episode, and rewards are clipped to their sign.
+    """Games for training: a lost life ends an episode, and rewards are clipped to their sign.
 
     Observations are uint8 ``[num_envs, frame_stack, 84, 84]``, valid until the next step.
     ``info["final_info"]`` has `GAME_RETURN` and `GAME_LENGTH` of games that are over.
 
     Args:
-        num_envs: how many games.
+        num_envs: number of games.
         game: ALE's name of the game, such as ``"pong"``.
-        frame_stack: how many frames are seen at once.
-        num_threads: how many games step at the same time; None means all of them. One more is told
-            its action beforehand, so that no CPU is idle until that is read which was told first.
-        **options: as `options` returns them.
+        frame_stack: number of frames in an observation.
+        num_threads: number of games that step at the same time; None means all. One more game
+            receives its action in advance, so that no CPU is idle while a result is read.
+        **options: settings that `options` returned.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -92,7 +92,7 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Array, dict[str, Any]]:
-        """Begin new games: all, or those of ``options["reset_mask"]``."""
+        """Start new games: all, or those of ``options["reset_mask"]``."""
         if isinstance(seed, int):
             seed = range(seed, seed + self.num_envs)
         seeds = [None] * self.num_envs if seed is None else list(seed)
@@ -109,7 +109,7 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
         """Take an action in every game.
 
         Raises:
-            ValueError: an action is none of the game's; ALE would not return.
+            ValueError: an action is outside the game's action space. ALE would never return.
         """
         actions = np.asarray(actions)
         if not self.action_space.contains(actions):
@@ -130,14 +130,14 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
 
     @staticmethod
     def options(spec: EnvSpec, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What stands for a single env's arguments.
+        """Return the options of a batch that correspond to a single env's arguments.
 
         Args:
-            spec: of the single env.
-            env_kwargs: its arguments, beside those of the spec.
+            spec: spec of the single env.
+            env_kwargs: arguments of the single env in addition to those of the spec.
 
         Raises:
-            ConfigError: ALE's batches cannot be what the env is; says why.
+            ConfigError: ALE's batches do not support this env. The message says why.
         """
         if spec.entry_point != "ale_py.env:AtariEnv" or spec.max_episode_steps:
             raise ConfigError("it is another env than ALE's batches have")
@@ -161,7 +161,7 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
         return [_Game(self._options, seen, final) for seen, final in rows]
 
     def _play(self, turns: Iterable[Turn]) -> None:
-        """Play turns to their ends, as many at a time as may step."""
+        """Play all turns, at most ``num_threads`` at a time."""
         under_way: deque[Turn] = deque()
         try:
             for turn in turns:
@@ -171,11 +171,11 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
             while under_way:
                 _go_on(under_way.popleft(), under_way)
         except BaseException:
-            self._games = []  # some of them have answers that nobody will read
+            self._games = []  # some games have results that will not be read
             raise
 
     def _final(self, ended: Array) -> dict[str, Any]:
-        """The infos of episodes that have ended, and of whole games."""
+        """Return the infos of finished episodes and games."""
         are_told = np.array([game.told is not None for game in self._games])
         returns, lengths = zip(*(game.told or (0.0, 0) for game in self._games), strict=True)
         final_info = {
@@ -193,7 +193,7 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
 
 
 def _has_batches() -> bool:
-    """Whether ALE has batches that say when they begin a new game."""
+    """Return True if ale_py has batches with an ``autoreset_mode``."""
     try:
         from ale_py.vector_env import AtariVectorEnv
     except ImportError:
@@ -202,32 +202,32 @@ def _has_batches() -> bool:
 
 
 def _go_on(turn: Turn, under_way: deque[Turn]) -> None:
-    """Go on with a turn until it waits, which puts it among those under way, or is over."""
+    """Continue a turn until it ends, or until it waits and is added to ``under_way``."""
     if next(turn, StopIteration) is None:
         under_way.append(turn)
 
 
 class _Game:
-    """A game that a thread of ALE's plays; the same as `atari.Lives` but for who waits for it.
+    """A game played by a thread of ALE, with the rules of `atari.Lives`.
 
     Args:
-        options: of ALE's ``AtariVectorEnv``.
-        seen: uint8 ``[frame_stack, 84, 84]``, the observation; written here.
-        final: likewise, the last one of an episode.
+        options: arguments of ALE's ``AtariVectorEnv``.
+        seen: uint8 ``[frame_stack, 84, 84]``, receives the observation.
+        final: uint8 ``[frame_stack, 84, 84]``, receives the last observation of an episode.
 
     Attributes:
-        num_actions: how many it knows.
-        reward: of the last step, clipped.
-        terminated: whether it lost a life, or the game.
-        truncated: whether the game was too long.
-        told: return, rewards not clipped, and steps of a game that has ended, or None. One that
-            ends while the next life is begun is told with the end of the next episode.
+        num_actions: number of actions.
+        reward: clipped reward of the last step.
+        terminated: True if a life or the game was lost.
+        truncated: True if the game was cut off at its limit of frames.
+        told: return with unclipped rewards and number of steps of a finished game, or None. A game
+            that ends while the next life is started is reported at the end of the next episode.
     """
 
     def __init__(self, options: dict[str, Any], seen: Array, final: Array) -> None:
         from ale_py.vector_env import AtariVectorEnv
 
-        # In this mode the step after a game's end begins a new one.
+        # In this mode the step after the end of a game starts a new one.
         mode = AutoresetMode.NEXT_STEP
         self._env = AtariVectorEnv(num_envs=1, num_threads=1, autoreset_mode=mode, **options)
         self._opening = opening([action.name for action in self._env.ale.get_action_set()])
@@ -239,7 +239,7 @@ class _Game:
         self._lives, self._return, self._length = 0, 0.0, 0
 
     def restart(self, seed: int | None) -> None:
-        """Begin a new game and wait for it; it is still to be opened."""
+        """Start a new game and wait for it. `open` must follow."""
         obs, info = self._env.reset(seed=seed)
         if seed is not None:  # what follows depends on the seed alone
             self._untold.clear()
@@ -247,11 +247,11 @@ class _Game:
         self._return, self._length, self._lives = 0.0, 0, int(info["lives"][0])
 
     def open(self) -> Turn:
-        """Press what a new game waits for."""
+        """Press the buttons that start a new game."""
         self._seen[:] = yield from self._opened(self._seen[-1])
 
     def step(self, action: int) -> Turn:
-        """Take an action, and begin the next episode if it ends this one."""
+        """Take an action, and start the next episode if this one ends."""
         lives = self._lives
         frame, reward, terminated, self.truncated = yield from self._act(action)
         self._seen[:-1] = self._seen[1:]
@@ -276,18 +276,18 @@ class _Game:
         return (yield from self._opened((yield from self._new_game())))
 
     def _opened(self, frame: Array) -> Playing:
-        """Press what a game waits for that has begun with ``frame``."""
+        """Press the buttons that start a game whose first frame is ``frame``."""
         pressed = (yield from self._pressed(self._opening)) if self._opening else frame
         return (yield from self._new_game()) if pressed is None else pressed
 
     def _new_game(self) -> Playing:
-        """Begin a new game where one is over."""
+        """Start a new game after the end of one."""
         frame, *_ = yield from self._act(_NOOP)
         self._return, self._length = 0.0, 0
         return frame
 
     def _pressed(self, actions: Iterable[int]) -> Generator[None, None, Array | None]:
-        """Take some actions; the last frame, or None where the game is over."""
+        """Take some actions. Return the last frame, or None if the game is over."""
         for action in actions:
             frame, _, terminated, truncated = yield from self._act(action)
             if terminated or truncated:

@@ -1,4 +1,4 @@
-"""FrameStack: the last few observations as one."""
+"""FrameStack: a wrapper that stacks the last observations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
 @dataclass(frozen=True, slots=True)
 class FrameStack:
-    """Wraps an env so that it shows its last observations, the oldest first.
+    """Wraps an env so that an observation consists of the last observations, the oldest first.
 
-    Images are stacked along a new first axis, ``[frames, *image]``, and rows of numbers are laid
-    side by side, ``[frames * n]``. Choices stay choices. After a reset the first one is repeated.
+    Images are stacked along a new first axis, ``[frames, *image]``. Vectors are concatenated,
+    ``[frames * n]``. Discrete spaces stay discrete. After a reset the first observation is
+    repeated.
 
     Attributes:
-        frames: how many.
+        frames: number of observations.
     """
 
     frames: int
@@ -34,12 +35,12 @@ class FrameStack:
 
 
 def _with_choices(space: Any, stacked: Any, frames: int) -> spaces.Space[Any]:
-    """A stack's space in which choices are choices: Gymnasium makes whole numbers of them.
+    """Return the space of a stack with discrete parts kept. Gymnasium makes them integer boxes.
 
     Args:
-        space: of one observation.
-        stacked: of so many, as Gymnasium has it.
-        frames: how many.
+        space: the space of one observation.
+        stacked: the space of the stack, as Gymnasium defines it.
+        frames: number of observations.
     """
     if isinstance(space, spaces.Dict):
         parts = {k: _with_choices(part, stacked[k], frames) for k, part in space.spaces.items()}

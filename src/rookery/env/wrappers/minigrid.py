@@ -1,8 +1,7 @@
-"""MiniGrid and BabyAI: what an agent sees of the grid, as choices that built-in networks read.
+"""MiniGrid and BabyAI: the visible grid as categories that built-in networks read.
 
-A cell is three small whole numbers, the kinds of object, colour and state, of which none is more
-than another. So they are no picture, and no numbers to compute with: as MultiDiscrete they become
-ones and zeros, one for each kind.
+A cell has three small integers: the kinds of object, colour and state. They are categories without
+an order, so they are neither an image nor numbers. As MultiDiscrete, networks read them one-hot.
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ MISSION_LENGTH = 512  # the longest of BabyAI's have four clauses
 
 
 class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
-    """Observations with the cells in sight as choices, the direction, and the mission as a Text.
+    """Shows the visible cells as categories, the direction, and the mission as a Text.
 
-    A Text needs an encoder of the user's own.
+    The Text needs a custom encoder.
 
     Args:
-        env: its observations are a Dict with a part ``image``, uint8 ``[width, height, 3]``.
+        env: an env whose observations are a Dict with a part ``image``, uint8
+            ``[width, height, 3]``.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: the observations are different.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -41,7 +41,7 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
 
         space: Any = env.observation_space
         _check_shows_cells(env, space)
-        # Who sees all of the grid sees the agent in it, whose state is its direction.
+        # A fully visible grid shows the agent too, whose state is its direction.
         is_seen = any(isinstance(each, FullyObsWrapper) for each in _links(env))
         num_states = max(len(STATE_TO_IDX), _DIRECTIONS if is_seen else 0)
         kinds = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), num_states)
@@ -53,7 +53,7 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Dict(shown)
 
     def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """The parts of an observation that are shown."""
+        """Return the parts of the observation that this wrapper keeps."""
         return {key: part for key, part in observation.items() if self._shows(key)}
 
     def _shows(self, key: str) -> bool:
@@ -61,7 +61,7 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
 
 
 class Grid(GridWithMission):
-    """Observations with the cells in sight as choices and the direction, without the mission.
+    """Shows the visible cells as categories and the direction, without the mission.
 
     Args:
         env: see `GridWithMission`.
@@ -72,7 +72,7 @@ class Grid(GridWithMission):
 
 
 def _links(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
-    """An env and all that it wraps, the outermost first."""
+    """Yield an env and the envs that it wraps, the outermost first."""
     yield env
     while isinstance(env, gym.Wrapper):
         env = env.env
@@ -80,7 +80,7 @@ def _links(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
 
 
 def _check_shows_cells(env: gym.Env[Any, Any], space: Any) -> None:
-    """Refuse envs that are called as MiniGrid's are and show something else."""
+    """Refuse envs that have a MiniGrid name but other observations."""
     image = space.spaces.get("image") if isinstance(space, spaces.Dict) else None
     shape = () if image is None else image.shape or ()
     if len(shape) != 3 or shape[2] != 3:

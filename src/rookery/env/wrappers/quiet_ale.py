@@ -1,7 +1,8 @@
-"""ALE's env for Gymnasium without the lines that the emulator prints in every process.
+"""ALE's Gymnasium env without the lines that the emulator prints in every process.
 
-The emulator prints them as it is made, before the env has it keep to errors; so it is told here,
-earlier, the same. Only what names this module as an entry point imports it, and with it ale_py.
+The emulator prints them when it is created, before the env sets its log level. Importing this
+module sets the log level first. It is imported only as an entry point of envs, since it imports
+ale_py.
 """
 
 from ale_py import ALEInterface, LoggerMode

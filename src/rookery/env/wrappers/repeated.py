@@ -1,4 +1,4 @@
-"""A check of built envs: that nothing is done to them twice."""
+"""A check that an env is not preprocessed twice."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rookery.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Refuses an env that a run preprocesses and its user too.
+    """Refuses an env that both the run and a wrapper of the user preprocess.
 
-    A wrapper of the user's own that stands for the run's is mostly known before anything is built.
-    One within a lambda or another function is seen here, as the outermost "wrapper".
+    A user's wrapper that replaces the run's wrapper is usually found before an env is built. A
+    wrapper inside a lambda or another function is only found here, in the built env.
 
     Attributes:
-        name: of the env, for messages.
-        ours: a wrapper of the run's own; what lies beneath it is not looked at.
-        instead: how the addresses begin, ``module:name``, of wrappers that stand for the run's.
+        name: name of the env, for messages.
+        ours: the outermost wrapper of the run. Wrappers below it are not checked.
+        instead: prefixes of the addresses, ``module:name``, of wrappers that replace the run's.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Once:
     instead: tuple[str, ...]
 
     def __call__(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Return ``env`` as it is.
+        """Return ``env`` unchanged.
 
         Raises:
-            ConfigError: one of the user's wrappers does what the run does beneath it.
+            ConfigError: a wrapper of the user repeats the preprocessing of the run.
         """
         link: Any = env
         while isinstance(link, gym.Wrapper) and not isinstance(link, self.ours):
