@@ -185,6 +185,20 @@ def test_the_page_of_the_command_line_has_every_command_and_algorithm() -> None:
         assert f"<!-- options: rookery train {algorithm}; learner options -->" in page
 
 
+def test_names_of_other_libraries_are_listed_and_lead_to_settings() -> None:
+    from rookery.common.setting_names import COMMON_NAMES
+    from rookery.run.algorithms import BUILT_IN
+    from rookery.run.plan import OTHER_ARGUMENTS
+    from rookery.run.settings import TrainSettings
+
+    kinds: list[type] = [TrainSettings, *(kind for kind, _ in BUILT_IN.values())]
+    known = OTHER_ARGUMENTS.union(*({field.name for field in fields(kind)} for kind in kinds))
+    page = (DOCS / "coming_from" / "stable_baselines3.md").read_text()
+    for name, ours in COMMON_NAMES.items():
+        assert set(ours) <= known
+        assert f"| `{name}` | {', '.join(f'`{each}`' for each in ours)} |" in page
+
+
 def test_flags_in_the_pages_are_flags_that_there_are() -> None:
     known = set(re.findall(r"--[a-z][\w-]+", (DOCS / "cli.md").read_text()))
     mistyped = "--totl-steps"  # which a page shows

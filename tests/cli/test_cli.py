@@ -301,6 +301,8 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
         (["train", "PPO", "CartPole-v1"], "did you mean ppo?"),
         (["train", "CartPole-v1", "ppo"], "rookery train ppo CartPole-v1"),
         (["train", "ppo", "CartPole-v1", "--num-env", "3"], "did you mean --num-envs"),
+        (["train", "ppo", "CartPole-v1", "--ent-coef", "3"], "did you mean --entropy-coef?"),
+        (["train", "dqn", "CartPole-v1", "--n_steps=3"], "mean --num-steps or --n-step?"),
         (["train", "ppo", "CartPole-v1", "--leaning-rate=3"], "did you mean --learning-rate"),
         (["train", "ppo", "CartPole-v1", "--no-normalise-obs"], "--no-normalize-obs"),
         (["eval", "runs/some", "--episode", "3"], "did you mean --episodes?"),

@@ -111,7 +111,7 @@ def test_numpy_networks_of_any_form_act_as_torch_does(activation, hidden_sizes, 
 def test_the_best_of_action_values_is_chosen_as_torch_does(dueling):
     policy = make_policy(
         VECTOR, ACTIONS["discrete"], num_exploration=1,
-        build=lambda n, layout, g: QNetwork(n, layout.num_outputs, dueling=dueling, generator=g),
+        build=lambda n, _, layout, g: QNetwork(n, layout.num_outputs, dueling=dueling, generator=g),
     )  # fmt: skip
     assert isinstance(policy, NumpyPolicy)
     obs = _observations(VECTOR)
@@ -124,7 +124,7 @@ def test_the_best_of_action_values_is_chosen_as_torch_does(dueling):
 def test_squashed_actions_are_drawn_as_torch_does():
     policy = make_policy(
         VECTOR, spaces.Box(-3, 5, (2,)), squashed=True,
-        build=lambda n, _, g: SquashedActor(n, 2, generator=g),
+        build=lambda n, _widths, _, g: SquashedActor(n, 2, generator=g),
     )  # fmt: skip
     assert isinstance(policy, NumpyPolicy)
     obs = _observations(VECTOR)

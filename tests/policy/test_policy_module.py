@@ -250,7 +250,7 @@ def test_outputs_alone_are_enough_for_action_values():
     policy = PolicyModule(
         VECTOR,
         ACTIONS["discrete"],
-        build=lambda size, layout, generator: QNetwork(
+        build=lambda size, _, layout, generator: QNetwork(
             size, layout.num_outputs, (8,), generator=generator
         ),
     )
@@ -265,7 +265,7 @@ def test_a_squashed_policy_has_no_deviation_of_its_own():
         VECTOR,
         ACTIONS["box"],
         squashed=True,
-        build=lambda size, layout, generator: SquashedActor(size, 2, (8,), generator=generator),
+        build=lambda size, _, layout, generator: SquashedActor(size, 2, (8,), generator=generator),
     )
     assert policy.head.log_std is None
     outputs = policy(to_tensors(_observations(VECTOR))).outputs
@@ -291,7 +291,7 @@ def test_a_squashed_policy_has_no_deviation_of_its_own():
         ({"network": _Triple}, "network _Triple must give outputs, or a tuple.* it gave a tuple"),
         (
             {"network": _Whole, "encoder": lambda space: nn.Linear(5, 2)},
-            "give either it or encoder",
+            r"network= and encoder= exclude each other",
         ),
     ],
     ids=["outputs", "features", "function", "part", "number", "triple", "both"],

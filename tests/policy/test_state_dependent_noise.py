@@ -38,8 +38,8 @@ def _policy(**settings):
 
 
 def _squashed(**settings):
-    def build(size, layout, generator):
-        return SquashedActor(size, 3, (8,), generator=generator, shows_latent=True)
+    def build(size, widths, layout, generator):
+        return SquashedActor(size, 3, widths, generator=generator, shows_latent=True)
 
     return _policy(squashed=True, build=build, hidden_sizes=(8,), **settings)
 

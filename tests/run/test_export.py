@@ -173,6 +173,46 @@ def test_a_file_acts_as_its_agent(
             np.testing.assert_allclose(agent.policy.memory, found[1], rtol=1e-4, atol=1e-5)
 
 
+_TWO = spaces.Box(-1, 1, (2,))
+
+
+@pytest.mark.parametrize(
+    ("action_space", "recurrent", "names"),
+    [
+        (spaces.Discrete(2), "none", {"action": 1}),
+        (spaces.Box(-1, 1, (2,)), "gru", {"action": 2, "next_memory": 2}),
+        (
+            spaces.Dict(z=spaces.Discrete(2), a=spaces.Tuple([spaces.Discrete(3), _TWO])),
+            "none",
+            {"action_z": 1, "action_a_0": 1, "action_a_1": 2},
+        ),
+        (
+            spaces.Dict({"a_0": _TWO, "a": spaces.Tuple([spaces.Discrete(3)])}),
+            "none",
+            {"action_a_0": 1, "action_a_0_1": 2},
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_outputs_of_onnx_are_named_after_what_they_are(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    action_space: Any,
+    recurrent: Any,
+    names: dict[str, int],
+) -> None:
+    """``names`` holds the number of axes of each output."""
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # the exporter's bar would start a thread
+    config = PPOConfig(recurrent=recurrent, memory_size=8)
+    policy: Any = algorithm_of(config).make_policy(BOX, action_space, 3)
+    path = Agent(policy, (BOX, action_space)).export(tmp_path / "policy.onnx")
+    model = onnx.load(path)
+    onnx.checker.check_model(model)
+    found = {each.name: len(each.type.tensor_type.shape.dim) for each in model.graph.output}
+    assert found == names
+
+
 def test_a_folder_that_is_not_there_is_told_before_anything_is_exported(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match=r"the folder .*nowhere is not there; make it"):
         _agent("choice").export(tmp_path / "nowhere" / "policy.ts")

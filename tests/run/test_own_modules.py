@@ -48,6 +48,23 @@ def test_a_module_of_ones_own_is_trained_and_found_again(
         rookery.load(tmp_path)
 
 
+@pytest.mark.parametrize("has_critic", [False, True])
+def test_an_actor_without_critic_is_warned_of(tmp_path: Path, has_critic: bool) -> None:
+    class Both(nn.Linear):
+        def forward(self, obs: torch.Tensor) -> Any:
+            outputs = super().forward(obs)
+            return (outputs, outputs[:, 0]) if has_critic else outputs
+
+    def train() -> None:
+        _train(tmp_path, network=lambda *_: Both(4, 2))
+
+    if has_critic:
+        train()
+    else:
+        with pytest.warns(UserWarning, match="network Both returns no values, so ppo learns"):
+            train()
+
+
 def test_what_cannot_be_imported_must_be_given_again(tmp_path: Path) -> None:
     encoder = lambda space: features(space)  # noqa: E731
     _train(tmp_path, encoder=encoder)

@@ -76,6 +76,33 @@ def test_callbacks_come_after_each_update_and_may_end_the_run(tmp_path: Path) ->
     assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == 64
 
 
+def test_a_callback_that_returns_false_is_warned_of_once(tmp_path: Path) -> None:
+    def enough(trainer: Any, update: Any) -> bool:
+        return False
+
+    with (
+        _trainer(tmp_path, callbacks=[enough]) as trainer,
+        pytest.warns(UserWarning, match=r"enough returned False.*StopTraining") as found,
+    ):
+        assert len(list(trainer)) == 4
+    assert len(found) == 1
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path: Path) -> None:
+    config = PPOConfig(num_steps=16.0, num_epochs=np.float32(1))  # type: ignore[arg-type]
+    assert type(config.num_steps) is int and type(config.num_epochs) is int
+    with _trainer(
+        tmp_path, config, total_steps=1e2, num_envs=2.0, callbacks=[CheckpointEvery(6.4e1)]
+    ) as trainer:
+        assert [update.steps for update in trainer] == [32, 64, 96, 128]
+    assert rookery.resume(tmp_path, total_steps=1.6e2).steps == 160
+    told = trainer.run_dir.read_config()["train"]
+    assert told["total_steps"] == 160 and type(told["total_steps"]) is int
+    preset = {"algo": "ppo", "preset": "CartPole-v1", "num_envs": 8.0}
+    with _trainer(tmp_path / "preset", **preset) as trainer:
+        assert trainer.plan.settings.num_envs == 8
+
+
 def test_evaluations_keep_the_best_policy_and_stop_at_a_return(tmp_path: Path) -> None:
     callback = EvaluateEvery(64, episodes=2, stop_at=1.0)
     with _trainer(tmp_path, callbacks=[callback], total_steps=1024) as trainer:
@@ -401,6 +428,8 @@ def test_weights_that_fit_by_chance_are_refused(
             {"learning_rte": 1e-3},
             r"did you mean learning_rate\? That is a setting of the algorithm: ",
         ),
+        ({"total_timesteps": 5}, r"did you mean total_steps\?$"),
+        ({"ent_coef": 0.1}, r"did you mean entropy_coef\? That is a setting of the algorithm"),
         ({"wraper": ()}, r"did you mean wrappers\?"),
         ({"callback": ()}, r"did you mean callbacks\?"),
         ({"collector": "worker"}, r"did you mean 'workers'\?"),
@@ -571,6 +600,14 @@ def test_a_learning_rate_that_is_a_function_is_not_said_to_have_come_to_its_end(
         (lambda: PPOConfig(hidden_sizes=64), r"hidden_sizes must be a tuple of widths.*got 64"),
         (lambda: PPOConfig(hidden_sizes=(64, 0)), "hidden_sizes must be a tuple"),
         (lambda: PPOConfig(num_steps=1.5), "num_steps must be a whole number"),
+        (lambda: PPOConfig(num_steps=float("inf")), "num_steps must be a whole number"),
+        (lambda: PPOConfig(ent_coef=0.1), r"of PPOConfig; did you mean entropy_coef\?$"),
+        (lambda: PPOConfig(n_steps=5), r"did you mean num_steps\?$"),
+        (lambda: PPOConfig(batch_size=5), r"did you mean minibatch_size\?$"),
+        (lambda: PPOConfig(gama=0.9), r"did you mean gamma\?$"),
+        (lambda: DQNConfig(n_steps=5), r"did you mean num_steps or n_step\?$"),
+        (lambda: DQNConfig(buffer_size=5), r"did you mean replay_size\?$"),
+        (lambda: DQNConfig(tau=0.1), r"of DQNConfig; did you mean target_rate\?$"),
         (lambda: PPOConfig(learning_rate="fast"), "learning_rate must be a number"),
         (lambda: PPOConfig(learning_rate=float("nan")), "learning_rate is nan"),
         (lambda: PPOConfig(learning_rate=_half, final_learning_rate=0.1), "says itself"),

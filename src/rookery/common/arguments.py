@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rookery.common.env_errors import in_words
+from rookery.common.setting_names import COMMON_NAMES
 from rookery.errors import ConfigError
 
 
@@ -36,6 +37,12 @@ def as_int(value: Any) -> int | None:
         return None
 
 
+def without_fraction(value: Any) -> Any:
+    """Return a float with a whole value, such as ``1e5``, as an int; anything else as it is."""
+    is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+    return int(value) if is_whole else value
+
+
 def check_positive(name: str, value: Any) -> None:
     """Refuse what is no finite number above 0.
 
@@ -58,11 +65,18 @@ def check_flag(name: str, value: Any) -> None:
 
 
 def near_names(name: str, known: Iterable[str], count: int = 2) -> list[str]:
-    """The known names that look most like ``name``, ignoring case, the nearest first.
+    """Return the known names that ``name`` may mean, the nearest first.
 
-    Those that look much less like it than the nearest are left out.
+    If another library uses ``name`` for a known name (`COMMON_NAMES`), that one is returned. Else
+    names are compared by their letters, ignoring case; those that look much less like ``name`` than
+    the nearest are left out.
     """
     by_lower = {each.lower(): each for each in known}
+    meant = COMMON_NAMES.get(name.lower().replace("-", "_"), ())
+    spelled = [each.replace("_", "-") if "-" in name else each for each in meant]
+    translated = [by_lower[each] for each in spelled if each in by_lower]
+    if translated:
+        return translated[:count]
     near = difflib.get_close_matches(name.lower(), by_lower, count, cutoff=0.6)
     likeness = [difflib.SequenceMatcher(None, each, name.lower()).ratio() for each in near]
     return [by_lower[n] for n, r in zip(near, likeness, strict=True) if r > likeness[0] - 0.15]

@@ -42,7 +42,8 @@ class PPOConfig(Config):
         max_grad_norm: Longest gradient; longer ones are scaled down.
         normalize_advantage: Whether advantages are standardised per minibatch.
         target_kl: No further epochs once the approximate KL divergence passes this.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        hidden_sizes: Widths of the hidden layers. Unset: 64 64; none if the observation is one
+            image or a memory follows.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
@@ -137,7 +138,8 @@ class ImpalaConfig(Config):
         value_coef: Weight of the value loss.
         max_grad_norm: Longest gradient; longer ones are scaled down.
         normalize_advantage: Whether advantages are standardised per rollout.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        hidden_sizes: Widths of the hidden layers. Unset: 64 64; none if the observation is one
+            image or a memory follows.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
@@ -195,7 +197,8 @@ class A2CConfig(Config):
         normalize_advantage: Whether advantages are standardised per rollout.
         rms_decay: Decay of RMSProp's mean of squared gradients.
         rms_epsilon: Added to its root.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64, or none behind an image network.
+        hidden_sizes: Widths of the hidden layers. Unset: 64 64; none if the observation is one
+            image or a memory follows.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
@@ -327,8 +330,8 @@ class DQNConfig(ReplayConfig):
         exploration_fraction: Part of the training in which the share falls, linearly.
         adam_epsilon: Added to the root of Adam's mean of squared gradients.
         max_grad_norm: Longest gradient; longer ones are scaled down.
-        hidden_sizes: Widths of the hidden layers; unset, 128 128, or none behind an image
-            network.
+        hidden_sizes: Widths of the hidden layers. Unset: 128 128; none if the observation is one
+            image.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
@@ -394,8 +397,8 @@ class QRDQNConfig(ReplayConfig):
         adam_epsilon: Added to the root of Adam's mean of squared gradients.
         max_grad_norm: Longest gradient, of a loss that is summed over the quantiles; longer ones
             are scaled down.
-        hidden_sizes: Widths of the hidden layers; unset, 128 128, or none behind an image
-            network.
+        hidden_sizes: Widths of the hidden layers. Unset: 128 128; none if the observation is one
+            image.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,6 +15,7 @@ from rookery.common.arguments import (
     known_names,
     unfit,
     whole_number,
+    without_fraction,
 )
 from rookery.common.references import imported, reference
 from rookery.errors import ConfigError
@@ -37,6 +38,15 @@ class Config:
 
     num_steps: int
     hidden_sizes: tuple[int, ...] | None
+
+    def __new__(cls, *values: Any, **settings: Any) -> Any:
+        """Refuse unknown names with a suggestion, which the dataclass's TypeError lacks.
+
+        Raises:
+            ConfigError: a keyword is not a setting.
+        """
+        _known_settings(cls, settings)
+        return object.__new__(cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain data; a function is written as where it can be imported."""
@@ -67,8 +77,12 @@ class Config:
         Raises:
             ConfigError: there is no such setting, or one has a value that cannot be.
         """
-        known_names([field.name for field in fields(cls)], values, f"settings of {cls.__name__}")  # type: ignore[arg-type]
+        _known_settings(cls, values)
         return cls(**{name: _value(name, value) for name, value in values.items()})
+
+
+def _known_settings(kind: type[Any], names: Iterable[str]) -> None:
+    known_names([field.name for field in fields(kind)], names, f"settings of {kind.__name__}")
 
 
 class _LostFunction:
@@ -122,9 +136,10 @@ def finite(config: Any, *names: str) -> None:
 
 
 def counts(config: Any, *names: str) -> None:
-    """Refuse settings that are no whole numbers from 1 on."""
+    """Refuse settings other than whole numbers of at least 1; store ``1e5`` as an int."""
     for name in names:
-        whole_number(name, getattr(config, name), 1)
+        number = whole_number(name, without_fraction(getattr(config, name)), 1)
+        object.__setattr__(config, name, number)  # the dataclasses are frozen
 
 
 def shares(config: Any, *names: str) -> None:

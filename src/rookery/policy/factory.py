@@ -32,7 +32,7 @@ def make_policy(
         seed: of the initial weights and, apart from them, of the drawn actions.
         num_exploration: see `rookery.policy.model.Model`.
         network: as for `rookery.policy.torch.policy_module.PolicyModule`: ``encoder``, ``network``,
-            ``build``, ``image``, ``hidden_sizes``, ``activation``, ``core``,
+            ``build``, ``image``, ``hidden_sizes``, ``default_sizes``, ``activation``, ``core``,
             ``core_size``, ``normalize_obs``, ``initial_log_std``, ``squashed``,
             ``orthogonal_init``, ``state_dependent_noise``, ``noise_interval``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -111,6 +112,8 @@ class Agent:
         gives the most probable actions, as the env takes them. (It knows int64 in the place of
         uint16, uint32 and uint64.) A policy that remembers takes its memory ``[N, memory_size]``,
         zeros at an episode's beginning, as second argument and gives the next one as second result.
+        In ONNX files inputs are called ``obs`` and ``memory``, outputs ``action`` and
+        ``next_memory``; parts of a Dict or Tuple add their path, such as ``action_arm``.
 
         Args:
             path: ``.onnx`` for ONNX, ``.pt2`` for ``torch.export``, ``.ts`` for TorchScript, which
@@ -214,6 +217,7 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
         ConfigError: it is of another algorithm, other spaces, or another network.
     """
     fits(saved, algorithm, spaces, file)
+    algorithm = with_saved_layers(algorithm, saved)
     policy: Any = algorithm.make_policy(*spaces, 0)
     if is_own(algorithm):
         check_policy(algorithm, policy)
@@ -224,6 +228,27 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         why = differences(saved, algorithm)
         raise ConfigError(f"{file} holds no weights that fit its network: {why}{error}") from error
+
+
+def with_saved_layers(algorithm: Algorithm, saved: dict[str, Any]) -> Algorithm:
+    """Return the algorithm with the hidden layers that a checkpoint's network has.
+
+    ``hidden_sizes=None`` leaves the choice to the version in use. Version 0.9 chose no hidden
+    layers behind any encoder with parameters, so None means () for its checkpoints.
+    """
+    if not isinstance(algorithm, BuiltIn) or algorithm.modules.network is not None:
+        return algorithm
+    if algorithm.config.hidden_sizes is not None:
+        return algorithm
+    try:
+        names = list(saved["model"]["module"])
+    except (KeyError, TypeError):
+        return algorithm  # the caller reports what is missing
+    has_heads = "network.actor.weight" in names  # SAC and TD3 have one stack, and always layers
+    if not has_heads or any(name.startswith("network.towers.") for name in names):
+        return algorithm
+    config: Any = algorithm.config
+    return BuiltIn(algorithm.name, replace(config, hidden_sizes=()), algorithm.modules)
 
 
 def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:

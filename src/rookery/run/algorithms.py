@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 from gymnasium import Space
 
 from rookery.common.arguments import near_names, unfit
@@ -158,6 +159,8 @@ class BuiltIn(Algorithm):
         return policy
 
     def start(self, policy: Policy, num_envs: int, seed: int, peers: Peers = ALONE) -> None:
+        if self.reads_values and peers.rank == 0:
+            warn_without_critic(self.name, policy)
         self._learner = self._learner_class(policy, self.config, num_envs, seed, peers)
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
@@ -184,6 +187,17 @@ def _library_learner(name: str) -> type[Learner]:
     except ImportError as error:
         raise MissingExtra(f"{name} needs torch: pip install 'rookery[train]'") from error
     return found
+
+
+def warn_without_critic(name: str, policy: Any) -> None:
+    """Warn if the custom network of an actor-critic algorithm returns no values."""
+    module = policy.model.module
+    if not module.has_values:
+        gym.logger.warn(
+            "%s",
+            f"network {type(module.network).__name__} returns no values, so {name} learns without "
+            "a critic; return a tuple of outputs [N, K] and values [N]",
+        )
 
 
 def _is_learner_class(thing: Any) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rookery.common.arguments import unfit, whole_number
+from rookery.common.arguments import unfit, whole_number, without_fraction
 from rookery.errors import ConfigError
 from rookery.run.settings import TrainSettings, is_number
 
@@ -44,7 +44,7 @@ class EvaluateEvery:
         keep_best: bool = True,
         deterministic: bool = True,
     ) -> None:
-        self._every = whole_number("steps", steps, 1)
+        self._every = whole_number("steps", without_fraction(steps), 1)
         self._episodes = whole_number("episodes", episodes, 1)
         if stop_at is not None and not is_number(stop_at):
             raise unfit("stop_at", "a number, or None", stop_at)
@@ -81,7 +81,7 @@ class CheckpointEvery:
     """
 
     def __init__(self, steps: int, keep: int = 5) -> None:
-        self._every = whole_number("steps", steps, 1)
+        self._every = whole_number("steps", without_fraction(steps), 1)
         self._keep = whole_number("keep", keep, 1)
 
     def __call__(self, trainer: Trainer, update: Update) -> None:
@@ -111,7 +111,7 @@ class RecordVideo:
         from rookery.run.video import require_moviepy
 
         require_moviepy()
-        self._every = whole_number("steps", steps, 1)
+        self._every = whole_number("steps", without_fraction(steps), 1)
 
     def __call__(self, trainer: Trainer, update: Update) -> None:
         """Record an episode if it is time."""

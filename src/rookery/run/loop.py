@@ -11,8 +11,9 @@ from typing import Any
 
 from rookery.common.arguments import whole_number
 from rookery.errors import RookeryError
-from rookery.run.agent import Agent, agent_of
+from rookery.run.agent import Agent, agent_of, with_saved_layers
 from rookery.run.callbacks import Callback
+from rookery.run.checkpoint import state
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes
@@ -134,11 +135,13 @@ def resume(
     if is_other_learner():
         own = {"encoder": encoder, "network": network, "learner": learner}
         parts = {**own, "eval_env": eval_env}
+        folder = RunDirectory.existing(run_dir)
         plan = RunPlan.of_run(
-            RunDirectory.existing(run_dir), algo=algo, env=env, env_kwargs=env_kwargs,
+            folder, algo=algo, env=env, env_kwargs=env_kwargs,
             wrappers=wrappers, eval_wrappers=eval_wrappers, changes=changes, **parts,
         )  # fmt: skip
-        return TrainResult(**learn_along(plan))
+        algorithm = with_saved_layers(plan.algorithm, state.read(folder))
+        return TrainResult(**learn_along(replace(plan, algorithm=algorithm)))
     return _to_the_end(
         Trainer.resume(
             run_dir,

@@ -11,7 +11,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rookery.common.arguments import checked_wrappers, known_names, near_names, whole_number
+from rookery.common.arguments import (
+    checked_wrappers,
+    known_names,
+    near_names,
+    whole_number,
+    without_fraction,
+)
 from rookery.common.env_errors import in_words
 from rookery.env.wrappers.action_mask import ActionMaskFromInfo
 from rookery.errors import ConfigError
@@ -93,7 +99,7 @@ class RunPlan:
         given = settings
         if preset is not None:
             settings = {**preset.run, **settings, "preset": preset.name}
-            whole_number("num_envs", settings["num_envs"], 1)
+            whole_number("num_envs", without_fraction(settings["num_envs"]), 1)
         elif settings.get("preset") == AUTO:
             settings = {**settings, "preset": NONE}
         chosen_algo = algo if preset is None else preset.config

@@ -10,7 +10,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rookery.common.arguments import check_choice, check_flag, known_names, unfit, whole_number
+from rookery.common.arguments import (
+    check_choice,
+    check_flag,
+    known_names,
+    unfit,
+    whole_number,
+    without_fraction,
+)
 from rookery.errors import ConfigError
 from rookery.worker.fault_policy import FaultPolicy
 
@@ -143,7 +150,8 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
-            whole_number(name, getattr(self, name), low)
+            number = whole_number(name, without_fraction(getattr(self, name)), low)
+            object.__setattr__(self, name, number)  # the dataclass is frozen
         if not isinstance(self.preset, str):
             raise unfit("preset", "'auto', 'none' or the name of one", self.preset)
         flags = ("overwrite", "isolate", "save_env_states", "preprocess", "scale_hyperparameters")

@@ -8,10 +8,12 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+import gymnasium as gym
 from gymnasium import Space
 
 from rookery.common.arguments import unfit, whole_number
@@ -29,7 +31,7 @@ from rookery.learn.machine import require_machine
 from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
 from rookery.run import custom_algorithm as own_algorithm
-from rookery.run.agent import Agent
+from rookery.run.agent import Agent, with_saved_layers
 from rookery.run.algorithms import collector_for, is_own
 from rookery.run.callbacks import (
     Callback,
@@ -136,6 +138,8 @@ class Trainer:
     _times: Mapping[str, float] = MappingProxyType({})
     _peaks: Mapping[str, float] = MappingProxyType({})
 
+    _returned_false: tuple[Callback, ...] = ()  # those of which a warning was given
+
     def __init__(
         self,
         env: Any,
@@ -207,6 +211,7 @@ class Trainer:
         )
         trainer = cls.__new__(cls)
         saved = state.read(folder)
+        plan = replace(plan, algorithm=with_saved_layers(plan.algorithm, saved))
         trainer._open(plan, folder, callbacks, sinks, progress, None, saved)
         if progress:
             _tell(trainer._note)
@@ -420,9 +425,21 @@ class Trainer:
     def _call(self, callback: Callback, update: Update) -> None:
         """Call a callback; one that ends the run keeps no other from its turn."""
         try:
-            callback(self, update)
+            if callback(self, update) is False:
+                self._warn_of_false(callback)
         except StopTraining as stop:
             self.stopped = str(stop) or "a callback has ended the run"
+
+    def _warn_of_false(self, callback: Callback) -> None:
+        """Warn once of a callback that returns False, which ends a run of other libraries."""
+        if callback not in self._returned_false:
+            self._returned_false = (*self._returned_false, callback)
+            name = getattr(callback, "__qualname__", type(callback).__qualname__)
+            gym.logger.warn(
+                "%s",
+                f"callback {name} returned False, which does not end the run; to end it, raise "
+                "rookery.StopTraining('why')",
+            )
 
     def _updated(self) -> DueCallbacks:
         """Collect and learn; signals wait until that is done, or until nothing is half done."""

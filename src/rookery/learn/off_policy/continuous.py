@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -130,11 +130,13 @@ def actor_policy(
     if not isinstance(action_space, spaces.Box):
         raise SpaceError(f"it acts in a bounded Box of floats; action_space is {action_space}")
 
-    def build(num_features: int, layout: Any, generator: torch.Generator) -> SquashedActor:
+    def build(
+        num_features: int, widths: Sequence[int], layout: Any, generator: torch.Generator
+    ) -> SquashedActor:
         return SquashedActor(
             num_features,
             layout.num_columns,
-            hidden_sizes(config),
+            widths,
             config.activation,
             generator=generator,
             shows_latent=layout.num_latent > 0,

@@ -7,6 +7,7 @@ replay (Schaul et al. 2016), each of them a setting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -22,7 +23,6 @@ from rookery.learn.off_policy.values import (
     best_action,
     count_actions,
     epsilon_greedy_policy,
-    width_of,
 )
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
 from rookery.policy.torch.networks import QNetwork
@@ -44,11 +44,13 @@ class DQN(ValueLearner):
     ) -> EpsilonGreedyPolicy:
         num_actions = count_actions(action_space)
 
-        def build(num_features: int, _: Any, generator: torch.Generator) -> QNetwork:
+        def build(
+            num_features: int, widths: Sequence[int], _: Any, generator: torch.Generator
+        ) -> QNetwork:
             return QNetwork(
                 num_features,
                 num_actions,
-                width_of(config, observation_space, encoder),
+                widths,
                 config.activation,
                 dueling=config.dueling,
                 generator=generator,

@@ -6,6 +6,7 @@ of every action's return are learned by quantile regression; actions are chosen 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -20,7 +21,6 @@ from rookery.learn.off_policy.values import (
     best_action,
     count_actions,
     epsilon_greedy_policy,
-    width_of,
 )
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
 from rookery.policy.torch.encoders import require_module
@@ -43,12 +43,14 @@ class QRDQN(ValueLearner):
     ) -> EpsilonGreedyPolicy:
         num_actions = count_actions(action_space)
 
-        def build(num_features: int, _: Any, generator: torch.Generator) -> QuantileNetwork:
+        def build(
+            num_features: int, widths: Sequence[int], _: Any, generator: torch.Generator
+        ) -> QuantileNetwork:
             return QuantileNetwork(
                 num_features,
                 num_actions,
                 config.num_quantiles,
-                width_of(config, observation_space, encoder),
+                widths,
                 config.activation,
                 generator=generator,
                 is_orthogonal=config.orthogonal_init,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium.spaces as spaces
@@ -20,8 +20,6 @@ from rookery.learn.schedule import scheduled
 from rookery.policy import make_policy
 from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
 from rookery.policy.flat import FlatParameters
-from rookery.policy.torch.encoders import observation_leaves
-from rookery.policy.torch.images import is_image
 
 # With 64 64, runs on CartPole came to values beyond any return, and one in three stayed there.
 HIDDEN_SIZES = (128, 128)
@@ -154,6 +152,8 @@ def epsilon_greedy_policy(
         network=network,
         image=config.image_encoder,
         build=build if network is None else None,
+        hidden_sizes=config.hidden_sizes,
+        default_sizes=HIDDEN_SIZES,
         normalize_obs=config.normalize_obs,
     )
     policy = EpsilonGreedyPolicy(greedy)
@@ -182,13 +182,3 @@ def count_actions(action_space: spaces.Space[Any]) -> int:
         kind = type(action_space).__name__
         raise SpaceError(f"action values need a Discrete action_space, not a {kind}")
     return int(action_space.n)
-
-
-def width_of(config: Any, observation_space: spaces.Space[Any], encoder: Any) -> Sequence[int]:
-    """Choose the hidden layers: as set, or 128 128, or none behind an encoder with its own."""
-    if config.hidden_sizes is not None:
-        return tuple(config.hidden_sizes)
-    if encoder is not None:
-        return ()
-    has_images = any(is_image(leaf.space) for leaf in observation_leaves(observation_space))
-    return () if has_images else HIDDEN_SIZES

@@ -18,6 +18,7 @@ from rookery.common.trees import Tree, num_rows, tree_map
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError, MissingExtra
 from rookery.policy.actions import ActionPart
+from rookery.policy.space_tree import leaf_spaces
 from rookery.policy.torch.encoders import to_tensors
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.shared.spaces import batched
@@ -100,6 +101,18 @@ def _example(space: spaces.Space[Any]) -> Tree:
     return tree_map(convert, batch_space(space, 2).sample())
 
 
+def _output_names(policy: PolicyModule) -> list[str]:
+    """Name the outputs of an ONNX file as torch names its inputs, such as ``action_arm_0``.
+
+    The next memory is ``next_memory``, as ``memory`` is an input.
+    """
+    names: list[str] = []
+    for path, _ in leaf_spaces(policy.layout.space):
+        name = "_".join(("action", *map(str, path)))
+        names.append(f"{name}_{len(names)}" if name in names else name)
+    return [*names, *["next_memory"][: policy.memory_size]]
+
+
 def _is_empty(part: ActionPart) -> bool:
     return bool(part.columns.start == part.columns.stop)
 
@@ -144,7 +157,10 @@ def exported(policy: PolicyModule, observation_space: spaces.Space[Any], path: P
                     torch.export.save(program, file)
                 else:
                     _require_onnx()
-                    found: Any = torch.onnx.export(program, (), dynamo=True, verbose=False)
+                    names = _output_names(policy)
+                    found: Any = torch.onnx.export(
+                        program, (), dynamo=True, verbose=False, output_names=names
+                    )
                     file.write(found.model_proto.SerializeToString())
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]

@@ -31,7 +31,9 @@ from rookery.policy.torch.observation_normalizer import ObservationNormalizer
 from rookery.rollout.normalize import Gather, only_own
 
 NetworkFactory: TypeAlias = Callable[[Any, Any], nn.Module]
-BuildNetwork: TypeAlias = Callable[[int, ActionLayout, torch.Generator], nn.Module]
+BuildNetwork: TypeAlias = Callable[[int, Sequence[int], ActionLayout, torch.Generator], nn.Module]
+
+HIDDEN_SIZES = (64, 64)
 
 
 class DistributionHead(nn.Module):
@@ -56,6 +58,26 @@ class DistributionHead(nn.Module):
         return distribution(self.layout, outputs, self.log_std, mask)
 
 
+def hidden_widths(encoder: nn.Module, default: Sequence[int]) -> Sequence[int]:
+    """Choose the hidden layers behind an encoder if the user has not set any.
+
+    An encoder that passes all of the observation through its own layers needs none. A
+    `FeatureEncoder` of several parts encodes each part alone: without a hidden layer behind it the
+    outputs would be a sum of one function per part, which cannot represent, for example, an
+    exclusive or of two parts.
+
+    Args:
+        encoder: from observations to features.
+        default: the widths to use if hidden layers are needed.
+
+    Returns:
+        ``default``, or () if no hidden layers are needed.
+    """
+    has_layers = any(True for _ in encoder.parameters())
+    has_parts = isinstance(encoder, FeatureEncoder) and len(encoder.parts) > 1
+    return () if has_layers and not has_parts else default
+
+
 class PolicyModule(nn.Module):
     """Everything from observations to a distribution of actions, and a value.
 
@@ -70,11 +92,13 @@ class PolicyModule(nn.Module):
             nn.Module`` from observations to outputs ``[N, num_outputs]`` and values ``[N]``, or to
             outputs alone. One that remembers has an int ``memory_size``, takes the memory
             ``[N, memory_size]`` as second argument and returns it as third result.
-        build: makes the network behind the encoder from its number of features, the layout of the
-            actions and a generator; None makes two towers, of an actor and of a critic.
+        build: makes the network behind the encoder from the number of features, the widths of the
+            hidden layers, the layout of the actions and a generator. None builds two towers, one
+            for the actor and one for the critic.
         image: "nature" or "impala", the network that reads each image.
-        hidden_sizes: widths of the towers' layers; None is (64, 64), or none behind an encoder
-            that has layers of its own, or before a memory.
+        hidden_sizes: widths of the towers' layers; None means none before a memory and behind
+            an encoder that passes the whole observation through layers, else ``default_sizes``.
+        default_sizes: widths of the hidden layers if ``hidden_sizes`` is None.
         activation: "tanh" or "relu", in the towers.
         core: "none", "gru" or "lstm".
         core_size: units of each memory.
@@ -92,6 +116,7 @@ class PolicyModule(nn.Module):
     Attributes:
         layout: of the actions.
         memory_size: numbers remembered of one env; 0 where nothing is.
+        has_values: whether the network returns values beside outputs.
         shows_mask: whether observations tell which actions are legal, by an ``action_mask``.
 
     Raises:
@@ -109,6 +134,7 @@ class PolicyModule(nn.Module):
         build: BuildNetwork | None = None,
         image: str | Callable[..., nn.Module] = "nature",
         hidden_sizes: Sequence[int] | None = None,
+        default_sizes: Sequence[int] = HIDDEN_SIZES,
         activation: str = "tanh",
         core: str = "none",
         core_size: int = 64,
@@ -121,8 +147,12 @@ class PolicyModule(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if network is not None and not (encoder is None and build is None):
-            raise ConfigError("network stands for the whole; give either it or encoder and build")
+        for name, part in (("encoder", encoder), ("build", build)):
+            if network is not None and part is not None:
+                raise ConfigError(
+                    f"network= and {name}= exclude each other: a network reads observations by "
+                    "itself; give only one of them"
+                )
         if network is not None and state_dependent_noise:
             raise ConfigError(
                 "state_dependent_noise needs to know what the actor's head reads, which a whole "
@@ -135,11 +165,13 @@ class PolicyModule(nn.Module):
         self.normalizer = ObservationNormalizer(read) if normalize_obs else None
         generator = torch.Generator().manual_seed(seed)
 
-        def default(num_features: int, layout: ActionLayout, _: torch.Generator) -> nn.Module:
+        def default(
+            num_features: int, widths: Sequence[int], layout: ActionLayout, _: torch.Generator
+        ) -> nn.Module:
             return ActorCritic(
                 num_features,
                 layout.num_outputs - layout.num_latent,
-                towers(),
+                widths,
                 activation,
                 core=core,
                 core_size=core_size,
@@ -147,10 +179,6 @@ class PolicyModule(nn.Module):
                 is_orthogonal=orthogonal_init,
                 shows_latent=layout.num_latent > 0,
             )
-
-        def towers() -> Sequence[int]:
-            is_deep = core != "none" or any(True for _ in self.encoder.parameters())
-            return (() if is_deep else (64, 64)) if hidden_sizes is None else hidden_sizes
 
         with torch.random.fork_rng(devices=[]):  # modules of the user's draw from the global one
             torch.manual_seed(seed)
@@ -165,14 +193,17 @@ class PolicyModule(nn.Module):
                 else:
                     self.encoder = require_module("encoder", encoder(observation_space))
                     size = count_features(self.encoder, observation_space)
+                widths = hidden_sizes
+                if widths is None:
+                    widths = () if core != "none" else hidden_widths(self.encoder, default_sizes)
                 if state_dependent_noise:
                     self.layout = action_layout(
                         action_space,
                         squashed=squashed,
-                        num_latent=latent_width(size, towers(), core, core_size),
+                        num_latent=latent_width(size, widths, core, core_size),
                         noise_interval=noise_interval,
                     )
-                self.network = (build or default)(size, self.layout, generator)
+                self.network = (build or default)(size, widths, self.layout, generator)
             self.memory_size = int(getattr(self.network, "memory_size", 0))
             device = next(self.parameters(), torch.empty(0)).device
             self.head = DistributionHead(self.layout, initial_log_std).to(device)
@@ -193,8 +224,15 @@ class PolicyModule(nn.Module):
 
     def run(self, obs: Tree, memory: Tensor | None = None) -> Prediction:
         """Do as `forward` does, on normalised observations."""
+        return self._prediction(self._called(obs, memory))
+
+    def _called(self, obs: Tree, memory: Tensor | None) -> Any:
+        """Return what the network returns for normalised observations."""
         read = self.encoder(obs)
-        found = self.network(read, memory) if self.memory_size else self.network(read)
+        return self.network(read, memory) if self.memory_size else self.network(read)
+
+    def _prediction(self, found: Any) -> Prediction:
+        """Turn what the network returned into a `Prediction`, with values of 0 if it has none."""
         if isinstance(found, Prediction):
             return found
         if isinstance(found, Tensor):
@@ -253,7 +291,9 @@ class PolicyModule(nn.Module):
         memory = torch.zeros(2, self.memory_size, device=device) if self.memory_size else None
         named = told_as_config_error("network", self.network, observation_space)
         with torch.enable_grad(), named:
-            found = self(made_up(observation_space, device), memory)
+            returned = self._called(self.normalize(made_up(observation_space, device)), memory)
+            found = self._prediction(returned)
+        self.has_values = not isinstance(returned, Tensor)
         self.train(was_training)
         wanted = {"outputs": (2, self.layout.num_outputs), "value": (2,)}
         if self.memory_size:
