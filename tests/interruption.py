@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import weakref
@@ -15,6 +16,7 @@ import rookery
 
 _SOURCES = str(Path(rookery.__file__).parent)
 _ENVS = str(Path(_SOURCES) / "testing")
+_FENCE = str(Path(_SOURCES) / "memory" / "fence.py")
 
 _LONG_S = 120  # no call of these tests takes a hundredth of it on a machine that is free
 
@@ -60,8 +62,7 @@ def interrupted(call: Callable[[], Any], line: int) -> Any:
         return in_function
 
     def on_call(frame: FrameType, event: str, arg: Any) -> Any:
-        name = frame.f_code.co_filename
-        return in_function if name.startswith(_SOURCES) and not name.startswith(_ENVS) else None
+        return in_function if _is_ours(frame.f_code.co_filename) else None
 
     before = sys.gettrace()
     sys.settrace(on_call)
@@ -69,6 +70,29 @@ def interrupted(call: Callable[[], Any], line: int) -> Any:
         return call()
     finally:
         sys.settrace(before)
+
+
+def is_interrupted(call: Callable[[], Any], line: int) -> bool:
+    """Interrupt the call as :func:`interrupted` does; return False if it was over before the line.
+
+    Args:
+        call: the call to interrupt.
+        line: the number of the line, counted from 0.
+    """
+    try:
+        interrupted(call, line + 1)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _is_ours(path: str) -> bool:
+    """Return whether lines of this file can be interrupted.
+
+    Site-packages of a virtual environment can lie in a folder that is named `rookery`, too. Signal
+    handlers do not run between the lines of a `with` that only takes a lock, as in the fence.
+    """
+    return path.startswith(_SOURCES + os.sep) and not path.startswith((_ENVS + os.sep, _FENCE))
 
 
 def _is_of_garbage(frame: FrameType | None) -> bool:

@@ -140,6 +140,34 @@ def test_times_spent_deciding_and_stepping_are_told_apart(mode):
         assert 0 < first[1] <= collector.env_s
 
 
+class Busy(gym.Env):
+    """Computes for some milliseconds in every step."""
+
+    observation_space = spaces.Box(-1, 1, (2,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        ends = time.perf_counter() + 0.01
+        while time.perf_counter() < ends:
+            pass
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_the_times_of_a_worker_are_no_longer_than_the_call():
+    with rookery.WorkerCollector(Busy, _policy, 2, 1, T) as collector:
+        collector.collect()
+        before = collector.policy_s + collector.env_s, collector.env_s
+        started = time.perf_counter()
+        collector.collect()
+        elapsed_s = time.perf_counter() - started
+        assert collector.env_s - before[1] >= 0.01 * T * 2
+        assert collector.policy_s + collector.env_s - before[0] <= elapsed_s
+
+
 class Counting(rookery.Policy):
     """Knows no weights and no halves; its value is what it was shown."""
 

@@ -47,6 +47,31 @@ def test_an_env_that_is_busy_keeps_no_other_from_being_closed(kind: str, tmp_pat
     assert _closed(tmp_path) == ["closed-5", "closed-6"]
 
 
+@pytest.mark.parametrize("call", ["reset", "step", "call"])
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_close_while_a_call_is_pending_warns_that_its_result_is_dropped(
+    kind: str, call: str
+) -> None:
+    venv = make(kind, Gated)
+    venv.reset(seed=5)
+    begins = {
+        "reset": lambda: venv.reset_async(seed=6),
+        "step": lambda: venv.step_async(np.zeros(2, int)),
+        "call": lambda: venv.call_async("count"),
+    }
+    begins[call]()
+    with pytest.warns(UserWarning, match=f"while waiting for `{call}`: its result is dropped"):
+        venv.close(timeout=NO_HURRY_S)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_close_while_no_call_is_pending_warns_of_nothing() -> None:
+    venv = make("process", Gated)
+    venv.reset(seed=5)
+    venv.step(np.zeros(2, int))
+    venv.close(timeout=NO_HURRY_S)
+
+
 class Refusing(Gated):
     """Raises when it is closed, if asked; always notes that it was."""
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gated_envs import NO_HURRY_S, Gated, make
@@ -228,3 +229,42 @@ def test_an_answer_that_comes_in_the_middle_of_a_look_is_not_taken_without_its_m
         venv.send(np.array([Fault.RAISE]), [1])
         with pytest.raises(KeyError):
             venv.recv(timeout=PATIENCE_S)
+
+
+class TwoParts(gym.Env[Any, Any]):
+    """Shows its step count twice; with a negative action the second part has a wrong shape."""
+
+    observation_space = gym.spaces.Dict(
+        {key: gym.spaces.Box(0, 99, (1,), np.int64) for key in ("a", "b")}
+    )
+    action_space = gym.spaces.Discrete(2)
+    count = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.count = 0
+        return self.shown(), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        obs = self.shown() if action >= 0 else {**self.shown(), "b": np.zeros(7, np.int64)}
+        return obs, 1.0, False, False, {}
+
+    def shown(self) -> dict[str, Any]:
+        return {key: np.array([self.count]) for key in ("a", "b")}
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("kind", WORKERS)
+def test_an_observation_that_fails_half_written_is_replaced_by_the_last_whole_one(
+    kind: str, mode: str
+) -> None:
+    with make(kind, TwoParts, faults=rookery.FaultPolicy("restart"), autoreset_mode=mode) as venv:
+        venv.reset(seed=0)
+        for action in (0, 0, -1):
+            venv.send(np.array([action]), [1])
+            obs, _, _, truncated, infos, env_ids = venv.recv(timeout=PATIENCE_S)
+        assert env_ids.tolist() == [1] and truncated.tolist() == [True]
+        last = infos["final_obs"][0] if mode == "same_step" else {key: obs[key][0] for key in obs}
+        assert {key: part.tolist() for key, part in last.items()} == {"a": [2], "b": [2]}
+        if mode == "same_step":
+            assert [obs[key].tolist() for key in ("a", "b")] == [[[0]], [[0]]]

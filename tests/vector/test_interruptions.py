@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 from gated_envs import INTERRUPT, NO_HURRY_S, Gated, make
+from interruption import is_interrupted
 from patience import PATIENCE_S
 
 import rookery
@@ -77,6 +77,25 @@ def test_a_step_that_was_interrupted_can_be_waited_for_again(kind: str, tmp_path
         assert _counts(venv.step(np.zeros(3, int))[0]) == [2, 2, 2]
 
 
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_after_a_ctrl_c_the_error_of_another_call_offers_a_reset(kind: str, tmp_path: Path) -> None:
+    with _gated(kind, tmp_path) as venv:
+        venv.reset(seed=1)
+        with pytest.raises(KeyboardInterrupt):
+            venv.step(np.array([0, INTERRUPT, 0]))
+        with pytest.raises(rookery.PendingCallError) as caught:
+            venv.get_attr("count")
+        assert "step_wait() ends it, reset() drops it" in str(caught.value)
+        (tmp_path / "open").touch()
+        venv.reset(seed=1)
+        venv.step_async(np.zeros(3, int))  # nothing interrupts this one, so no reset may drop it
+        with pytest.raises(rookery.PendingCallError) as caught:
+            venv.get_attr("count")
+        assert "step_wait() ends it" in str(caught.value)
+        assert "reset()" not in str(caught.value)
+        venv.step_wait()
+
+
 @pytest.mark.parametrize("kind", BACKENDS)
 def test_after_a_ctrl_c_a_vector_env_can_be_closed(kind: str, tmp_path: Path) -> None:
     venv = _gated(kind, tmp_path)
@@ -107,7 +126,7 @@ def test_a_ctrl_c_at_any_line_is_mended_by_a_reset(
     with _gated(kind, tmp_path, 2) as venv:
         venv.reset(seed=1)
         line = 0
-        while _is_interrupted(lambda: CALLS[call](venv), line):
+        while is_interrupted(lambda: CALLS[call](venv), line):
             line += every
             assert _counts(_reset_or_receive(venv)) == [0, 0]
             assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
@@ -128,7 +147,7 @@ def test_a_ctrl_c_at_any_line_of_a_replacement_is_mended_by_a_reset(mode: str) -
         venv.reset(seed=1)
         venv.set_attr("label", "blue")  # a new worker is told so
         line = 0
-        while _is_interrupted(lose_a_worker, line):
+        while is_interrupted(lose_a_worker, line):
             line += 1
             assert _counts(venv.reset(seed=3)[0]) == [0, 0]
             assert _counts(venv.step(np.zeros(2, int))[0]) == [1, 1]
@@ -145,17 +164,17 @@ def test_a_ctrl_c_at_any_line_of_a_step_that_tells_of_a_loss_is_mended(
     faults = rookery.FaultPolicy("restart", max_restarts=10**6)
     with rookery.make_vec(Faulty, 3, "thread", 1, faults=faults, autoreset_mode=mode) as venv:
         backend: Any = venv._backends[0]
-        is_interrupted, line = True, 0
-        while is_interrupted:
+        was_interrupted, line = True, 0
+        while was_interrupted:
             venv.reset(seed=1)
             venv.send(np.array([Fault.RAISE]), [1])  # the others are lost while they are idle
             venv.recv(timeout=PATIENCE_S)
             if mode == "disabled":
                 venv.reset(options={"reset_mask": np.array([False, True, False])})
-            is_interrupted = _is_interrupted(lambda: venv.step(np.zeros(3, int)), line)
+            was_interrupted = is_interrupted(lambda: venv.step(np.zeros(3, int)), line)
             while backend._supervisor.is_up and backend._part.is_busy():
                 time.sleep(0.001)  # until what was begun is done, which may be half of it
-            if is_interrupted and take_up == "step_wait":
+            if was_interrupted and take_up == "step_wait":
                 with suppress(rookery.NoPendingCallError):  # it came before anything was begun
                     obs, _, _, truncated, _ = venv.step_wait(timeout=PATIENCE_S)
                     assert truncated.tolist() == [True, False, True]
@@ -167,6 +186,15 @@ def test_a_ctrl_c_at_any_line_of_a_step_that_tells_of_a_loss_is_mended(
         assert line > 100
 
 
+def test_only_lines_of_the_library_are_interrupted(tmp_path: Path) -> None:
+    """A folder named `rookery` may hold site-packages: a clone with a virtual environment."""
+    path = tmp_path / "rookery" / ".venv" / "lib" / "site-packages" / "other.py"
+    names: dict[str, Any] = {}
+    exec(compile("def call():\n    a = 1\n    return a\n", str(path), "exec"), names)
+    assert not is_interrupted(names["call"], 0)
+    assert is_interrupted(lambda: rookery.FaultPolicy("restart"), 0)
+
+
 def _reset_or_receive(venv: rookery.VectorEnv) -> Any:
     """Observations of a reset; what was sent before the interruption is received first."""
     try:
@@ -176,33 +204,6 @@ def _reset_or_receive(venv: rookery.VectorEnv) -> Any:
     with suppress(rookery.UsageError):
         venv.recv(timeout=PATIENCE_S)
     return venv.reset(seed=3)[0]
-
-
-def _is_interrupted(call: Callable[[], Any], line: int) -> bool:
-    """Have a Ctrl-C strike before the line of ours that runs as number ``line``; False if none."""
-    left = line
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal left
-        path = frame.f_code.co_filename
-        # No handler of a signal runs between the lines of a `with` that only takes a lock.
-        if f"{os.sep}rookery{os.sep}" not in path or path.endswith("fence.py"):
-            return None
-        if event == "line":
-            left -= 1
-            if left == -1:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def test_a_worker_that_died_between_calls_leaves_no_call_under_way(tmp_path: Path) -> None:

@@ -345,6 +345,30 @@ def test_infos_without_masks_come_in_vector_form(num_workers: int | None) -> Non
         assert all(info[f"_{key}"].all() for key in ("steps", "even", "names", "nested"))
 
 
+class Silent(Counting):
+    """Gives infos only in steps in which all actions are 0; its episodes do not end."""
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, ended, _, info = super().step(actions)
+        never = np.zeros_like(ended)
+        return obs, reward, never, never, {} if actions.any() else info
+
+
+def test_infos_of_a_worker_that_stops_giving_them_are_not_repeated() -> None:
+    with rookery.make_vec(Silent, 4, "native", 2, autoreset_mode="disabled") as venv:
+        venv.reset(seed=0)
+        for _ in range(2):  # results are written to two buffers in turn
+            assert venv.step(np.zeros(4, np.int64))[-1]["_steps"].all()
+        for count in (3, 4, 5):
+            info = venv.step(np.array([0, 0, 1, 1]))[-1]
+            assert info["_steps"].tolist() == [True, True, False, False]
+            assert info["steps"].tolist() == [count, count, 0, 0]
+            assert info["_names"].tolist() == [True, True, False, False]
+        for _ in range(2):
+            assert venv.step(np.ones(4, np.int64))[-1] == {}
+        assert venv.step(np.zeros(4, np.int64))[-1]["steps"].tolist() == [8] * 4
+
+
 @pytest.mark.parametrize("native", [Counting, Arrayed])
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_seeds_reach_a_native_env_in_the_form_that_it_takes(

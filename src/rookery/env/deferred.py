@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -12,11 +13,21 @@ Scope = Literal["env", "worker"]
 
 
 class Deferred:
-    """A promise of an argument: ``factory(*args, **kwargs)``, called in the env's own process.
+    """An argument of an env that is built in the process where the env runs.
 
-    Sockets, file handles, locks and handles of native libraries cannot be sent to another process;
-    what they are built from can. The built object is closed with the worker, through its
-    ``close`` or else its ``__exit__`` method, if it has one.
+    Sockets, file handles, locks and handles of native libraries cannot be pickled, so they cannot
+    be sent to a worker process. ``Deferred(factory, *args, **kwargs)`` is sent in their place, and
+    the worker calls ``factory(*args, **kwargs)``. All backends do the same, so an env gets the same
+    arguments on each of them. When the worker closes its envs, it then closes what the factory
+    returned: it calls its ``close`` method, or else its ``__exit__`` method, if it has one.
+
+    A Deferred can be a value of ``env_kwargs``, an argument of another Deferred, or lie inside of
+    dicts, lists and tuples (also named tuples) of these, at any depth. The env gets a copy of such
+    a container, of the same type. Keys of dicts, sets and attributes of other objects are not
+    searched: build the whole object with a Deferred instead.
+
+    Example:
+        ``env_kwargs={"io": {"lock": Deferred(threading.Lock), "retries": 3}}``
 
     Args:
         factory: what builds the argument.
@@ -55,21 +66,46 @@ class Workshop:
         ] = {}  # keeps the Deferred, so its id stays its own
 
     def resolve(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """``kwargs`` with every Deferred value replaced by what it builds."""
-        return {
-            name: self._build(value) if isinstance(value, Deferred) else value
-            for name, value in kwargs.items()
-        }
+        """Return ``kwargs`` with every Deferred replaced by the object that it builds.
+
+        Containers that hold a Deferred are copied. All other values are passed on as they are.
+        """
+        copies: dict[int, Any] = {}
+        return {name: self._resolved(value, copies) for name, value in kwargs.items()}
 
     def close(self) -> None:
         """Close what was built."""
         self._shared.clear()
         self._built.close()
 
+    def _resolved(self, value: Any, copies: dict[int, Any]) -> Any:
+        """Return ``value`` with every Deferred in it built.
+
+        Args:
+            value: any object.
+            copies: the copies made so far, by the id of the original. They keep a container that is
+                used twice, or that contains itself, one container.
+        """
+        if isinstance(value, Deferred):
+            return self._build(value)
+        if id(value) in copies:
+            return copies[id(value)]
+        if not holds_deferred(value):
+            return value
+        if isinstance(value, tuple):
+            parts = [self._resolved(part, copies) for part in value]
+            resolved = value._make(parts) if hasattr(value, "_make") else tuple(parts)
+            return copies.setdefault(id(value), resolved)
+        copies[id(value)] = resolved = copy.copy(value)
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            resolved[key] = self._resolved(part, copies)
+        return resolved
+
     def _build(self, deferred: Deferred) -> Any:
         if deferred.scope == "worker" and id(deferred) in self._shared:
             return self._shared[id(deferred)][1]
-        built = deferred.factory(*deferred.args, **deferred.kwargs)
+        args, kwargs = self._resolved((deferred.args, deferred.kwargs), {})
+        built = deferred.factory(*args, **kwargs)
         self._close_later(built)
         if deferred.scope == "worker":
             self._shared[id(deferred)] = (deferred, built)
@@ -80,3 +116,20 @@ class Workshop:
             self._built.callback(built.close)
         elif hasattr(type(built), "__exit__") and not hasattr(built, "release"):
             self._built.push(built)  # a lock's __exit__ would release what was never acquired
+
+
+def holds_deferred(value: Any) -> bool:
+    """Return whether ``value`` is a Deferred or a dict, list or tuple with a Deferred inside."""
+    left, seen = [value], set()
+    while left:
+        part = left.pop()
+        if isinstance(part, Deferred):
+            return True
+        if isinstance(part, (dict, list, tuple)) and id(part) not in seen:
+            seen.add(id(part))
+            left.extend(_parts(part))
+    return False
+
+
+def _parts(container: Any) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from rookery.common.env_errors import in_words
 from rookery.env.deferred import Workshop
-from rookery.env.recipe import EnvRecipe, Wrapper
+from rookery.env.recipe import EnvRecipe, Wrapper, deferred_arguments
 from rookery.shared.spaces import FreeLeaf, leaves
 
 NativeEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -31,7 +31,7 @@ class NativeRecipe:
             ``(num_envs, **kwargs) -> gymnasium.vector.VectorEnv``.
         num_envs: number of envs that it steps.
         autoreset_mode: passed to the source if it has an argument of this name.
-        kwargs: further arguments of the source; values may be :class:`rookery.Deferred`.
+        kwargs: further arguments of the source; they may contain :class:`rookery.Deferred` objects.
         wrappers: callables ``VectorEnv -> VectorEnv``, the first one innermost.
     """
 
@@ -47,7 +47,8 @@ class NativeRecipe:
         Raises:
             TypeError: the result is not a usable vector env. The message says why.
         """
-        env: Any = self._made(workshop.resolve(self.kwargs))
+        deferred = deferred_arguments(self.source, self.kwargs)
+        env: Any = self._made(workshop.resolve({**deferred, **self.kwargs}))
         for wrapper in self.wrappers:
             env = wrapper(env)
         problem = _problem(env, self.num_envs)

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from rookery.common.arguments import checked_kwargs, checked_wrappers, near_names, whole_number
 from rookery.common.env_errors import in_words
 from rookery.common.packages import is_installed, package_of
-from rookery.env.deferred import Deferred, Workshop
+from rookery.env.deferred import Workshop, holds_deferred
 from rookery.env.guard import env_problem
 from rookery.env.registrations import self_contained
 from rookery.errors import ConfigError, UnknownEnvError
@@ -34,7 +34,7 @@ class EnvRecipe:
     Attributes:
         source: a Gymnasium id, ``"package.module:Id"``, an EnvSpec or a callable that makes an env.
             :func:`make_recipes` also takes ``"package.module:function"``.
-        kwargs: arguments of the env; values may be :class:`rookery.Deferred`.
+        kwargs: arguments of the env; they may hold :class:`rookery.Deferred` objects.
         wrappers: applied to the env, the first one innermost.
     """
 
@@ -44,10 +44,13 @@ class EnvRecipe:
 
     def build(self, workshop: Workshop) -> gym.Env[Any, Any]:
         """Build the env in this process, with deferred arguments from ``workshop``."""
-        kwargs = workshop.resolve(self.kwargs)
+        deferred = deferred_arguments(self.source, self.kwargs)
+        kwargs = workshop.resolve({**deferred, **self.kwargs})
         if isinstance(self.source, (str, EnvSpec)):
             env: Any = gym.make(self.source, **kwargs)
-            self._defer_in_spec(env.unwrapped.spec)
+            if env.unwrapped.spec is not None:
+                # Wrappers copy and pickle the spec, which fails for what a Deferred has built.
+                env.unwrapped.spec.kwargs.update(deferred)
         else:
             env = self.source(**kwargs)
         for wrapper in self.wrappers:
@@ -56,17 +59,6 @@ class EnvRecipe:
         if problem is not None:
             raise TypeError(problem)
         return cast("gym.Env[Any, Any]", env)
-
-    def _defer_in_spec(self, spec: EnvSpec | None) -> None:
-        """Put the deferred arguments back into the spec of a built env.
-
-        The objects that were built from them cannot be pickled, and each wrapper that is asked for
-        its spec would copy them.
-        """
-        if spec is not None:
-            spec.kwargs.update(
-                {name: value for name, value in self.kwargs.items() if isinstance(value, Deferred)}
-            )
 
     @property
     def name(self) -> str:
@@ -90,6 +82,19 @@ class EnvRecipe:
         if isinstance(self.source, EnvSpec):
             return self.source
         return find_spec(self.source) if isinstance(self.source, str) else None
+
+
+def deferred_arguments(source: EnvSource, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an env that hold a Deferred.
+
+    Args:
+        source: the source of a recipe; the ``kwargs`` of its registration count too.
+        kwargs: further arguments. They replace arguments of the registration.
+    """
+    spec = gym.registry.get(source.rpartition(":")[2]) if isinstance(source, str) else source
+    registered = spec.kwargs if isinstance(spec, EnvSpec) else {}
+    arguments = {**registered, **kwargs}
+    return {name: value for name, value in arguments.items() if holds_deferred(value)}
 
 
 def make_recipes(

@@ -38,7 +38,7 @@ def check_env(
     Args:
         env: a Gymnasium id, an EnvSpec, a callable that returns an env, or an env that was made
             from an id.
-        env_kwargs: arguments of the env; values may be :class:`rookery.Deferred`.
+        env_kwargs: arguments of the env; they may hold :class:`rookery.Deferred` objects.
         wrappers: callables ``Env -> Env``, the first one innermost.
         deadline_s: seconds that the constructor, a reset or a step may take.
         raises: False returns what was found, whatever it is.

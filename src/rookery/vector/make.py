@@ -72,7 +72,7 @@ def make_vec(
             ``"auto"`` finds best. For ``"native"`` the worker processes, with one batch each; None
             or 0 means one batch, in this process; for ``"ray"`` as many as the cluster has room
             for.
-        env_kwargs: given to every env; values may be :class:`rookery.Deferred`.
+        env_kwargs: given to every env; they may hold :class:`rookery.Deferred` objects.
         wrappers: callables ``Env -> Env``, the first one innermost, applied where the env lives.
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
         start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the platform's best.
