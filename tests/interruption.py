@@ -16,7 +16,7 @@ import rookery
 
 _SOURCES = str(Path(rookery.__file__).parent)
 _ENVS = str(Path(_SOURCES) / "testing")
-_FENCE = str(Path(_SOURCES) / "memory" / "fence.py")
+_FENCE = str(Path(_SOURCES) / "shared" / "fence.py")
 
 _LONG_S = 120  # no call of these tests takes a hundredth of it on a machine that is free
 

@@ -295,11 +295,11 @@ POINTS: dict[str, Installer] = {
     "half a message": _half,
     "after a message was sent": around(SEND, "after"),
     # being given memory
-    "before the board": around("worker.board:Board.receive", "before"),
+    "before the board": around("worker.shared_arrays:Board.receive", "before"),
     "before a block": around("worker.channel:PipeChannel.receive_block", "before"),
     "before a mapping": around(MAP, "before"),
     "after a mapping": around(MAP, "after"),
-    "after the board": around("worker.board:Board.receive", "after"),
+    "after the board": around("worker.shared_arrays:Board.receive", "after"),
     "before serving": around("worker.entry:serve", "before"),
     # orders
     "order seen": around(

@@ -498,7 +498,7 @@ class Driver(Comparison):
     def statistics(self) -> None:
         """Look at numbers and processes."""
         self.note("statistics(), pids")
-        parts = self._do(lambda: self.venv.statistics()).backends
+        parts = self._do(lambda: self.venv.statistics()).workers
         workers = [part.env_ids for part in parts if part.pid != os.getpid()]
         self.compare(list(self.model.workers), workers, "env_ids of the workers")
         self.compare(len(self.model.workers), len(set(self.venv.pids)), "number of pids")
