@@ -230,7 +230,7 @@ def test_a_metric_that_nobody_has_is_answered_with_those_there_are(
     assert "did you mean episode_return_mean?" in line and "a/metrics.jsonl" in line
     assert "There are episode_return_mean, episodes, loss, seconds" in line
     young = _run(tmp_path / "young", rows=ROWS[:1])
-    assert "come when the first has ended" in _refused([young], capsys)
+    assert "are logged after the first episode has ended" in _refused([young], capsys)
     assert "holds no finite number" in _refused([young, "--metric", "loss"], capsys)
 
 
@@ -246,15 +246,15 @@ def test_of_several_what_holds_no_run_is_left_out_and_named(
     first, second = told.err.splitlines()
     assert "left out: empty holds no run" in first and "left out: report.html" in second
     assert "empty holds no run" in _refused(["empty", "report.html"], capsys)
-    assert "there is no folder b" in _refused(["a", "b"], capsys)
+    assert "folder b does not exist" in _refused(["a", "b"], capsys)
 
 
 def test_what_is_no_run_is_named_with_the_way_out(
     tmp_path: Path, panels: list[list[Panel]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Path(_run(tmp_path / "a"))
-    assert "there is no folder nowhere" in _refused(["nowhere"], capsys)
-    assert "there is no folder xxx" in _refused(["x" * 300], capsys)
+    assert "folder nowhere does not exist" in _refused(["nowhere"], capsys)
+    assert "folder xxx does not exist" in _refused(["x" * 300], capsys)
     assert "give the folder of the run" in _refused(["a/config.json"], capsys)
     assert "holds 1, such as a" in _refused(["."], capsys)
     (tmp_path / "empty").mkdir()

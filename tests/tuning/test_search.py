@@ -387,16 +387,16 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
     assert preset is not None and preset.source.startswith("rookery tune")
     assert preset.run["num_envs"] == 2 and preset.config.num_steps == 32
     assert main([*command, "--total-steps", "300"]) == 2
-    assert "was begun with --total-steps 200, and now" in capsys.readouterr().err
+    assert "was started with --total-steps 200, and now" in capsys.readouterr().err
     assert main([*command, "--preset", "none"]) == 2
-    assert "was begun with --preset" in capsys.readouterr().err
+    assert "was started with --preset" in capsys.readouterr().err
     assert main([*command, "--preset", "auto", "--trials", "2"]) == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["pqo", "CartPole-v1"], "there is no algorithm 'pqo'; did you mean ppo?"),
+        (["pqo", "CartPole-v1"], "unknown algorithm 'pqo'; did you mean ppo?"),
         (["CartPole-v1", "ppo"], "the algorithm comes first: ppo CartPole-v1"),
         (["ppo", "CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["ppo", "CartPole-v1", "--trials", "0"], "argument --trials"),
