@@ -134,7 +134,7 @@ def candidates(
     if not found:
         told = ", ".join(f"{name} {value}" for name, value in fixed.items())
         raise ConfigError(
-            f"no candidate is left: no run is possible with {told}; leave out some of these settings"
+            f"no candidate is left: no run is possible with {told}; leave out some of these"
         )
     return found
 
