@@ -3,8 +3,8 @@
     make_vec_env("CartPole-v1", n_envs=8, vec_env_cls=RookeryVecEnv)
 
 Workers do not import SB3, because it imports torch, which takes two seconds and 200 MB. Functions
-for the envs are nested functions, which are pickled by value, as are parts of SB3 that envs contain,
-such as its Monitor.
+for the envs are nested functions, which are pickled by value. So are parts of SB3 that envs
+contain, such as its Monitor.
 """
 
 from __future__ import annotations
