@@ -150,15 +150,15 @@ def test_speed_up_prints_each_point_beside_the_model(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "give an env, or --speed-up"),
-        (["CartPole-v1", "--speed-up"], "give an env, or --speed-up"),
+        ([], "give either an env or --speed-up"),
+        (["CartPole-v1", "--speed-up"], "give either an env or --speed-up"),
         (["CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["CartPole-v1", "--num-envs", "0"], "argument --num-envs: invalid _count value: '0'"),
-        (["CartPole-v1", "--contenders", "SB4"], "--contenders 'SB4' is not to be had here"),
+        (["CartPole-v1", "--contenders", "SB4"], "--contenders 'SB4' is unknown or not installed"),
         (["CartPole-v1", "--output", "x.png"], "--output must be a file whose name ends in .json"),
         (["CartPole-v1", "--output", "no/x.json"], "the folder no of --output"),
         (["CartPole-v1", "--seconds", "0"], "--seconds must be a finite number above 0"),
-        (["--speed-up", "--num-workers", "2"], "--num-workers is for the env of one's own"),
+        (["--speed-up", "--num-workers", "2"], "--num-workers cannot be combined with --speed-up"),
         (["--speed-up", "--num-envs", "2", "4"], "--speed-up takes one number of envs"),
     ],
 )

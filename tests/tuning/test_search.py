@@ -233,7 +233,7 @@ def test_other_reasons_do_not_end_it_before_its_time(study: Study, played: type[
         yield {"failed": ["KeyError: a", "ValueError: b"][len(played.tasks) % 2]}
 
     played.play = play  # type: ignore[assignment]
-    with pytest.raises(AllTrialsFailed, match=r"no trial of 5 came to its end.*Value.*KeyError"):
+    with pytest.raises(AllTrialsFailed, match=r"none of 5 trials was completed.*Value.*KeyError"):
         Search(study, trials=5).run()
 
 
@@ -338,7 +338,7 @@ def test_a_database_of_others_is_refused_and_left_as_it_was(tmp_path: Path) -> N
         database.execute("create table theirs (x)")
         database.commit()
     before = file.read_bytes()
-    with pytest.raises(rookery.ConfigError, match=r"theirs.db is there, and is no study"):
+    with pytest.raises(rookery.ConfigError, match=r"theirs.db exists, but is not a study"):
         question_in(file)
     assert file.read_bytes() == before
 
@@ -358,7 +358,7 @@ def test_a_file_that_no_search_wrote_is_not_replaced(tmp_path: Path) -> None:
     require_own(file)
     for content in ("{", "[]", json.dumps({"CartPole-v1": {"source": "mine"}})):
         file.write_text(content)
-        with pytest.raises(rookery.ConfigError, match="is there already, and no search wrote it"):
+        with pytest.raises(rookery.ConfigError, match="exists and was not written by a search"):
             require_own(file)
 
 
@@ -402,7 +402,7 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
         (["ppo", "CartPole-v1", "--trials", "0"], "argument --trials"),
         (["ppo", "CartPole-v1", "--sampler", "tpo"], "argument --sampler: invalid choice: 'tpo'"),
         (["ppo", "CartPole-v1", "--space", "no.json"], "cannot read --space no.json"),
-        (["ppo", "CartPole-v1", "--study", "text.db"], "text.db is there, and is no study"),
+        (["ppo", "CartPole-v1", "--study", "text.db"], "text.db exists, but is not a study"),
         (["ppo", "CartPole-v1", "--tirals", "3"], "did you mean --trials?"),
         (["ppo", "CartPole-v1", "--trials", "x"], "must be a whole number of at least 1, got 'x'"),
         (["ppo", "CartPole-v1", "--output", "mine.txt"], "--output must end in .json"),
