@@ -174,7 +174,7 @@ def test_a_search_that_failed_as_a_whole_is_made_once_more(
 ) -> None:
     played.play = lambda task: iter([{"failed": "ImportError: no such module"}])  # type: ignore[assignment]
     for _ in range(2):
-        with pytest.raises(AllTrialsFailed, match="the same command makes them once more"):
+        with pytest.raises(AllTrialsFailed, match="the same command repeats them"):
             Search(study, trials=trials).run()
     played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
     Search(study, trials=trials, confirmations=0).run()
@@ -387,7 +387,7 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
     assert preset is not None and preset.source.startswith("rookery tune")
     assert preset.run["num_envs"] == 2 and preset.config.num_steps == 32
     assert main([*command, "--total-steps", "300"]) == 2
-    assert "was started with --total-steps 200, and now" in capsys.readouterr().err
+    assert "was started with --total-steps 200, but --total-steps is now" in capsys.readouterr().err
     assert main([*command, "--preset", "none"]) == 2
     assert "was started with --preset" in capsys.readouterr().err
     assert main([*command, "--preset", "auto", "--trials", "2"]) == 0
