@@ -91,7 +91,7 @@ def test_the_command_measures_tells_and_writes(folder: Path, capsys: Any) -> Non
     names = {SERIAL, "rookery process", "gymnasium SyncVectorEnv"}
     assert set(told["steps_per_second"]["2"]) == names
     assert all(rate > 0 for rate in told["steps_per_second"]["2"].values())
-    assert "CartPole-v1, 2 envs; limit" in captured.out and "others used" in captured.out
+    assert "CartPole-v1, 2 envs; limit" in captured.out and "other programs used" in captured.out
     results = json.loads((folder / "bench-CartPole-v1.json").read_text())
     assert {row["contender"] for row in results["results"][0]["contenders"]} == names
     assert results["settings"]["start_method"] == "spawn"
