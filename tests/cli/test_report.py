@@ -76,7 +76,7 @@ def test_several_runs_are_grouped_as_plot_groups_them(
         (["no/such"], "folder no/such does not exist"),
         (["."], "is not a run, but contains 1, such as run"),
         (["run", "--output", "a.pdf"], "--output must end in .html or .htm, got 'a.pdf'"),
-        (["run", "--output", "no/a.html"], "the folder no of --output no/a.html is not there"),
+        (["run", "--output", "no/a.html"], "the folder no of --output no/a.html does not exist"),
         (["run", "--outptu", "a.html"], "did you mean --output?"),
         (["run", "--group-by", "gama"], "gama"),
         (["new"], "the run has not logged an update yet"),

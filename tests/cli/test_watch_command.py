@@ -112,7 +112,7 @@ def test_a_run_that_is_resumed_is_gone_on_with(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_deleted_meanwhile_ends_the_view(tmp_path: Path) -> None:
     path = _under_way(tmp_path / "run")
-    with pytest.raises(StorageError, match="is gone"):
+    with pytest.raises(StorageError, match="was moved or deleted"):
         _follow(path, lambda: shutil.rmtree(path))
 
 
