@@ -259,7 +259,7 @@ def test_what_is_no_run_is_named_with_the_way_out(
     assert "contains 1, such as a" in _refused(["."], capsys)
     (tmp_path / "empty").mkdir()
     assert "empty holds no run" in _refused(["empty"], capsys)
-    for text, said in (("", "no whole line"), ('{"step": 1', "no whole line")):
+    for text, said in (("", "no complete line"), ('{"step": 1', "no complete line")):
         (run / "metrics.jsonl").write_text(text)
         line = _refused(["a"], capsys)
         assert "a/metrics.jsonl" in line and said in line and "leave it out" in line

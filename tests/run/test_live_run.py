@@ -151,8 +151,8 @@ def test_silence_and_damage_are_mentioned(tmp_path: Path) -> None:
         file.write("nonsense\n")
     _hold(path, os.getpid())
     figures = LiveRun(path).figures(now=time.time() + 300)
-    assert [note[:24] for note in figures.notes] == [
-        "No metrics were written", "metrics.jsonl: 1 damaged",
+    assert [note[:23] for note in figures.notes] == [
+        "No metrics were written", "metrics.jsonl: 1 damage",
     ]  # fmt: skip
 
 
