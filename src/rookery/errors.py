@@ -1,28 +1,28 @@
-"""Every exception that rookery raises on purpose.
+"""The exceptions of rookery.
 
     RookeryError
-    ├── UsageError                  the caller did something that cannot work
+    ├── UsageError                  the caller made a mistake
     │   ├── ClosedError             the vector env was closed      (ClosedEnvironmentError)
-    │   ├── PendingCallError        a call is still under way      (AlreadyPendingCallError)
-    │   ├── NoPendingCallError      nothing was sent               (NoAsyncCallError)
-    │   ├── PicklingError           an argument cannot travel      (pickle.PicklingError)
-    │   ├── SpaceError              a space or a value outside it  (CustomSpaceError, RuntimeError)
-    │   │   ├── SpaceValueError     too many values, another shape, too large   (ValueError)
-    │   │   └── SpaceTypeError      a value of a type that cannot be            (TypeError)
-    │   ├── UnknownEnvError         no such env id                 (gymnasium NameNotFound)
-    │   └── ConfigError             a setting that cannot be       (ValueError)
-    ├── WorkerError                 the world did: an env or its process failed
+    │   ├── PendingCallError        an earlier call is pending     (AlreadyPendingCallError)
+    │   ├── NoPendingCallError      wait without a pending call    (NoAsyncCallError)
+    │   ├── PicklingError           an argument cannot be pickled  (pickle.PicklingError)
+    │   ├── SpaceError              unsupported space or bad value (CustomSpaceError, RuntimeError)
+    │   │   ├── SpaceValueError     wrong number, shape or range of values      (ValueError)
+    │   │   └── SpaceTypeError      a value of the wrong type                   (TypeError)
+    │   ├── UnknownEnvError         unknown env id                 (gymnasium NameNotFound)
+    │   └── ConfigError             an invalid setting             (ValueError)
+    ├── WorkerError                 an env or its process failed
     │   ├── EnvFailed               the env raised; its traceback is the cause
-    │   ├── WorkerDied              the process ended
+    │   ├── WorkerDied              the worker process exited
     │   └── WorkerTimeout           a deadline passed              (both TimeoutErrors)
-    ├── LearnerDied                 one of several learners failed or ended
-    ├── TrainingDiverged            learning met numbers that are not finite, again and again
+    ├── LearnerDied                 one of several learner processes failed
+    ├── TrainingDiverged            losses or data were repeatedly not finite
     ├── StorageError                a file of a run cannot be written  (OSError)
-    ├── SharedMemoryError           no room for the arrays that processes share  (MemoryError)
+    ├── SharedMemoryError           shared memory could not be allocated  (MemoryError)
     └── MissingExtra                an optional library is not installed (ImportError)
 
-The names in brackets are the foreign classes that the error is an instance of too, so that code
-written for them goes on catching it.
+The names in brackets are further base classes of the error. Code that catches these classes also
+catches the error.
 """
 
 from __future__ import annotations
@@ -43,71 +43,71 @@ from gymnasium.error import (
 
 
 class RookeryError(Exception):
-    """The root of every error of this library."""
+    """The base class of all errors of this library."""
 
     def __str__(self) -> str:
-        # Types that EnvFailed is combined with may have a __str__ of their own, as KeyError has.
+        # EnvFailed is combined with other types. Some define __str__, such as KeyError.
         return str(self.args[0]) if self.args else ""
 
 
 class UsageError(RookeryError):
-    """The caller asked for something that cannot work: a wrong argument, or a call out of turn.
+    """A mistake of the caller: an invalid argument, or a call in the wrong order.
 
-    The call that raises it was refused; what earlier calls did stays done.
+    The call that raises it has no effect. The effects of earlier calls remain.
     """
 
 
 class ClosedError(UsageError, ClosedEnvironmentError):
-    """The vector env was closed before this call."""
+    """A call on a vector env that was closed before."""
 
 
 class PendingCallError(UsageError, AlreadyPendingCallError):
-    """A call came while an earlier one is still under way."""
+    """A call while an earlier one is still pending."""
 
     def __init__(self, message: str, name: str = "") -> None:
         AlreadyPendingCallError.__init__(self, message, name)
 
 
 class NoPendingCallError(UsageError, NoAsyncCallError):
-    """A result was asked for that no call had started."""
+    """A request for a result without a pending call."""
 
     def __init__(self, message: str, name: str = "") -> None:
         NoAsyncCallError.__init__(self, message, name)
 
 
 class PicklingError(UsageError, pickle.PicklingError):
-    """An argument cannot be sent to a worker process; the message names the path to it."""
+    """An argument that cannot be pickled; the message names the path to it."""
 
 
 class SpaceError(UsageError, CustomSpaceError, RuntimeError):
-    """A space is not supported, or a value does not fit its space; the message names the path."""
+    """An unsupported space, or a value outside its space; the message names the path."""
 
 
 class SpaceValueError(SpaceError, ValueError):
-    """There are too many or too few values, they have another shape, or one is out of range."""
+    """A wrong number of values, a wrong shape, or a value out of range."""
 
 
 class SpaceTypeError(SpaceError, TypeError):
-    """A value has a type that its space cannot hold, such as one number for several envs."""
+    """A value of the wrong type for its space, such as one number for several envs."""
 
 
 class UnknownEnvError(UsageError, NameNotFound):
-    """No environment is registered under this id; the message lists the nearest ids."""
+    """An env id that is not registered; the message lists similar ids."""
 
 
 class ConfigError(UsageError, ValueError):
-    """A setting has a value that cannot be."""
+    """A setting with an invalid value."""
 
 
 class WorkerError(RookeryError):
-    """An env, or the process that runs it, failed.
+    """A failure of an env or of the process that runs it.
 
     Attributes:
-        env_ids: indices of the envs concerned, the one that was busy first.
-        command: what they were doing ("make", "reset", "step", ...).
-        seed: the seed of the env's last seeded reset, if there was one.
-        steps_since_reset: steps that the env had made in its episode, if known.
-        last_action: the action of the failing step, if it was one.
+        env_ids: indices of the affected envs; the env that was running comes first.
+        command: the operation that failed ("make", "reset", "step", ...).
+        seed: the seed of the env's last seeded reset, or None.
+        steps_since_reset: number of steps in the current episode, or None if unknown.
+        last_action: the action of the failing step; None for other commands.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class WorkerError(RookeryError):
 
 
 def _portable(value: Any) -> Any:
-    """A value, or what kind it is of if it cannot be pickled: an action may be anything."""
+    """Return the value, or its default repr if it cannot be pickled."""
     try:
         pickle.dumps(value)
     except Exception:  # noqa: BLE001 - pickling runs code of the value's type
@@ -154,12 +154,14 @@ def _portable(value: Any) -> Any:
 
 
 class EnvFailed(WorkerError):
-    """The env itself raised. Its own exception, with the remote traceback, is the ``__cause__``.
+    """An exception that an env raised.
+
+    The ``__cause__`` is the exception of the env, with the traceback of the worker process.
 
     Attributes:
-        env_name: the id, or the name of the callable, that the env was made from.
+        env_name: the env id, or the name of the callable that makes the env.
         envs_in_process: indices of the envs that share the process in which an env could not be
-            built; empty if it was the first env there, and for all other failures.
+            built. Empty if it was the first env there, and for all other failures.
     """
 
     env_name: str = ""
@@ -167,34 +169,34 @@ class EnvFailed(WorkerError):
 
 
 class WorkerDied(WorkerError):
-    """A worker process ended; the message has its exit code or signal in words."""
+    """An unexpected exit of a worker process; the message has the exit code or signal."""
 
 
 class WorkerTimeout(WorkerError, multiprocessing.TimeoutError, TimeoutError):
-    """A deadline passed; the message has the Python stack of the process that hangs."""
+    """A missed deadline; the message has the Python stack of the process that hangs."""
 
 
 class SharedMemoryError(RookeryError, MemoryError):
-    """The system gives no memory that processes could share; the message has size and way out."""
+    """A failed allocation of shared memory; the message has the size and possible remedies."""
 
 
 class MissingExtra(RookeryError, ImportError):
-    """An optional library is not installed; the message has the pip command."""
+    """A missing optional library; the message has the pip command that installs it."""
 
 
 class StorageError(RookeryError, OSError):
-    """A file of a run cannot be written, for a full disk or so. What was there before stays."""
+    """A file of a run that cannot be written; the previous version of the file remains."""
 
 
 class LearnerDied(RookeryError):
-    """One of several learners failed, or its process ended; the cause is its own error.
+    """The failure of one of several learner processes; the ``__cause__`` is its error, if any.
 
-    The run has ended; its last checkpoint can be resumed with any number of learners.
+    The run has ended. Its last checkpoint can be resumed with any number of learners.
     """
 
 
 class TrainingDiverged(RookeryError):
-    """Losses, gradients, rewards or observations were not finite again and again.
+    """Losses, gradients, rewards or observations that were not finite repeatedly.
 
-    The run has ended; its last checkpoint holds finite weights.
+    The run has ended. Its last checkpoint holds finite weights.
     """

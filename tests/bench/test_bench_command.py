@@ -91,7 +91,7 @@ def test_the_command_measures_tells_and_writes(folder: Path, capsys: Any) -> Non
     names = {SERIAL, "rookery process", "gymnasium SyncVectorEnv"}
     assert set(told["steps_per_second"]["2"]) == names
     assert all(rate > 0 for rate in told["steps_per_second"]["2"].values())
-    assert "CartPole-v1, 2 envs; limit" in captured.out and "others used" in captured.out
+    assert "CartPole-v1, 2 envs; limit" in captured.out and "other programs used" in captured.out
     results = json.loads((folder / "bench-CartPole-v1.json").read_text())
     assert {row["contender"] for row in results["results"][0]["contenders"]} == names
     assert results["settings"]["start_method"] == "spawn"
@@ -150,15 +150,15 @@ def test_speed_up_prints_each_point_beside_the_model(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "give an env, or --speed-up"),
-        (["CartPole-v1", "--speed-up"], "give an env, or --speed-up"),
+        ([], "give either an env or --speed-up"),
+        (["CartPole-v1", "--speed-up"], "give either an env or --speed-up"),
         (["CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["CartPole-v1", "--num-envs", "0"], "argument --num-envs: invalid _count value: '0'"),
-        (["CartPole-v1", "--contenders", "SB4"], "--contenders 'SB4' is not to be had here"),
+        (["CartPole-v1", "--contenders", "SB4"], "--contenders 'SB4' is unknown or not installed"),
         (["CartPole-v1", "--output", "x.png"], "--output must be a file whose name ends in .json"),
         (["CartPole-v1", "--output", "no/x.json"], "the folder no of --output"),
         (["CartPole-v1", "--seconds", "0"], "--seconds must be a finite number above 0"),
-        (["--speed-up", "--num-workers", "2"], "--num-workers is for the env of one's own"),
+        (["--speed-up", "--num-workers", "2"], "--num-workers cannot be combined with --speed-up"),
         (["--speed-up", "--num-envs", "2", "4"], "--speed-up takes one number of envs"),
     ],
 )

@@ -335,7 +335,7 @@ def test_a_signal_ends_actors_that_run_ahead(tmp_path: Path, number, code, capsy
         (["doctor", "CartPole-v1", "--deadlin", "3"], "did you mean --deadline?"),
         (["doctor", "ALE/Pong_v5"], "ALE/Pong-v5"),
         (["train", "ppo", ":CartPole-v1"], "':CartPole-v1' names no module before its colon"),
-        (["replay", "--file", "report.pkl"], "there is no option --file"),
+        (["replay", "--file", "report.pkl"], "unknown option --file"),
         (["train", "ppo", "CartPole-v1", "--resume", "runs/some"], "train --resume RUN_DIR"),
         (["train", "ppo", "ALE/Pong_v5"], "ALE/Pong-v5"),
         (["train", "ppo", "MiniGrid-Nowhere-v0"], "package minigrid"),
@@ -510,7 +510,7 @@ def test_a_standard_output_that_takes_nothing_is_told(tmp_path: Path, command: s
         done = _rookery(*arguments, stdout=full)
     assert done.returncode == 1
     assert done.stderr == (
-        "rookery: error: standard output takes nothing: No space left on device\n"
+        "rookery: error: cannot write to standard output: No space left on device\n"
     )
 
 

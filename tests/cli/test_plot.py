@@ -228,9 +228,9 @@ def test_a_metric_that_nobody_has_is_answered_with_those_there_are(
     run = _run(tmp_path / "a")
     line = _refused([run, "--metric", "episode_retrun_mean"], capsys)
     assert "did you mean episode_return_mean?" in line and "a/metrics.jsonl" in line
-    assert "There are episode_return_mean, episodes, loss, seconds" in line
+    assert "Available: episode_return_mean, episodes, loss, seconds" in line
     young = _run(tmp_path / "young", rows=ROWS[:1])
-    assert "come when the first has ended" in _refused([young], capsys)
+    assert "are logged after the first episode has ended" in _refused([young], capsys)
     assert "holds no finite number" in _refused([young, "--metric", "loss"], capsys)
 
 
@@ -246,27 +246,27 @@ def test_of_several_what_holds_no_run_is_left_out_and_named(
     first, second = told.err.splitlines()
     assert "left out: empty holds no run" in first and "left out: report.html" in second
     assert "empty holds no run" in _refused(["empty", "report.html"], capsys)
-    assert "there is no folder b" in _refused(["a", "b"], capsys)
+    assert "folder b does not exist" in _refused(["a", "b"], capsys)
 
 
 def test_what_is_no_run_is_named_with_the_way_out(
     tmp_path: Path, panels: list[list[Panel]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Path(_run(tmp_path / "a"))
-    assert "there is no folder nowhere" in _refused(["nowhere"], capsys)
-    assert "there is no folder xxx" in _refused(["x" * 300], capsys)
+    assert "folder nowhere does not exist" in _refused(["nowhere"], capsys)
+    assert "folder xxx" in _refused(["x" * 300], capsys)
     assert "give the folder of the run" in _refused(["a/config.json"], capsys)
-    assert "holds 1, such as a" in _refused(["."], capsys)
+    assert "contains 1, such as a" in _refused(["."], capsys)
     (tmp_path / "empty").mkdir()
     assert "empty holds no run" in _refused(["empty"], capsys)
-    for text, said in (("", "no whole line"), ('{"step": 1', "no whole line")):
+    for text, said in (("", "no complete line"), ('{"step": 1', "no complete line")):
         (run / "metrics.jsonl").write_text(text)
         line = _refused(["a"], capsys)
         assert "a/metrics.jsonl" in line and said in line and "leave it out" in line
     (run / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
     assert "a/metrics.jsonl, line 2, is no JSON object" in _refused(["a"], capsys)
     (run / "metrics.jsonl").unlink()
-    assert "a/metrics.jsonl is not there" in _refused(["a"], capsys)
+    assert "a/metrics.jsonl does not exist" in _refused(["a"], capsys)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"algo": 1}', '{"algo": "ppo", "train": {}}'])
@@ -281,7 +281,11 @@ def test_a_damaged_configuration_is_named(
 @pytest.mark.parametrize(
     ("output", "said", "code"),
     [
-        ("nowhere/curves.png", "the folder nowhere of --output nowhere/curves.png is not there", 2),
+        (
+            "nowhere/curves.png",
+            "the folder nowhere of --output nowhere/curves.png does not exist",
+            2,
+        ),
         ("curves.gif", "--output must end in .png, .pdf or .svg", 2),
         ("curves", "--output must end in .png, .pdf or .svg", 2),
         ("folder.png", "is a folder", 2),

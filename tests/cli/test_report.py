@@ -73,13 +73,13 @@ def test_several_runs_are_grouped_as_plot_groups_them(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no/such"], "there is no folder no/such"),
-        (["."], "is no run, but holds 1, such as run"),
+        (["no/such"], "folder no/such does not exist"),
+        (["."], "is not a run, but contains 1, such as run"),
         (["run", "--output", "a.pdf"], "--output must end in .html or .htm, got 'a.pdf'"),
-        (["run", "--output", "no/a.html"], "the folder no of --output no/a.html is not there"),
+        (["run", "--output", "no/a.html"], "the folder no of --output no/a.html does not exist"),
         (["run", "--outptu", "a.html"], "did you mean --output?"),
         (["run", "--group-by", "gama"], "gama"),
-        (["new"], "the run has not told of an update yet"),
+        (["new"], "the run has not logged an update yet"),
         ([], "RUN_DIR"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -52,7 +52,7 @@ def test_a_finished_run_is_shown_and_says_so(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no/such"], "there is no folder no/such"),
+        (["no/such"], "folder no/such does not exist"),
         (["."], "holds no run"),
         ([], "RUN_DIR"),
         ([".", "--interval", "0"], "--interval is '0'; it must be a number of seconds"),
@@ -96,7 +96,7 @@ def test_the_view_goes_on_with_the_run_until_ctrl_c(tmp_path: Path) -> None:
     path = _under_way(tmp_path / "run")
     shown = _follow(path, lambda: write_lines(path / "metrics.jsonl", metrics_rows(38, 9500)))
     assert shown.index("7.5k of 10k steps") < shown.index("9.5k of 10k steps")
-    assert "Ctrl-C leaves this view; the run goes on." in shown
+    assert "Ctrl-C closes this view; the run continues." in shown
 
 
 def test_a_run_that_is_resumed_is_gone_on_with(tmp_path: Path) -> None:
@@ -107,12 +107,12 @@ def test_a_run_that_is_resumed_is_gone_on_with(tmp_path: Path) -> None:
 
     shown = _follow(path, resume)
     assert shown.index("finished: all steps made") < shown.index("● running")
-    assert "was resumed or begun anew" in shown
+    assert "was resumed or restarted" in shown
 
 
 def test_a_folder_that_is_deleted_meanwhile_ends_the_view(tmp_path: Path) -> None:
     path = _under_way(tmp_path / "run")
-    with pytest.raises(StorageError, match="is gone"):
+    with pytest.raises(StorageError, match="was moved or deleted"):
         _follow(path, lambda: shutil.rmtree(path))
 
 
@@ -132,7 +132,7 @@ def test_on_a_terminal_it_stays_until_a_signal_and_restores_the_screen(
     ) as program:
         os.close(theirs)
         try:
-            _read_until(ours, b"the run goes on", program)
+            _read_until(ours, b"the run continues", program)
             program.send_signal(number)
             rest = _read_until(ours, b"\x1b[?1049l", program)  # the screen before comes back
             _, err = program.communicate(timeout=PATIENCE_S)

@@ -98,9 +98,9 @@ def test_what_is_not_known_is_left_out_or_said(changes: dict[str, Any], width: i
 
 
 def test_a_run_that_has_written_nothing_is_a_title_and_a_sentence() -> None:
-    state = RunState("starting", "starting: no update was written yet")
+    state = RunState("starting", "starting: no update logged yet")
     text = _printed(RunFigures("runs/a", "CartPole-v1", state))
-    assert "starting: no update was written yet" in text.splitlines()[0]
+    assert "starting: no update logged yet" in text.splitlines()[0]
     assert len(text.splitlines()) == 2
 
 

@@ -98,7 +98,7 @@ def test_a_run_that_is_resumed_while_it_is_watched_is_followed(tmp_path: Path) -
     (path / "new").replace(path / "metrics.jsonl")
     figures = live.figures()
     assert (figures.state.kind, figures.step, figures.total_steps) == ("running", 7500, 40_000)
-    assert figures.notes == ["The run was resumed or begun anew while it was watched."]
+    assert figures.notes == ["The run was resumed or restarted while it was watched."]
 
 
 def test_an_overwritten_run_has_no_configuration_for_a_moment(tmp_path: Path) -> None:
@@ -114,17 +114,17 @@ def test_a_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     live = LiveRun(path)
     shutil.rmtree(path)
-    with pytest.raises(StorageError, match=r"run is gone: it was moved or deleted"):
+    with pytest.raises(StorageError, match=r"run was moved or deleted"):
         live.figures()
 
 
 def test_what_is_no_run_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="does not exist"):
         LiveRun(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"holds no run"):
         LiveRun(tmp_path)
     write_run(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"is no run, but holds 1, such as .*run"):
+    with pytest.raises(ConfigError, match=r"is not a run, but contains 1, such as .*run"):
         LiveRun(tmp_path)
 
 
@@ -151,8 +151,8 @@ def test_silence_and_damage_are_mentioned(tmp_path: Path) -> None:
         file.write("nonsense\n")
     _hold(path, os.getpid())
     figures = LiveRun(path).figures(now=time.time() + 300)
-    assert [note[:24] for note in figures.notes] == [
-        "Metrics have been silent", "metrics.jsonl: 1 damaged",
+    assert [note[:23] for note in figures.notes] == [
+        "No metrics were written", "metrics.jsonl: 1 damage",
     ]  # fmt: skip
 
 

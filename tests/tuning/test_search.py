@@ -174,7 +174,7 @@ def test_a_search_that_failed_as_a_whole_is_made_once_more(
 ) -> None:
     played.play = lambda task: iter([{"failed": "ImportError: no such module"}])  # type: ignore[assignment]
     for _ in range(2):
-        with pytest.raises(AllTrialsFailed, match="the same command makes them once more"):
+        with pytest.raises(AllTrialsFailed, match="the same command repeats them"):
             Search(study, trials=trials).run()
     played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
     Search(study, trials=trials, confirmations=0).run()
@@ -233,7 +233,7 @@ def test_other_reasons_do_not_end_it_before_its_time(study: Study, played: type[
         yield {"failed": ["KeyError: a", "ValueError: b"][len(played.tasks) % 2]}
 
     played.play = play  # type: ignore[assignment]
-    with pytest.raises(AllTrialsFailed, match=r"no trial of 5 came to its end.*Value.*KeyError"):
+    with pytest.raises(AllTrialsFailed, match=r"none of 5 trials was completed.*Value.*KeyError"):
         Search(study, trials=5).run()
 
 
@@ -338,7 +338,7 @@ def test_a_database_of_others_is_refused_and_left_as_it_was(tmp_path: Path) -> N
         database.execute("create table theirs (x)")
         database.commit()
     before = file.read_bytes()
-    with pytest.raises(rookery.ConfigError, match=r"theirs.db is there, and is no study"):
+    with pytest.raises(rookery.ConfigError, match=r"theirs.db exists, but is not a study"):
         question_in(file)
     assert file.read_bytes() == before
 
@@ -358,7 +358,7 @@ def test_a_file_that_no_search_wrote_is_not_replaced(tmp_path: Path) -> None:
     require_own(file)
     for content in ("{", "[]", json.dumps({"CartPole-v1": {"source": "mine"}})):
         file.write_text(content)
-        with pytest.raises(rookery.ConfigError, match="is there already, and no search wrote it"):
+        with pytest.raises(rookery.ConfigError, match="exists and was not written by a search"):
             require_own(file)
 
 
@@ -387,22 +387,22 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
     assert preset is not None and preset.source.startswith("rookery tune")
     assert preset.run["num_envs"] == 2 and preset.config.num_steps == 32
     assert main([*command, "--total-steps", "300"]) == 2
-    assert "was begun with --total-steps 200, and now" in capsys.readouterr().err
+    assert "was started with --total-steps 200, but --total-steps is now" in capsys.readouterr().err
     assert main([*command, "--preset", "none"]) == 2
-    assert "was begun with --preset" in capsys.readouterr().err
+    assert "was started with --preset" in capsys.readouterr().err
     assert main([*command, "--preset", "auto", "--trials", "2"]) == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["pqo", "CartPole-v1"], "there is no algorithm 'pqo'; did you mean ppo?"),
+        (["pqo", "CartPole-v1"], "unknown algorithm 'pqo'; did you mean ppo?"),
         (["CartPole-v1", "ppo"], "the algorithm comes first: ppo CartPole-v1"),
         (["ppo", "CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["ppo", "CartPole-v1", "--trials", "0"], "argument --trials"),
         (["ppo", "CartPole-v1", "--sampler", "tpo"], "argument --sampler: invalid choice: 'tpo'"),
         (["ppo", "CartPole-v1", "--space", "no.json"], "cannot read --space no.json"),
-        (["ppo", "CartPole-v1", "--study", "text.db"], "text.db is there, and is no study"),
+        (["ppo", "CartPole-v1", "--study", "text.db"], "text.db exists, but is not a study"),
         (["ppo", "CartPole-v1", "--tirals", "3"], "did you mean --trials?"),
         (["ppo", "CartPole-v1", "--trials", "x"], "must be a whole number of at least 1, got 'x'"),
         (["ppo", "CartPole-v1", "--output", "mine.txt"], "--output must end in .json"),

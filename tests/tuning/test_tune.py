@@ -222,12 +222,12 @@ def test_rollouts_are_cut_so_that_a_slice_holds_some():
     [
         (["ppoo", "CartPole-v1"], "did you mean ppo"),
         (["CartPole-v1", "ppo"], "the algorithm comes first: rookery tune ppo CartPole-v1"),
-        (["CartPole-v1", "--run-dir", "x"], "--run-dir is about a run"),
+        (["CartPole-v1", "--run-dir", "x"], "--run-dir is a setting of rookery train"),
         (["CartPole-v1", "--minuts", "1"], "did you mean --minutes"),
         (["CartPole-v1", "--memory", "lots"], "such as 6G"),
         (["CartPole-v1", "--minutes", "0"], "must be above 0"),
         (["CartPole-v1", "--picture", "x.bmp"], r"must end in \.png"),
-        (["CartPole-v1", "--output", "none/x.json"], "is not there"),
+        (["CartPole-v1", "--output", "none/x.json"], "does not exist"),
         (["CartPole-v7"], "CartPole"),
     ],
 )
@@ -242,7 +242,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_starts(
 
 
 def test_settings_of_runs_are_refused_in_python_too():
-    with pytest.raises(ConfigError, match="total_steps is about a run"):
+    with pytest.raises(ConfigError, match="total_steps is a setting of rookery train"):
         tune("CartPole-v1", total_steps=5)
 
 

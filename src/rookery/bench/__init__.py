@@ -1,1 +1,5 @@
-"""How fast an env steps, here and in other libraries, and what that says of this machine."""
+"""Benchmarks of env throughput, in rookery and in other libraries.
+
+Only ``rookery bench`` imports this package. Start reading at `rookery.bench.rounds`, which takes
+the samples, and `rookery.bench.throughput`, which evaluates them.
+"""

@@ -1,4 +1,4 @@
-"""Under which conditions something was measured."""
+"""The conditions of a measurement."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LIBRARIES = ("rookery", "gymnasium", "numpy", "stable-baselines3", "torch")
 
 
 def conditions(libraries: Sequence[str] = _LIBRARIES) -> dict[str, Any]:
-    """The machine, the interpreter and the libraries, as far as results depend on them.
+    """Return the machine, the interpreter and the versions of libraries.
 
-    It takes a third of a second: ``cores_in_use`` says what others compute just now, while the load
-    average is also of what has ended within the last minutes.
+    The call takes a third of a second, during which ``cores_in_use`` is measured. The load average,
+    by contrast, also includes processes that ended within the last minutes.
     """
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -35,7 +35,7 @@ def conditions(libraries: Sequence[str] = _LIBRARIES) -> dict[str, Any]:
 
 
 def load() -> float | None:
-    """How many processes want to compute, on average over a minute; None where nobody says."""
+    """Return the load average over one minute; None if the system has none."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 

@@ -1,4 +1,4 @@
-"""Everybody who is measured, one opener each; a library is imported when its contender opens."""
+"""The vector envs that are compared; a library is imported when its contender opens."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LOOP, SERIAL = "plain loop", "rookery serial"
 
 @dataclass(frozen=True)
 class Contender:
-    """Who is measured.
+    """A way of stepping envs that is measured.
 
     Attributes:
-        name: in tables and pictures.
+        name: name in tables and pictures.
         library: a key of ``OPENERS``, or ``"loop"`` or ``"probe"``.
-        options: what its vector env is made with.
-        note: what a reader must know who compares it with others.
+        options: keyword arguments of its vector env.
+        note: remark for comparisons with other contenders.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Subject:
     """The env that all contenders step.
 
     Attributes:
-        name: of the env.
-        recipe: how to build one.
-        batch: what `make_vec` takes to make the env's own batch; None if it has none.
+        name: name of the env.
+        recipe: recipe that builds one env.
+        batch: arguments of `make_vec` for the native batch of the env; None without one.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Subject:
 
     @classmethod
     def of(cls, source: EnvSource) -> Subject:
-        """The env as training has it.
+        """Return the env as training uses it.
 
         Raises:
-            UsageError: it cannot be.
+            UsageError: the env is invalid.
         """
         arguments = source.arguments()
         (recipe,) = make_recipes(
@@ -67,8 +67,8 @@ class Stepper(NamedTuple):
     """A started and reset vector env.
 
     Attributes:
-        step: steps all envs once.
-        action_space: of all envs together, as Gymnasium batches it.
+        step: function that steps all envs once.
+        action_space: batched action space.
     """
 
     step: Callable[[Any], object]
@@ -78,12 +78,12 @@ class Stepper(NamedTuple):
 def contenders_for(
     subject: Subject, num_workers: int | None = None, start_method: str | None = None
 ) -> list[Contender]:
-    """All that can be measured here, the plain loop first.
+    """Return all available contenders, the plain loop first.
 
     Args:
-        subject: what they step.
-        num_workers: of rookery's worker processes; None means one per usable CPU.
-        start_method: of these.
+        subject: env to step.
+        num_workers: number of rookery's worker processes; None means one per usable CPU.
+        start_method: start method of rookery's worker processes; None means the default.
     """
     workers = {"backend": "process", "num_workers": num_workers, "start_method": start_method}
     found = [
@@ -94,14 +94,14 @@ def contenders_for(
         Contender("rookery thread", "rookery", {"backend": "thread"}),
     ]
     if subject.batch is not None:
-        note = "the env's own batch, whose rules are its own"
+        note = "native batch of the env; its rules may differ"
         found.append(Contender("rookery native", "rookery", {"backend": "native"}, note))
     found += [
         Contender("gymnasium SyncVectorEnv", "gymnasium", {"kind": "SyncVectorEnv"}),
         Contender("gymnasium AsyncVectorEnv", "gymnasium", {"kind": "AsyncVectorEnv"}),
     ]
     if importlib.util.find_spec("stable_baselines3") is not None:
-        # How its processes are started cannot change how they step; forking is soonest done.
+        # The start method does not affect the speed of steps; fork starts fastest.
         start = {"start_method": "fork"} if sys.platform == "linux" else {}
         found += [
             Contender("SB3 DummyVecEnv", "sb3", {"kind": "DummyVecEnv"}),
@@ -111,7 +111,7 @@ def contenders_for(
 
 
 def _batch_of(source: EnvSource, recipe: EnvRecipe) -> dict[str, Any] | None:
-    """What `make_vec` takes to make an env's own batch, if it has one that is the same env."""
+    """Return the arguments of `make_vec` for the native batch, if it is the same env."""
     family = source.family()
     if family is not None:
         if family.batch is None or source.wrappers:
@@ -171,7 +171,6 @@ OPENERS: dict[str, Callable[..., Any]] = {
 
 
 def _maker(subject: Subject) -> Callable[[], Any]:
-    """What builds one env."""
     return functools.partial(_build, subject.recipe)
 
 

@@ -1,4 +1,4 @@
-"""What was measured, as pictures: numbers in, picture out."""
+"""Plots of benchmark results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rookery.run.log.curve import new_figure, plain
 _OURS, _PEERS, _LIMIT = "tab:blue", "tab:gray", "tab:green"
 _BAR_INCHES, _ROOM_INCHES = 0.32, 1.3
 _ASIDE = 0.05  # of a core
-_ROOM = 1.45  # of the longest bar: what is written behind bars needs some
+_ROOM = 1.45  # width of the axes relative to the longest bar, for the text behind bars
 
 
 def draw_throughput(
@@ -29,8 +29,8 @@ def draw_throughput(
 ) -> None:
     """Draw bars of env steps per second, one panel for each number of envs.
 
-    Behind each bar stands its speed-up against serial and its share of the limit, which is a dashed
-    line; error bars lead from the least sample to the largest.
+    The text behind each bar gives its speed-up over serial and its share of the limit. The limit is
+    a dashed line. Error bars span all samples.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -96,9 +96,9 @@ def _remark(row: Row) -> str:
 def draw_speed_up(
     file: BinaryIO, points: Sequence[Point], costs: Sequence[Costs], num_envs: int, cpus: int
 ) -> None:
-    """Draw speed-ups: over cores where envs compute, over the time of a step where they wait.
+    """Draw speed-ups: over cores for envs that compute, over step time for envs that wait.
 
-    What was measured are points with the least and the largest; what the model says is dashed.
+    Measurements are points with error bars over all rounds. Predictions are dashed lines.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -108,7 +108,7 @@ def draw_speed_up(
     _draw_computing(left, points, costs, num_envs, cpus)
     _draw_waiting(right, points, costs, num_envs, cpus)
     for axes in (left, right):
-        axes.set_ylabel("speed-up against one env after the other", fontsize="small")
+        axes.set_ylabel("speed-up over serial stepping", fontsize="small")
         axes.set_ylim(0, num_envs * 1.08)
         axes.grid(alpha=0.3)
         axes.legend(loc="best", fontsize="x-small")
@@ -127,7 +127,7 @@ def _draw_computing(
         for how, marker in ((PROCESSES, "o"), ("", "s")):
             chosen = [p for p in own if (p.place.how == PROCESSES) == (how == PROCESSES)]
             what = "in processes" if how else "in processes and the caller"
-            aside = _ASIDE * (2 * number + (how != PROCESSES))  # so that none hides another
+            aside = _ASIDE * (2 * number + (how != PROCESSES))  # so that points do not overlap
             _draw_points(
                 axes, chosen, [p.place.at_once + aside for p in chosen], color, marker,
                 f"measured, {what}" if number == 0 else None,

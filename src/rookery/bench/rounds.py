@@ -1,4 +1,4 @@
-"""Contenders by turns, in another order in every round, each time in a fresh process."""
+"""Samples of all contenders in rounds, each in a new process and in random order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rookery.bench.sample import Order, SampleFailed, take
 
 @dataclass
 class Measured:
-    """What was measured of one order.
+    """The samples of one order.
 
     Attributes:
-        order: what was asked.
-        samples: by number of the round.
-        failure: why it was given up; empty if it was not.
+        order: the order.
+        samples: result of each sample, by number of the round.
+        failure: reason why sampling stopped; empty without a failure.
     """
 
     order: Order
@@ -25,12 +25,12 @@ class Measured:
     failure: str = ""
 
     def values(self, name: str = "steps_per_second") -> dict[int, float]:
-        """One number of the samples, by round."""
+        """Return one number of each sample, by round."""
         return {turn: float(sample[name]) for turn, sample in self.samples.items()}
 
 
 def shuffled(count: int, rounds: int, seed: int) -> list[list[int]]:
-    """The order of so many things in each round."""
+    """Return a random permutation of ``range(count)`` for each round."""
     rng = random.Random(seed)
     return [rng.sample(range(count), count) for _ in range(rounds)]
 
@@ -44,16 +44,16 @@ def measure_in_rounds(
     take: Callable[[Order, float], dict[str, Any]] = take,
     into: list[Measured] | None = None,
 ) -> list[Measured]:
-    """Measure all orders once in every round; one that has failed is not tried again.
+    """Measure all orders once in every round; failed orders are not repeated.
 
     Args:
-        orders: what to measure.
-        rounds: how often.
-        timeout_s: a sample that takes longer is a failure.
-        seed: of the order in each round.
-        tell: is told of each sample, or None where there was none.
-        take: makes one.
-        into: takes what is measured, also if Ctrl-C ends it.
+        orders: orders to measure.
+        rounds: number of rounds.
+        timeout_s: longest time of a sample in seconds; longer ones are failures.
+        seed: seed of the random order in each round.
+        tell: function that is called with each sample, or None after a failure.
+        take: function that takes one sample.
+        into: list that receives the results, also if Ctrl-C interrupts; None for a new list.
     """
     measured = [] if into is None else into
     measured[:] = [Measured(order) for order in orders]

@@ -1,7 +1,7 @@
-"""Measure one contender once, in a process of its own: ``python -m rookery.bench.sample``.
+"""Measure one contender once, in a separate process: ``python -m rookery.bench.sample``.
 
-It reads a pickled `Order` from standard input and prints one JSON object on what was its standard
-output; what an env prints goes to standard error.
+The process reads a pickled `Order` from standard input and prints one JSON object to the original
+standard output. Output of envs goes to standard error.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from rookery.env.deferred import Workshop
 from rookery.env.registrations import Registrations, collect, install
 from rookery.vector.auto.probe import measure as probe
 
-_BATCHES = 64  # of actions, drawn beforehand
+_BATCHES = 64  # batches of actions, sampled in advance
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to measure.
+    """An order for one sample.
 
     Attributes:
-        subject: the env.
-        contender: who steps it.
-        num_envs: how many at once.
-        warm_up_s: seconds that are not counted.
-        seconds: that are.
+        subject: env to step.
+        contender: way of stepping it.
+        num_envs: number of envs.
+        warm_up_s: seconds of warm-up, which are not measured.
+        seconds: measured seconds.
     """
 
     subject: Subject
@@ -49,18 +49,18 @@ class Order:
 
 
 class SampleFailed(Exception):
-    """A contender came to nothing; the message says why."""
+    """A failed sample; the message is the reason."""
 
 
 def take(order: Order, timeout_s: float) -> dict[str, Any]:
-    """Have an order carried out in a fresh process.
+    """Execute an order in a new process.
 
     Returns:
-        ``steps_per_second``; of the plain loop ``wall_s`` and ``cpu_s`` of a step; of the probe
-        what `rookery.vector.auto.plans.Measurement` has.
+        ``steps_per_second``; for the plain loop, ``wall_s`` and ``cpu_s`` of a step; for the probe,
+        the fields of `rookery.vector.auto.plans.Measurement`.
 
     Raises:
-        SampleFailed: it came to nothing.
+        SampleFailed: the process failed or took too long.
     """
     content = pickle.dumps((collect(), pickled_for_workers(order)))
     try:
@@ -81,7 +81,7 @@ def take(order: Order, timeout_s: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Carry out the order on standard input."""
+    """Execute the order on standard input."""
     registrations, pickled = pickle.loads(sys.stdin.buffer.read())
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def carried_out(order: Order) -> dict[str, Any]:
-    """Measure, in this process."""
+    """Execute an order in this process and return the result."""
     if order.contender.library == "loop":
         return step_cost(order)
     if order.contender.library == "probe":
@@ -106,7 +106,7 @@ def carried_out(order: Order) -> dict[str, Any]:
 
 
 def rate_of(step: Callable[[Any], object], batches: Sequence[Any], seconds: float) -> float:
-    """Calls per second of ``step``, over at least ``seconds`` and one call."""
+    """Return the calls per second of ``step``, over at least ``seconds`` and one call."""
     start = time.perf_counter()
     for calls, batch in enumerate(itertools.cycle(batches), 1):
         step(batch)
@@ -117,9 +117,9 @@ def rate_of(step: Callable[[Any], object], batches: Sequence[Any], seconds: floa
 
 
 def step_cost(order: Order) -> dict[str, Any]:
-    """What a step costs in a plain loop over the envs: seconds, and seconds of computing.
+    """Measure the wall time and CPU time of a step in a plain loop over the envs.
 
-    As in Gymnasium's next-step mode, the round after an episode's end is that env's reset.
+    As in Gymnasium's next-step mode, an env is reset in the round after the end of an episode.
     """
     envs = [order.subject.recipe.build(Workshop()) for _ in range(order.num_envs)]
     space = envs[0].action_space
@@ -152,7 +152,7 @@ def _rounds(envs: list[Any], actions: Iterator[Any]) -> Iterator[None]:
 
 
 def _run(rounds: Iterator[None], seconds: float) -> int:
-    """Make rounds for some time, one at least; returns how many."""
+    """Make rounds for some time, at least one; return their number."""
     start = time.perf_counter()
     for count, _ in enumerate(rounds, 1):
         if time.perf_counter() - start >= seconds:
@@ -161,12 +161,12 @@ def _run(rounds: Iterator[None], seconds: float) -> int:
 
 
 def _search_path() -> str:
-    """Where this process finds modules, rookery and the current folder among them."""
+    """Return the module search path, including rookery and the current folder."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(rookery.__file__)))
-    places = [os.path.abspath(place) for place in sys.path]  # an empty one is the current folder
+    places = [os.path.abspath(place) for place in sys.path]  # an empty entry is the current folder
     return os.pathsep.join(dict.fromkeys([*places, own]))
 
 
 if __name__ == "__main__":
-    np.seterr(all="ignore")  # envs that meet random actions for long may overflow
+    np.seterr(all="ignore")  # random actions may cause overflows in envs
     main()

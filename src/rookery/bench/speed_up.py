@@ -1,15 +1,15 @@
-"""How much faster several envs step than one after the other, measured, and by a model.
+"""The speed-up of parallel over serial stepping, measured and predicted by a model.
 
-The model is that by which ``backend="auto"`` chooses (`rookery.vector.auto.plans`): a call costs so
-much whatever it does, each worker and each env's results cost the caller so much, a round trip so
-much, and what envs compute is shared by the cores. With n envs and W workers on as many cores,
+The model is that of ``backend="auto"`` (`rookery.vector.auto.plans`). It has a fixed cost per call,
+costs of the caller per worker and per env, the cost of a round trip, and the step time of envs,
+which is divided among the cores. With n envs and W workers on W cores,
 
-    one after the other = call + n * step
-    at the same time    = call + n * reading + W * worker + round trip + ceil(n / W) * step
+    serial   = call + n * step
+    parallel = call + n * reading + W * worker + round trip + ceil(n / W) * step
 
-whose ratio is Amdahl's law (1967) with the serial part measured. Its numbers are measured here, the
-least of all rounds, so it is a model of this machine with nothing else to do; for more cores than
-there are, nobody has measured what follows from it.
+The ratio is Amdahl's law (1967) with a measured serial part. Each cost is the minimum over all
+rounds, so that the model describes an otherwise idle machine. Predictions for more cores than the
+machine has are not verified.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
 from rookery.bench.throughput import ratio_of
 from rookery.vector.auto.plans import Machine, Measurement, Wishes, make_plans, thread_plan
 
-Asked: TypeAlias = "tuple[str, float]"  # kind of env, and the time that a step is to take
+Asked: TypeAlias = "tuple[str, float]"  # kind of env, and requested step time in seconds
 
 STEP_TIMES_S = (1e-5, 1e-4, 1e-3, 1e-2)
 PROBE = "probe"
 PROCESSES, CALLER, THREADS = "processes", "processes and caller", "threads"
-_PLENTY = 2**50  # bytes: memory is not what is asked about
+_PLENTY = 2**50  # bytes: the model ignores memory limits
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where envs are stepped at the same time.
+    """A set of processes or threads that step envs in parallel.
 
     Attributes:
-        how: in processes, in processes and the caller, or in threads.
-        at_once: how many of them, the caller included.
+        how: processes, processes and the caller, or threads.
+        at_once: number of processes or threads, including the caller.
     """
 
     how: str
     at_once: int
 
     def contender(self) -> Contender:
-        """Who measures it."""
+        """Return the contender that measures this place."""
         if self.how == THREADS:
             options: dict[str, Any] = {"backend": "thread", "num_workers": self.at_once}
         else:
@@ -65,18 +65,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """A speed-up that was measured, beside what the model says of it.
+    """A measured speed-up and its prediction.
 
     Attributes:
-        kind: whether envs compute or wait.
-        asked_s: what a step was to take.
-        step_s: what it takes.
-        place: where envs were stepped.
-        num_envs: how many.
-        measured: median over the rounds.
-        low: the least.
-        high: the largest.
-        model: what the model says.
+        kind: kind of envs, ``"compute"`` or ``"wait"``.
+        asked_s: requested step time in seconds.
+        step_s: measured step time in seconds.
+        place: place where envs were stepped.
+        num_envs: number of envs.
+        measured: median speed-up over the rounds.
+        low: smallest speed-up.
+        high: largest speed-up.
+        model: predicted speed-up.
     """
 
     kind: str
@@ -91,19 +91,19 @@ class Point:
 
     @property
     def deviation(self) -> float:
-        """How much more the model says than was measured, as a share of that."""
+        """Relative error of the prediction."""
         return self.model / self.measured - 1
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What the model needs to know of one kind of env, and of one time of a step.
+    """The costs in the model for one kind of env and one step time.
 
     Attributes:
-        kind: whether envs compute or wait.
-        asked_s: what a step was to take.
-        step_s: what it takes in a plain loop.
-        measurement: of the env, and of what talking to it costs.
+        kind: kind of envs, ``"compute"`` or ``"wait"``.
+        asked_s: requested step time in seconds.
+        step_s: step time in a plain loop, in seconds.
+        measurement: measured costs of the env and of communication.
     """
 
     kind: str
@@ -113,7 +113,7 @@ class Costs:
 
 
 def places(kind: str, num_envs: int, cpus: int) -> list[Place]:
-    """Where envs of a kind are stepped: those that compute on cores, those that wait at once."""
+    """Return the places to measure: up to one process per core, or one per waiting env."""
     if kind == WAIT:
         return [Place(PROCESSES, num_envs), Place(THREADS, num_envs)]
     counts = sorted({min(count, num_envs, cpus) for count in _doublings(cpus)} - {1})
@@ -124,10 +124,10 @@ def places(kind: str, num_envs: int, cpus: int) -> list[Place]:
 def orders_for(
     num_envs: int, cpus: int, step_times_s: Sequence[float], warm_up_s: float, seconds: float
 ) -> dict[Asked, list[Order]]:
-    """All that is measured, by env: kind, and the time that a step is to take.
+    """Return all orders, by kind of env and requested step time.
 
-    What talking costs is probed once for each kind: where envs compute, with the shortest step,
-    which shows it best; where they wait, with a step for which whoever waits goes to sleep.
+    Communication is probed once per kind: for envs that compute, with the shortest step, where its
+    share is largest; for envs that wait, with a step long enough that the caller goes to sleep.
     """
     probed = {(COMPUTE, min(step_times_s)), (WAIT, sorted(step_times_s)[len(step_times_s) // 2])}
     found: dict[Asked, list[Order]] = {}
@@ -148,7 +148,7 @@ def orders_for(
 
 
 def costs_of(groups: Mapping[Asked, Sequence[Measured]]) -> list[Costs]:
-    """What the model needs to know of each env, as far as it was measured."""
+    """Return the costs of each env that was measured."""
     loops = {asked: least(group, LOOP) for asked, group in groups.items()}
     probes = {asked: least(group, PROBE) for asked, group in groups.items()}
     base = next((a for a in groups if a[0] == COMPUTE and probes[a] and loops[a]), None)
@@ -179,7 +179,7 @@ def costs_of(groups: Mapping[Asked, Sequence[Measured]]) -> list[Costs]:
 
 
 def least(group: Sequence[Measured], contender: str) -> dict[str, float]:
-    """The least of each number that a contender's samples have; empty if there is no sample."""
+    """Return the minimum of each number over the samples of a contender; empty without samples."""
     samples = [
         sample
         for each in group
@@ -190,13 +190,13 @@ def least(group: Sequence[Measured], contender: str) -> dict[str, float]:
 
 
 def model_speed_up(measurement: Measurement, num_envs: int, place: Place, cpus: int) -> float:
-    """What the model says of envs that are stepped in a place, against one after the other.
+    """Return the predicted speed-up of a place over serial stepping.
 
     Args:
-        measurement: of one env, and of talking to it.
-        num_envs: how many.
-        place: where.
-        cpus: cores that there are.
+        measurement: measured costs of an env and of communication.
+        num_envs: number of envs.
+        place: place where envs are stepped.
+        cpus: number of cores.
     """
     machine = Machine(cpus, float(cpus), _PLENTY)
     has_caller = place.how == CALLER
@@ -210,7 +210,7 @@ def model_speed_up(measurement: Measurement, num_envs: int, place: Place, cpus: 
 
 
 def model_over_cores(costs: Costs, num_envs: int) -> list[tuple[int, float]]:
-    """The model with as many processes as cores, from one to one for each env."""
+    """Return the predicted speed-up for each number of cores up to one per env."""
     return [
         (cores, model_speed_up(costs.measurement, num_envs, Place(PROCESSES, cores), cores))
         for cores in range(1, num_envs + 1)
@@ -220,9 +220,9 @@ def model_over_cores(costs: Costs, num_envs: int) -> list[tuple[int, float]]:
 def model_over_waits(
     costs: Sequence[Costs], num_envs: int, how: str, cpus: int, points: int = 60
 ) -> list[tuple[float, float]]:
-    """The model of envs that wait, one in each process or thread, by the time of a step.
+    """Return the predicted speed-up of waiting envs, one per process or thread, by step time.
 
-    What they compute is that of the shortest step.
+    Their CPU time is that of the shortest step.
     """
     typical = min(costs, key=lambda each: each.step_s).measurement
     first, last = (math.log10(end(each.step_s for each in costs)) for end in (min, max))
@@ -237,7 +237,7 @@ def model_over_waits(
 def points_of(
     costs: Costs, measured: Sequence[Measured], found: Sequence[Place], num_envs: int, cpus: int
 ) -> list[Point]:
-    """The speed-ups that were measured of one env, each beside what the model says."""
+    """Return the measured speed-ups of one env with their predictions."""
     by_name = {each.order.contender.name: each for each in measured}
     serial = by_name[SERIAL].values()
     points = []
@@ -258,7 +258,7 @@ def points_of(
 
 
 def table_of(points: Sequence[Point]) -> list[tuple[str, ...]]:
-    """Cells: the env, its step, where, the speed-up, its spread, the model's, its deviation."""
+    """Return rows of cells: env, step time, speed-up, spread, model, error, place."""
     return [
         (
             f"{point.num_envs} that {point.kind}",
@@ -274,7 +274,7 @@ def table_of(points: Sequence[Point]) -> list[tuple[str, ...]]:
 
 
 def in_seconds(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Return a time as text with a suitable unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -282,7 +282,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def _waiting(measurement: Measurement, step_s: float) -> Measurement:
-    """The same with a step that takes so long, nearly all of it waiting."""
+    """Return a copy of a measurement whose step waits for most of ``step_s``."""
     return replace(measurement, waiting_s=max(step_s - measurement.worker_env_s, 0.0))
 
 

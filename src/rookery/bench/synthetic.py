@@ -1,4 +1,4 @@
-"""Envs of which one knows what a step costs: some compute for so long, others wait."""
+"""Synthetic envs with a given step time, which either compute or wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIES = 5
 
 
 class _Idle(gym.Env[Any, Any]):
-    """Four numbers, two actions, no end, nothing to do."""
+    """An endless env with four constant observations and two actions."""
 
     observation_space = gym.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -35,15 +35,15 @@ class _Idle(gym.Env[Any, Any]):
         return self._obs, 0.0, False, False, {}
 
     def spend(self) -> None:
-        """Do what a step costs."""
+        """Spend the time of a step."""
         raise NotImplementedError
 
 
 class Computing(_Idle):
-    """Does the same amount of work in every step, so that a core that is shared makes it slower.
+    """An env with a fixed amount of work per step, which slows down on a shared core.
 
     Args:
-        turns: of a loop in Python.
+        turns: number of iterations of a Python loop per step.
     """
 
     def __init__(self, turns: int) -> None:
@@ -55,10 +55,10 @@ class Computing(_Idle):
 
 
 class Waiting(_Idle):
-    """Sleeps in every step, as one would that talks to a server; it uses no core.
+    """An env that sleeps in every step, like one that waits for a server.
 
     Args:
-        seconds: of sleep.
+        seconds: duration of the sleep.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -70,7 +70,7 @@ class Waiting(_Idle):
 
 
 def work(turns: int) -> int:
-    """A loop in Python that nobody could leave out."""
+    """Run a Python loop with a number of iterations."""
     total = 0
     for i in range(turns):
         total ^= i * i
@@ -79,9 +79,9 @@ def work(turns: int) -> int:
 
 @functools.cache
 def turns_per_second() -> float:
-    """How fast a core of this machine works, when nothing else disturbs it: the best of some tries.
+    """Return the iterations of `work` per second, as the best of several tries.
 
-    Results do not rest on it: what a step costs is measured.
+    Results do not depend on its accuracy, as step times are measured.
     """
     times = []
     for _ in range(_TRIES):
@@ -92,7 +92,7 @@ def turns_per_second() -> float:
 
 
 def synthetic(kind: str, step_s: float) -> Subject:
-    """An env whose step takes about so many seconds, of computing or of waiting."""
+    """Return an env whose step computes or waits for about ``step_s`` seconds."""
     if kind == WAIT:
         recipe = EnvRecipe(Waiting, {"seconds": step_s})
     else:

@@ -1,4 +1,4 @@
-"""Throughput of contenders, against serial stepping and against what the machine could do."""
+"""Throughput of contenders, relative to serial stepping and to the machine's limit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rookery.bench.rounds import Measured
 
 @dataclass(frozen=True)
 class Row:
-    """One contender with some number of envs.
+    """The result of one contender with a number of envs.
 
     Attributes:
-        contender: its name.
-        num_envs: how many.
-        median: env steps per second; None if there is no sample.
-        low: the least of the samples.
-        high: the largest.
-        speed_up: against rookery's serial envs, median over the rounds.
-        share: of the limit.
-        samples: all of them, by round.
-        failure: why there are no more; empty if nothing failed.
-        note: what a reader must know who compares it with others.
+        contender: name of the contender.
+        num_envs: number of envs.
+        median: median env steps per second; None without samples.
+        low: smallest sample.
+        high: largest sample.
+        speed_up: speed-up over rookery's serial backend, median over the rounds.
+        share: median as a share of the limit.
+        samples: all samples, by round.
+        failure: reason why sampling stopped; empty without a failure.
+        note: remark for comparisons with other contenders.
     """
 
     contender: str
@@ -42,13 +42,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Limit:
-    """What no way of stepping in single envs can pass, on this machine.
+    """The highest possible throughput of single envs on this machine.
 
     Attributes:
-        num_envs: how many.
-        wall_s: seconds of a step in a plain loop.
-        cpu_s: of these, computing.
-        steps_per_second: see `limit_of`.
+        num_envs: number of envs.
+        wall_s: wall time of a step in a plain loop, in seconds.
+        cpu_s: CPU time of a step in a plain loop, in seconds.
+        steps_per_second: the limit, see `limit_of`.
     """
 
     num_envs: int
@@ -58,17 +58,17 @@ class Limit:
 
 
 def limit_of(num_envs: int, wall_s: float, cpu_s: float, cores: float) -> float:
-    """Env steps per second if all cores only stepped envs, and no env waited for another.
+    """Return the env steps per second if all cores only stepped envs.
 
-    Cores allow ``cores / cpu_s``; and each env can make no more than ``1 / wall_s``, however many
-    cores there are, which is what bounds few envs, and envs that wait.
+    The cores allow ``cores / cpu_s``. Each env allows at most ``1 / wall_s``, which limits few envs
+    and envs that wait.
     """
     most_per_env = num_envs / wall_s
     return min(most_per_env, cores / cpu_s) if cpu_s > 0 else most_per_env
 
 
 def limits_of(measured: Sequence[Measured], cores: float) -> dict[int, Limit]:
-    """The limits by number of envs, where the plain loop was measured."""
+    """Return the limit for each number of envs with samples of the plain loop."""
     limits = {}
     for each in measured:
         if each.order.contender.name == LOOP and each.samples:
@@ -83,7 +83,7 @@ def limits_of(measured: Sequence[Measured], cores: float) -> dict[int, Limit]:
 
 
 def rows_of(measured: Sequence[Measured], limits: dict[int, Limit]) -> list[Row]:
-    """One for each contender but the plain loop, in the order of ``measured``."""
+    """Return one row for each contender but the plain loop, in the order of ``measured``."""
     serial = {
         each.order.num_envs: each.values()
         for each in measured
@@ -121,13 +121,13 @@ def _row(measured: Measured, serial: dict[int, float], limit: float | None) -> R
 
 
 def ratio_of(above: dict[int, float], below: dict[int, float]) -> float | None:
-    """Median over the rounds that both have: what disturbs a round disturbs both."""
+    """Return the median ratio over common rounds, as disturbances of a round affect both."""
     ratios = [above[turn] / below[turn] for turn in above if turn in below]
     return statistics.median(ratios) if ratios else None
 
 
 def table_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Cells: contender, steps per second, their spread, speed-up, share of the limit, remarks."""
+    """Return rows of cells: contender, steps per second, spread, speed-up, share, remarks."""
     return [
         (
             row.contender,
@@ -142,7 +142,7 @@ def table_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def to_dict(rows: Sequence[Row], limits: dict[int, Limit]) -> list[dict[str, Any]]:
-    """JSON data: by number of envs the limit and all contenders."""
+    """Return limits and contenders for each number of envs as JSON data."""
     numbers = dict.fromkeys(row.num_envs for row in rows)
     return [
         {

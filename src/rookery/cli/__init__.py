@@ -1,4 +1,8 @@
-"""The command line: one file per command, loaded when the command is given."""
+"""The command line interface.
+
+Each command has one file, which is imported when the command runs. No other package imports this
+one. Start reading at `main`, which dispatches to the ``run`` function of a command.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +23,26 @@ COMMANDS = {
     "train": "train a policy on parallel environments",
     "eval": "evaluate the checkpoint of a run",
     "watch": "show a run in the terminal while it trains",
-    "report": "write a page about runs",
-    "plot": "draw the curves of runs into one picture",
-    "tune": "measure how many envs to run, and where; or search for settings",
-    "bench": "measure how fast an env steps, here and elsewhere",
-    "doctor": "look for what would break a run of an env",
-    "replay": "run a crash report again",
+    "report": "write an HTML report about runs",
+    "plot": "plot the curves of runs in one picture",
+    "tune": "find the fastest number of envs and workers, or search for hyperparameters",
+    "bench": "measure how fast an env steps in rookery and in other libraries",
+    "doctor": "check an env for problems that would break a run",
+    "replay": "replay a crash report",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: done. 1: an env or its process failed. 2: something was asked that cannot be. 130: Ctrl-C.
+    0: success. 1: an env or its process failed. 2: a usage error. 130: Ctrl-C.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     _print_anything()
     try:
         code = _dispatch(arguments)
         if sys.stdout is not None:
-            sys.stdout.flush()  # what cannot be printed is told here, not when Python exits
+            sys.stdout.flush()  # an error is raised here, not when Python exits
         return code
     except RookeryError as error:
         print(f"{_of_the_env(error)}rookery: error: {error}", file=sys.stderr)
@@ -50,16 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_left = isinstance(error, BrokenPipeError) or _is_broken_pipe_of_windows(error)
         if not is_left and not _is_output_full():
             raise
-        if not is_left:  # else by a reader such as `head`
+        if not is_left:  # a reader such as `head` may close the pipe: no message
             reason = error.strerror or error
-            print(f"rookery: error: standard output takes nothing: {reason}", file=sys.stderr)
+            print(f"rookery: error: cannot write to standard output: {reason}", file=sys.stderr)
         # Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def _is_output_full() -> bool:
-    """Whether standard output takes nothing, which one character tells."""
+    """Return whether writing to standard output fails."""
     try:
         print(flush=True)
     except OSError:
@@ -68,9 +72,9 @@ def _is_output_full() -> bool:
 
 
 def _print_anything() -> None:
-    """Have a character that a terminal or file cannot show be a question mark, not an error.
+    """Print a question mark for each character that the output's encoding lacks.
 
-    Windows gives a program whose output is redirected an encoding of 256 characters.
+    On Windows, redirected output has an encoding with 256 characters.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
@@ -78,13 +82,17 @@ def _print_anything() -> None:
 
 
 def _of_the_env(error: RookeryError) -> str:
-    """The traceback of what an env has raised, for whoever has to mend it; else empty."""
+    """Return the traceback of an exception that an env raised; empty for other errors."""
     cause = error.__cause__
     if not isinstance(error, EnvFailed) or isinstance(error, UsageError) or cause is None:
         return ""
-    if isinstance(cause, (ImportError, DependencyNotInstalled, UsageError)):  # which say it all
+    if isinstance(
+        cause, (ImportError, DependencyNotInstalled, UsageError)
+    ):  # their messages suffice
         return ""
-    from rookery.worker.failures import RemoteTraceback  # not for every command that starts
+    from rookery.worker.failures import (
+        RemoteTraceback,
+    )  # imported late, so that commands start fast
 
     if isinstance(cause.__cause__, RemoteTraceback):
         return f"{str(cause.__cause__).strip()}\n\n"
@@ -108,7 +116,7 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in COMMANDS:
         near = did_you_mean(name, [*COMMANDS, "--help", "--version"])
         hint = f"{near} C" if near else "c"
-        raise UsageError(f"there is no command {name!r}; {hint}hoose from {', '.join(COMMANDS)}")
+        raise UsageError(f"unknown command {name!r}; {hint}hoose from {', '.join(COMMANDS)}")
     _import_from_here()
     return int(importlib.import_module(f"rookery.cli.{name}").run(rest))
 
@@ -123,13 +131,13 @@ def _help() -> str:
 
 
 def _import_from_here() -> None:
-    """Let env modules be imported from the current folder, as ``python -m`` does.
+    """Make modules of the current folder importable, as ``python -m`` does.
 
     Raises:
-        UsageError: somebody has deleted it.
+        UsageError: the current folder was deleted.
     """
     try:
-        here = os.getcwd()  # absolute: workers look the module up too
+        here = os.getcwd()  # absolute, as workers import the module too
     except FileNotFoundError as error:
         raise UsageError("the current folder was deleted; change to another one") from error
     if here not in sys.path:

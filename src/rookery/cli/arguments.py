@@ -1,4 +1,4 @@
-"""Command lines from dataclasses, with errors of one line."""
+"""Parse command lines into dataclasses, with errors of one line."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rookery.errors import ConfigError, MissingExtra, UsageError
 
 T = TypeVar("T")
 
-# Where tyro's error box turns from what is wrong to general help.
+# The lines of tyro's error box at which its general help begins.
 _HELP_STARTS = ("For full helptext", "Argument helptext", "Perhaps you meant")
 
-OUTPUT_WAY_OUT = "make its folder writable, make room, or choose another --output"
+OUTPUT_WAY_OUT = "make its folder writable, free some disk space, or choose another --output"
 
 
 def parse(kind: type[T], arguments: list[str], program: str) -> T:
-    """Fill a dataclass from ``arguments``.
+    """Return an instance of a dataclass, filled from ``arguments``.
 
     Raises:
-        UsageError: they do not fit; the message is one line.
+        UsageError: the arguments are invalid; the message is one line.
         SystemExit: after ``--help``.
     """
     try:
@@ -55,7 +55,7 @@ def parse(kind: type[T], arguments: list[str], program: str) -> T:
 
 
 def flags_of(kind: type[Any]) -> dict[str, Any]:
-    """The flags of a dataclass and of those within it, such as ``num-envs``, with their types."""
+    """Return the type of each flag, such as ``num-envs``, of a dataclass and nested ones."""
     flags: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for field in fields(kind):
@@ -68,38 +68,37 @@ def flags_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def flag_of(argument: str) -> str | None:
-    """The flag that an argument names, without what is assigned to it; None if it is a value."""
+    """Return the name of a flag without an assigned value; None if the argument is a value."""
     if not argument.startswith("--"):
         return None
     return argument[2:].partition("=")[0].replace("_", "-")
 
 
 def _require_known(known: list[str], arguments: list[str], program: str) -> None:
-    """Complain of a flag that there is not, and tell the nearest."""
+    """Raise if a flag is unknown, and suggest the most similar one."""
     for argument in arguments:
         flag = flag_of(argument)
         if flag is not None and flag not in known and not flag.startswith("tyro-"):
             hint = did_you_mean(flag, known, "--")
             hint = hint and f"; {hint}"
-            raise UsageError(f"there is no option --{flag}{hint} (see {program} --help)")
-        if re.match(r"-[a-z_]{2}", argument):  # with one dash only; -inf is a number
+            raise UsageError(f"unknown option --{flag}{hint} (see {program} --help)")
+        if re.match(r"-[a-z_]{2}", argument):  # a single dash; -inf is a number
             hint = did_you_mean(flag_of(f"-{argument}") or "", known, "--")
             if hint and not _is_number(argument):
                 raise UsageError(
-                    f"there is no option {argument.partition('=')[0]}; {hint} (see {program} "
-                    "--help)"
+                    f"unknown option {argument.partition('=')[0]}; {hint} (see {program} --help)"
                 )
 
 
 def _require_values(flags: dict[str, Any], arguments: list[str], program: str) -> None:
-    """Complain of a value that its flag does not take, and tell what it does take."""
+    """Raise if a value does not fit its flag, and name the accepted values."""
     flag, hint = None, None
     for argument in arguments:
         named = flag_of(argument)
         if named is not None:
             flag, hint = named, flags.get(named)
             continue
-        kinds = _kinds(hint)  # of the first value; what follows may be the env
+        kinds = _kinds(hint)  # only the first value is checked; the next one may be the env
         if bool in kinds and argument.lower() in ("true", "false", "yes", "no", "1", "0"):
             raise UsageError(
                 f"--{flag} takes no value, got {argument!r}; write --{flag} or --no-{flag} (see "
@@ -113,7 +112,7 @@ def _require_values(flags: dict[str, Any], arguments: list[str], program: str) -
 
 
 def _wanted(hint: Any, value: str) -> str:
-    """What a flag takes, in words, if ``value`` is none of it; else empty."""
+    """Describe the values that a flag accepts if ``value`` is not valid; else empty."""
     choices, kinds = _choices(hint), _kinds(hint)
     if choices and value not in choices:
         near = did_you_mean(value, choices)
@@ -128,14 +127,14 @@ def _wanted(hint: Any, value: str) -> str:
 
 
 def _choices(hint: Any) -> list[str]:
-    """The words that a hint such as ``Literal["a", "b"] | None`` allows; none if it is no such."""
+    """Return the choices of a hint such as ``Literal["a", "b"] | None``; empty for other hints."""
     if get_origin(hint) is Literal:
         return [str(choice) for choice in get_args(hint)]
     return [choice for part in get_args(hint) for choice in _choices(part)]
 
 
 def _tuple_of(hint: Any) -> Any:
-    """The tuple in a hint such as ``tuple[int, ...] | None``."""
+    """Return the tuple in a hint such as ``tuple[int, ...] | None``."""
     return hint if get_origin(hint) is tuple else next(filter(_tuple_of, get_args(hint)), None)
 
 
@@ -152,7 +151,7 @@ def _is_number(text: str) -> bool:
 
 
 def _as_tyro_reads(flags: dict[str, Any], arguments: list[str]) -> list[str]:
-    """Write ``64,64`` as two values where several are taken, and ``1e5`` as a whole number."""
+    """Split ``64,64`` for flags with several values, and write ``1e5`` as a whole number."""
     read: list[str] = []
     kinds: set[Any] = set()
     for argument in arguments:
@@ -175,7 +174,7 @@ def _as_tyro_reads(flags: dict[str, Any], arguments: list[str]) -> list[str]:
 
 
 def _kinds(hint: Any) -> set[Any]:
-    """The types that a hint such as ``tuple[int, ...] | None`` names."""
+    """Return the types in a hint such as ``tuple[int, ...] | None``."""
     parts = get_args(hint)
     if getattr(hint, "__origin__", hint) is tuple:
         return {tuple}
@@ -183,7 +182,7 @@ def _kinds(hint: Any) -> set[Any]:
 
 
 def _one_line(box: str) -> str:
-    """Keep the sentences of tyro's error box, without frame and general help."""
+    """Return the message in tyro's error box, without frame and general help."""
     kept: list[str] = []
     for line in box.splitlines()[1:]:
         text = line.strip(" │╭╮╰╯─-|+")
@@ -191,57 +190,57 @@ def _one_line(box: str) -> str:
             break
         if text:
             kept.append(line.strip(" │|"))
-    text = " ".join(kept) or "these arguments do not fit"
+    text = " ".join(kept) or "the arguments are invalid"
     return text.removeprefix("Error parsing train: ")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argparse parser whose complaints are errors of one line."""
+    """An argparse parser that raises UsageError, with a message of one line."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; a flag that there is not is told with the nearest one."""
+        """Parse arguments; for an unknown flag, suggest the most similar one."""
         arguments = list(args)
         known = [option[2:] for option in self._option_string_actions if option[:2] == "--"]
         _require_known(known, arguments, self.prog)
         return super().parse_args(arguments, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raise the complaint."""
+        """Raise a UsageError with the message."""
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
 def parse_json(text: str, flag: str) -> dict[str, Any]:
-    """Read a flag's JSON object."""
+    """Return the JSON object in the value of a flag."""
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{flag} is not JSON: {error}") from error
+        raise ConfigError(f"{flag} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{flag} must be a JSON object such as '{{\"size\": 5}}', not {text}")
     return value
 
 
 def checked_output(name: str, suffixes: Sequence[str], flag: str = "--output") -> Path:
-    """Where a file goes that a flag names, looked at before anything is read or measured.
+    """Return the path of an output file, after checking that it can be written.
 
     Args:
-        name: of the file.
-        suffixes: one of which it must have; none allow any.
-        flag: which flag.
+        name: path of the file, as given on the command line.
+        suffixes: allowed suffixes; empty allows any.
+        flag: the flag that gave the path, for messages.
 
     Raises:
-        ConfigError: nothing could be written there.
+        ConfigError: the file cannot be written.
     """
     output = Path(name)
     if suffixes and output.suffix.lower() not in suffixes:
         *others, last = suffixes
         known = f"{', '.join(others)} or {last}" if others else last
         raise ConfigError(f"{flag} must end in {known}, got {name!r}")
-    if os.path.isdir(output):  # also where the name cannot be one
-        raise ConfigError(f"{flag} {output} is a folder; give the name of a file")
+    if os.path.isdir(output):  # unlike Path.is_dir, this never raises for an invalid name
+        raise ConfigError(f"{flag} {output} is a folder; give the path of a file")
     if not os.path.isdir(output.parent):
         raise ConfigError(
-            f"the folder {output.parent} of {flag} {output} is not there; make it, or choose "
+            f"the folder {output.parent} of {flag} {output} does not exist; create it, or choose "
             f"another {flag}"
         )
     try:
@@ -254,9 +253,9 @@ def checked_output(name: str, suffixes: Sequence[str], flag: str = "--output") -
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """Print the last line of a command: one JSON object, on standard output.
+    """Print the result of a command to standard output, as one line with a JSON object.
 
-    JSON knows no NaN; such a number is null.
+    Numbers that are not finite are printed as null, as JSON cannot represent them.
     """
     sys.stderr.flush()
     finite = {

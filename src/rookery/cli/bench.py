@@ -32,15 +32,16 @@ from rookery.run.named_wrappers import wrapper_at
 from rookery.worker.start.launch import START_METHODS
 
 _COLUMNS = ("contender", "steps/s", "least – most", "speed-up", "of limit", "remarks")
-_DISTURBED = 0.3  # of the cores, that others use
+_DISTURBED = 0.3  # share of the cores that other programs use
 
 
 def run(arguments: list[str]) -> int:
-    """Measure as told; print a table, write results and picture."""
+    """Measure, print a table, and write results and picture."""
     command = _parser().parse_args(arguments)
     if command.speed_up == (command.env is not None):
         raise UsageError(
-            "give an env, or --speed-up, which has envs of its own (see rookery bench --help)"
+            "give either an env or --speed-up, which brings synthetic envs (see rookery bench "
+            "--help)"
         )
     require_tables()
     check_positive("--seconds", command.seconds)
@@ -88,7 +89,7 @@ def _run_env(command: Namespace) -> int:
 def measure_with_progress(
     orders: Sequence[Order], command: Namespace, measured: list[Measured]
 ) -> None:
-    """Measure in rounds beside a bar; ``measured`` has what was measured also after Ctrl-C."""
+    """Measure in rounds and show progress; after Ctrl-C ``measured`` has the samples so far."""
     with Counter(len(orders) * command.rounds, "samples") as counter:
 
         def tell(each: Measured, sample: dict[str, Any] | None) -> None:
@@ -103,16 +104,16 @@ def measure_with_progress(
 
 
 def how_far(measured: Sequence[Measured], command: Namespace) -> str:
-    """Say after how many samples Ctrl-C came."""
+    """Describe how many samples were taken before Ctrl-C."""
     taken = sum(len(each.samples) for each in measured)
-    where = ", of which the tables above are" if taken else ""
+    where = "; the tables above show these" if taken else ""
     return f"after {taken} of {len(measured) * command.rounds} samples{where}"
 
 
 def _tell_of(
     command: Namespace, env: str, where: dict[str, Any], measured: list[Measured], output: Path
 ) -> dict[str, Any]:
-    """Print tables and write files; returns what the last line says."""
+    """Print tables and write files; return the result of the command."""
     limits = limits_of(measured, where["cores"])
     rows = rows_of(measured, limits)
     for num_envs in dict.fromkeys(row.num_envs for row in rows):
@@ -137,26 +138,28 @@ def _tell_of(
 
 
 def tell_conditions(where: dict[str, Any]) -> None:
-    """Print under which conditions something was measured."""
+    """Print the conditions of the measurement."""
     versions = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v is not None)
     print(
-        f"{where['cores']:g} cores ({where['processor']}), others used {where['cores_in_use']:g} "
+        f"{where['cores']:g} cores ({where['processor']}), other programs used "
+        f"{where['cores_in_use']:g} "
         f"at the start, Python {where['python']}, {versions}, {where['date']}"
     )
     if is_disturbed(where):
         print(
-            "other programs used the cores too: these figures are lower, and vary more, than those "
-            "of a machine that has nothing else to do"
+            "other programs used the cores too: the figures are lower and vary more than on an "
+            "idle "
+            "machine"
         )
 
 
 def is_disturbed(where: dict[str, Any]) -> bool:
-    """Whether others used a good part of the cores when measuring began."""
+    """Return whether other programs used many of the cores at the start."""
     return bool(where["cores_in_use"] > _DISTURBED * where["cores"])
 
 
 def told_settings(command: Namespace) -> dict[str, Any]:
-    """How was measured, as JSON data."""
+    """Return the settings of the measurement as JSON data."""
     names = ("rounds", "seconds", "warm_up", "num_workers", "start_method", "seed")
     return {name: getattr(command, name) for name in names}
 
@@ -167,7 +170,7 @@ def write_files(
     """Write results and picture.
 
     Raises:
-        StorageError: they cannot be written.
+        StorageError: a file cannot be written.
     """
     with whole_file(output, has_one_writer=False, way_out=OUTPUT_WAY_OUT) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode())
@@ -176,25 +179,26 @@ def write_files(
 
 
 def results_file(name: str) -> Path:
-    """Where results go, looked at before anything is measured.
+    """Return the path of the results, after checking that it can be written.
 
     Raises:
-        ConfigError: nothing could be written there.
+        ConfigError: the file cannot be written, or its name does not end in .json.
     """
     output = Path(name)
     if output.suffix.lower() != ".json" or output.is_dir():
         raise ConfigError(
-            f"--output must be a file whose name ends in .json, got {name!r}; the picture stands "
+            f"--output must be a file whose name ends in .json, got {name!r}; the picture is "
+            f"written "
             "beside it, as .png"
         )
     return checked_output(name, (".json",))
 
 
 def _chosen(command: Namespace, subject: Subject) -> list[Contender]:
-    """The contenders that are wanted; the plain loop and serial are what others are held against.
+    """Return the requested contenders, and always the plain loop and serial as baselines.
 
     Raises:
-        ConfigError: one that is wanted is not among them.
+        ConfigError: a requested contender is unknown or not installed.
     """
     known = contenders_for(subject, command.num_workers, command.start_method)
     if not command.contenders:
@@ -204,7 +208,8 @@ def _chosen(command: Namespace, subject: Subject) -> list[Contender]:
         if name not in names:
             hint = did_you_mean(name, names)
             raise ConfigError(
-                f"--contenders {name!r} is not to be had here; {hint and hint + ' '}there are "
+                f"--contenders {name!r} is unknown or not installed; "
+                f"{hint and hint + ' '}available: "
                 f"{', '.join(map(repr, names))}"
             )
     return [c for c in known if c.name in {LOOP, SERIAL, *command.contenders}]
@@ -213,35 +218,56 @@ def _chosen(command: Namespace, subject: Subject) -> list[Contender]:
 def _parser() -> CommandParser:
     parser = CommandParser(
         "rookery bench",
-        description="Measure how many steps of an env a second brings, with everything that steps "
-        "it here: rookery's backends, Gymnasium's vector envs, and those of Stable-Baselines3 "
-        "where it is installed.",
+        description="Measure how many env steps per second each library reaches here: rookery's "
+        "backends, Gymnasium's vector envs, and those of Stable-Baselines3 if it is installed.",
         epilog="The last line printed is one JSON object.",
     )
     parser.add_argument("env", nargs="?", help="gym id, 'package:Id' or 'package.module:function'")
     parser.add_argument(
         "--speed-up",
         action="store_true",
-        help="instead of an env's: how much faster several envs step than one after the other, by "
-        "the time of a step, the cores, and whether they compute or wait",
+        help="measure synthetic envs instead: the speed-up of parallel over serial stepping, by "
+        "step "
+        "time, number of cores, and whether the envs compute or wait",
     )
     parser.add_argument(
-        "--num-envs", type=_count, nargs="+", help="numbers of envs (8 64; --speed-up: 8)"
+        "--num-envs",
+        type=_count,
+        nargs="+",
+        help="numbers of envs to measure (8 64; with --speed-up: 8)",
     )
     parser.add_argument("--rounds", type=_count, default=5, help="samples of each contender (5)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each sample (0.5)")
-    parser.add_argument("--warm-up", type=float, default=0.2, help="seconds before it (0.2)")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for a sample (120)")
-    parser.add_argument("--seed", type=int, default=0, help="of the order in each round (0)")
-    parser.add_argument("--contenders", nargs="+", metavar="NAME", help="only these, by name")
-    parser.add_argument("--num-workers", type=_count, help="of rookery's processes (all cores)")
-    parser.add_argument("--start-method", choices=START_METHODS, help="of these")
-    parser.add_argument("--output", help="results as JSON (bench-ENV.json); beside it the picture")
-    parser.add_argument("--env-kwargs", default="{}", help="arguments of the env, as JSON")
-    parser.add_argument("--wrapper", action="append", help="of every env, as module:Class")
-    parser.add_argument("--env-module", help="module to import first, which registers the env")
+    parser.add_argument("--seconds", type=float, default=0.5, help="duration of each sample (0.5)")
     parser.add_argument(
-        "--no-preprocess", action="store_true", help="step Atari games and MiniGrid as they are"
+        "--warm-up", type=float, default=0.2, help="seconds of warm-up before each sample (0.2)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, help="longest time of a sample in seconds (120)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the order of contenders in each round (0)"
+    )
+    parser.add_argument(
+        "--contenders",
+        nargs="+",
+        metavar="NAME",
+        help="measure only these contenders and the baselines",
+    )
+    parser.add_argument(
+        "--num-workers", type=_count, help="number of rookery's worker processes (all cores)"
+    )
+    parser.add_argument(
+        "--start-method", choices=START_METHODS, help="start method of rookery's worker processes"
+    )
+    parser.add_argument(
+        "--output",
+        help="JSON file for the results (bench-ENV.json); the picture is written beside it",
+    )
+    parser.add_argument("--env-kwargs", default="{}", help="arguments of the env, as JSON")
+    parser.add_argument("--wrapper", action="append", help="wrapper of every env, as module:Class")
+    parser.add_argument("--env-module", help="module to import first; it registers the env")
+    parser.add_argument(
+        "--no-preprocess", action="store_true", help="do not preprocess Atari games and MiniGrid"
     )
     return parser
 

@@ -44,18 +44,18 @@ _NOT_HERE = ("contenders", "num_workers", "start_method", "wrapper", "env_module
 
 
 def run(command: Namespace) -> int:
-    """Measure speed-ups, hold the model against them, and draw both.
+    """Measure speed-ups, compare them with the model, and draw both.
 
     Raises:
-        ConfigError: a flag was given that is for an env of one's own.
-        RookeryError: nothing could be measured.
+        ConfigError: a flag cannot be combined with ``--speed-up``.
+        RookeryError: every measurement failed.
     """
     for name in _NOT_HERE:
         if getattr(command, name):
             flag = name.replace("_", "-")
-            raise ConfigError(f"--{flag} is for the env of one's own, and --speed-up has its own")
+            raise ConfigError(f"--{flag} cannot be combined with --speed-up; leave it out")
     if len(command.num_envs or [8]) != 1:
-        raise ConfigError("--speed-up takes one number of envs: --num-envs 8")
+        raise ConfigError("--speed-up takes one number of envs, such as --num-envs 8")
     (num_envs,), cpus = command.num_envs or [8], usable_cpus()
     output = results_file(command.output or "bench-speed-up.json")
     asked = orders_for(num_envs, cpus, STEP_TIMES_S, command.warm_up, command.seconds)
@@ -72,7 +72,7 @@ def run(command: Namespace) -> int:
     points, costs = _report(asked, measured, num_envs, cpus, where)
     if not points:
         failures = {each.failure for each in measured if each.failure}
-        raise RookeryError(f"nothing could be measured: {'; '.join(sorted(failures))}")
+        raise RookeryError(f"every measurement failed: {'; '.join(sorted(failures))}")
     picture = _write(command, output, where, points, costs)
     worst = max(points, key=lambda point: abs(point.deviation))
     print_result(
@@ -93,7 +93,7 @@ def _write(
     points: Sequence[Point],
     costs: Sequence[Costs],
 ) -> Path:
-    """Write results and picture; returns where the picture lies."""
+    """Write results and picture; return the path of the picture."""
     num_envs, picture = points[0].num_envs, output.with_suffix(".png")
     content = {
         "num_envs": num_envs,
@@ -116,7 +116,7 @@ def _report(
     cpus: int,
     where: dict[str, Any],
 ) -> tuple[list[Point], list[Costs]]:
-    """Print what was measured beside what the model says."""
+    """Print measurements and predictions; return the points and the model's costs."""
     each_in_turn = iter(measured)
     groups = {key: list(islice(each_in_turn, len(orders))) for key, orders in asked.items()}
     costs = costs_of(groups) if measured else []

@@ -18,19 +18,19 @@ from rookery.testing.env_check import DEADLINE_S
 
 
 def run(arguments: list[str]) -> int:
-    """Examine an env; 1 if something was found that would break a run."""
+    """Check an env; return 1 if a finding would break a run."""
     parser = CommandParser(
         "rookery doctor",
-        description="Build an env as training would and report what would break a run.",
+        description="Build an env as training would, and report problems that would break a run.",
     )
     parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
     parser.add_argument("--env-kwargs", default="{}", help="arguments of the env, as JSON")
-    parser.add_argument("--env-module", help="module to import first, which registers the env")
+    parser.add_argument("--env-module", help="module to import first; it registers the env")
     parser.add_argument(
         "--deadline",
         type=float,
         default=DEADLINE_S,
-        help="seconds that the constructor, a reset or a step may take",
+        help="longest time in seconds of the constructor, a reset or a step",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     command = parser.parse_args(arguments)
@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _require_attribute(env: str) -> None:
-    """Say so if ``module:name`` names a module that has no such attribute, nor such an id."""
+    """Raise if ``module:name`` is neither an attribute of the module nor an env id."""
     module, _, name = env.rpartition(":")
     if not module or name in gym.registry:
         return
@@ -58,13 +58,14 @@ def _require_attribute(env: str) -> None:
         found = importlib.import_module(module)
     except ImportError as error:
         raise UnknownEnvError(f"Cannot import the module that {env!r} names: {error}") from error
-    if hasattr(found, name) or name in gym.registry:  # importing it may have registered the id
+    if hasattr(found, name) or name in gym.registry:  # the import may register the id
         return
     known = [n for n in vars(found) if not n.startswith("_")] + list(gym.registry)
     near = near_names(name, known, 3)
     hint = f" Nearest: {', '.join(near)}." if near else ""
     raise UnknownEnvError(
-        f"Module {module!r} has no attribute {name!r}, and no env is registered as that.{hint}"
+        f"Module {module!r} has no attribute {name!r}, and no env is registered under that "
+        f"name.{hint}"
     )
 
 

@@ -20,11 +20,11 @@ class EvalCommand:
     """Evaluate the checkpoint of a run. The last line printed is a JSON object.
 
     Attributes:
-        run_dir: Folder that rookery train wrote, or a checkpoint in it such as its best.pt.
-        episodes: Whole episodes to play.
-        seed: Root of the envs' seeds; unset, the run's.
-        num_envs: Environments that run in parallel; unset, the run's number.
-        deterministic: Take the most probable actions instead of drawing them.
+        run_dir: Folder of the run, or a checkpoint in it, such as best.pt.
+        episodes: Number of complete episodes to play.
+        seed: Root of the envs' seeds; default: the seed of the run.
+        num_envs: Number of envs that run in parallel; default: the number of the run.
+        deterministic: Take the most probable action instead of a sample.
     """
 
     run_dir: Positional[Annotated[str, arg(metavar="RUN_DIR")]]
@@ -35,7 +35,7 @@ class EvalCommand:
 
 
 def run(arguments: list[str]) -> int:
-    """Evaluate as told and print the result."""
+    """Evaluate a checkpoint and print the result."""
     command = parse(EvalCommand, arguments, "rookery eval")
     from rookery.run.loop import evaluate
 

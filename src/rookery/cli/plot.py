@@ -16,11 +16,14 @@ from rookery.run.checkpoint.run_dir import whole_file
 
 _FORMATS = (".png", ".pdf", ".svg")
 _AXES = {"steps": ("step", "environment steps"), "time": ("seconds", "seconds of training")}
-_RETURNS = ("episode_return_mean", "eval_return_mean")  # what evaluations stand beside
+_RETURNS = (
+    "episode_return_mean",
+    "eval_return_mean",
+)  # metrics drawn together with the evaluations
 
 
 def run(arguments: list[str]) -> int:
-    """Draw runs as told and print where the picture lies."""
+    """Draw the runs and print the path of the picture."""
     command = _parser().parse_args(arguments)
     output = checked_output(command.output, _FORMATS)
     over, xlabel = _AXES[command.x]
@@ -41,28 +44,30 @@ def run(arguments: list[str]) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(
         "rookery plot",
-        description="Draw the curves of several runs into one picture. Runs that differ in nothing "
-        "but the seed become one line, their mean, with their standard deviation as a band.",
+        description="Draw the curves of several runs in one picture. Runs that differ only in the "
+        "seed become one line, their mean, with their standard deviation as a band.",
         epilog="The last line printed is one JSON object.",
     )
     add_runs(parser)
     parser.add_argument(
-        "--output", default="curves.png", help="the picture: .png, .pdf or .svg (%(default)s)"
+        "--output",
+        default="curves.png",
+        help="file of the picture: .png, .pdf or .svg (%(default)s)",
     )
     parser.add_argument(
-        "--x", choices=list(_AXES), default="steps", help="what lies along the x axis"
+        "--x", choices=list(_AXES), default="steps", help="quantity on the x axis (%(default)s)"
     )
     parser.add_argument(
-        "--metric", default="episode_return_mean", help="any of metrics.jsonl (%(default)s)"
+        "--metric", default="episode_return_mean", help="a metric in metrics.jsonl (%(default)s)"
     )
     return parser
 
 
 def _with_metric(runs: Sequence[RecordedRun], metric: str, over: str) -> list[RecordedRun]:
-    """Those of the runs that have the metric; of the others standard error tells.
+    """Return the runs that have the metric, and print a warning for each other run.
 
     Raises:
-        ConfigError: no run has it.
+        ConfigError: no run has the metric.
     """
     having = [run for run in runs if len(run.series(metric, over)[0])]
     if not having:
@@ -74,7 +79,7 @@ def _with_metric(runs: Sequence[RecordedRun], metric: str, over: str) -> list[Re
 
 
 def _missing(runs: Sequence[RecordedRun], metric: str) -> str:
-    """Say that no run has a metric, and which there are."""
+    """Return an error message for a missing metric, with the available metrics."""
     where = ", ".join(str(run.path / "metrics.jsonl") for run in runs[:3])
     where += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
     known = sorted(set().union(*(run.metrics for run in runs)))
@@ -82,12 +87,13 @@ def _missing(runs: Sequence[RecordedRun], metric: str) -> str:
         return f"{metric} holds no finite number in {where}; choose another --metric"
     hint = f"{did_you_mean(metric, known)} ".lstrip()
     if metric.startswith("episode_") and not any(name.startswith("episode_") for name in known):
-        hint += "Metrics of episodes come when the first has ended. "
-    return f"there is no metric {metric!r} in {where}; {hint}There are {', '.join(known) or 'none'}"
+        hint += "Episode metrics are logged after the first episode has ended. "
+    return (
+        f"there is no metric {metric!r} in {where}; {hint}Available: {', '.join(known) or 'none'}"
+    )
 
 
 def _panels(groups: Sequence[RunGroup], metric: str, over: str) -> list[Panel]:
-    """One for each env."""
     envs = dict.fromkeys(group.env for group in groups)
     return [
         Panel(env, [_curve(group, metric, over) for group in groups if group.env == env])

@@ -12,18 +12,18 @@ from rookery.vector.crash import CrashReport
 
 
 def run(arguments: list[str]) -> int:
-    """Run a crash report again; 1 if the env fails again, as it should."""
+    """Replay a crash report; return 1 if the env fails again."""
     parser = CommandParser(
         "rookery replay",
-        description="Build the env of a crash report in this process and tell it all it was told.",
+        description="Build the env of a crash report in this process, and repeat all calls to it.",
     )
-    parser.add_argument("file", help="a crash report that crash_dir= made")
-    parser.add_argument("--debug", action="store_true", help="open pdb where the env fails")
+    parser.add_argument("file", help="a crash report written because of crash_dir=")
+    parser.add_argument("--debug", action="store_true", help="open pdb at the failure")
     command = parser.parse_args(arguments)
     report = CrashReport.load(command.file)
     print(f"env {report.env_id} ({report.recipe.name}), {len(report.events)} events")
     if not report.is_whole:
-        print("the oldest events were forgotten; the env may go another way", file=sys.stderr)
+        print("the report lacks the oldest events; the env may behave differently", file=sys.stderr)
     try:
         survived = report.replay()
     except EnvFailed as error:
@@ -33,5 +33,5 @@ def run(arguments: list[str]) -> int:
         if command.debug:
             pdb.post_mortem(cause.__traceback__)
         return 1
-    print(f"no failure in {survived} events; at the time: {report.error}")
+    print(f"no failure in {survived} events; the original failure: {report.error}")
     return 0

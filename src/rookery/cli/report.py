@@ -12,7 +12,7 @@ from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 
 
 def run(arguments: list[str]) -> int:
-    """Write a page about runs as told and print where it lies."""
+    """Write a report about runs and print its path."""
     command = _parser().parse_args(arguments)
     if command.output is not None:
         output = checked_output(command.output, (".html", ".htm"))
@@ -29,14 +29,16 @@ def run(arguments: list[str]) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(
         "rookery report",
-        description="Write one HTML page about runs: curves, where the time goes, envs and "
-        "workers, faults, settings, versions. It needs no other file and no network.",
+        description="Write an HTML report about runs: curves, time, envs and workers, faults, "
+        "settings, versions. The page needs no other file and no network.",
         epilog="The last line printed is one JSON object.",
     )
     add_runs(parser)
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="the page, .html; report.html in the folder of the run, of several in the current one",
+        help="file of the report, .html (report.html in the folder of the run; for several runs, "
+        "in "
+        "the current folder)",
     )
     return parser

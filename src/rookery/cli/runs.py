@@ -1,4 +1,4 @@
-"""Runs that a command is given, by their folders."""
+"""Arguments that name the folders of runs."""
 
 from __future__ import annotations
 
@@ -13,28 +13,25 @@ from rookery.report.recorded import RecordedRun, read_run
 
 
 def add_runs(parser: CommandParser) -> None:
-    """Add the folders, and ``--group-by``, which their runs are grouped by."""
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN_DIR", help="folders that rookery train wrote"
-    )
+    """Add the folders of runs and ``--group-by`` to a parser."""
+    parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="folders of runs")
     parser.add_argument(
         "--group-by",
         nargs="+",
         default=[],
         metavar="SETTING",
-        help="runs in which these settings are the same become one line, whatever else differs; "
-        "give it after the runs",
+        help="draw runs with equal values of these settings as one line; give it after the runs",
     )
 
 
 def read_runs(folders: Sequence[str]) -> list[RecordedRun]:
-    """Read each run once.
+    """Read runs, without duplicates.
 
-    Of several, as ``runs/*`` gives them, one that cannot be shown is left out, such as a picture
-    that lies beside them or a run that begins; standard error says so.
+    ``runs/*`` may match a picture, or a run without metrics. Such a path is left out with a
+    warning.
 
     Raises:
-        ConfigError: a path is not there, or no run is left.
+        ConfigError: a path does not exist, or no path is a run with metrics.
     """
     runs: list[RecordedRun] = []
     left_out: list[ConfigError] = []
@@ -53,5 +50,5 @@ def read_runs(folders: Sequence[str]) -> list[RecordedRun]:
 
 
 def names_in(group_by: Sequence[str]) -> list[str]:
-    """The settings that ``--group-by`` names, with commas or spaces between them."""
+    """Return the settings that ``--group-by`` names, separated by commas or spaces."""
     return [name for names in group_by for name in names.split(",") if name]

@@ -26,7 +26,7 @@ except ImportError as error:
 
 
 def run(arguments: list[str]) -> int:
-    """Train as told and print the result."""
+    """Train and print the result."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
@@ -46,10 +46,10 @@ def _train(arguments: list[str]) -> dict[str, Any]:
         hint = f"{did_you_mean(name, BUILT_IN)} ".lstrip()
         if rest and rest[0] in BUILT_IN:
             hint = f"the algorithm comes first: rookery train {rest[0]} {name}; "
-        raise UsageError(f"there is no algorithm {name!r}; {hint}{_usage()}")
+        raise UsageError(f"unknown algorithm {name!r}; {hint}{_usage()}")
     if "resume" in map(flag_of, rest):
         raise UsageError(
-            "--resume goes on with a run, whose algorithm and env are known: rookery train "
+            "--resume takes algorithm and env from the run; leave these out: rookery train "
             "--resume RUN_DIR [OPTIONS]"
         )
     command: Any = parse(command_of(name), rest, f"rookery train {name}")
@@ -71,11 +71,11 @@ def _train(arguments: list[str]) -> dict[str, Any]:
 
 
 def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
-    """Make the dataclass of one algorithm's command line.
+    """Return the dataclass for the command line of one algorithm.
 
     Args:
-        name: of the algorithm.
-        present: the settings that a run has, which changes must fit; None takes the defaults.
+        name: name of the algorithm.
+        present: settings of the run to resume, used as defaults; None for a new run.
     """
     defaults = present or TrainSettings(preset=AUTO)
     config = BUILT_IN[name][0]
@@ -99,9 +99,9 @@ def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
 
     Attributes:
         env: Gymnasium id, or package.module:Id.
-        env_kwargs: Arguments of the env, a JSON object.
-        wrapper: Wrapper of every env, as module:Class or module:function; may be given again, the
-            first one is the innermost.
+        env_kwargs: Arguments of the env, as a JSON object.
+        wrapper: Wrapper of every env, as module:Class or module:function. Repeat the flag for
+            several wrappers; the first one is the innermost.
         train: the run.
         learner: the learner.
     """
@@ -109,7 +109,7 @@ def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
 
 
 def _flags(config: type[Config]) -> type[Any]:
-    """The settings of an algorithm as a command line can give them: functions it cannot."""
+    """Return a dataclass with an algorithm's settings; schedules become plain numbers."""
     kinds = get_type_hints(config)
     flags = [
         (f.name, float if kinds[f.name] == Scheduled else kinds[f.name], f.default)
@@ -118,20 +118,20 @@ def _flags(config: type[Config]) -> type[Any]:
     made = make_dataclass(config.__name__, flags, frozen=True)
     kinds_told = [kind for kind in config.__mro__ if is_dataclass(kind)]
     told = [(kind.__doc__ or "").partition("Attributes:\n") for kind in kinds_told]
-    # Those that it shares come first: of what is told twice, the last counts.
+    # Base classes come first: if a field is documented twice, the last text counts.
     attributes = (each.rstrip() + "\n" for *_, each in reversed(told))
     made.__doc__ = "".join([*told[0][:2], *attributes])
     return made
 
 
 def _resume(arguments: list[str]) -> dict[str, Any]:
-    """Go on with a run; of its settings, those change that are given."""
+    """Resume a run with the settings that the arguments change."""
     arguments = [part for argument in arguments for part in _split(argument)]
     if "--resume" not in arguments[:-1]:
         flags = [f"--{flag_of(argument)}" for argument in arguments if flag_of(argument)]
         near = [hint for flag in flags if (hint := did_you_mean(flag, ["--resume", "--help"]))]
         hint = f"{near[0]} " if near and "--resume" not in flags else ""
-        raise UsageError(f"an algorithm or --resume RUN_DIR must be given; {hint}{_usage()}")
+        raise UsageError(f"give an algorithm, or --resume RUN_DIR; {hint}{_usage()}")
     place = arguments.index("--resume")
     run_dir = arguments[place + 1]
     rest = arguments[:place] + arguments[place + 2 :]
@@ -143,7 +143,7 @@ def _resume(arguments: list[str]) -> dict[str, Any]:
 
 
 def given(part: Any, arguments: list[str]) -> dict[str, Any]:
-    """Those of the settings that were read which the arguments name, each with its value."""
+    """Return the parsed value of each setting that the arguments name."""
     named = {flag for argument in arguments if (flag := flag_of(argument))}
     named |= {flag.removeprefix("no-") for flag in named}
     names = (f.name for f in fields(part))
@@ -155,21 +155,26 @@ def _split(argument: str) -> list[str]:
 
 
 def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
-    """Parse the settings that are given, as those of the run's algorithm, and keep only them."""
+    """Return the settings that the arguments change, parsed for the run's algorithm."""
     name = config.get("algo")
     if not arguments:
         return {}
     if name not in BUILT_IN:
-        raise UsageError(f"settings of algorithm {name!r} cannot be given on the command line")
+        raise UsageError(
+            f"settings of custom algorithm {name!r} cannot be changed on the command line; call "
+            "rookery.resume"
+        )
     try:
         present = TrainSettings.from_dict(config.get("train") or {}, "settings of a run")
-    except (ConfigError, TypeError):  # told with the file's name when the run is read
+    except (ConfigError, TypeError):  # raised later, with the file's name
         present = TrainSettings()
     program = "rookery train --resume RUN_DIR"
     command: Any = parse(command_of(name, present), ["env", *arguments], program)
     changes = {**given(command.train, arguments), **given(command.learner, arguments)}
     if "run_dir" in changes:
-        raise UsageError("a run stays in its folder: --resume names it, and --run-dir cannot")
+        raise UsageError(
+            "--run-dir cannot be combined with --resume: a run stays in its folder; leave it out"
+        )
     flags = set(map(flag_of, arguments))
     if "env-kwargs" in flags:
         changes["env_kwargs"] = parse_json(command.env_kwargs, "--env-kwargs")

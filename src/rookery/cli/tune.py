@@ -1,4 +1,4 @@
-"""``rookery tune [ALGORITHM] ENV [OPTIONS]``, and with ``--hyperparameters`` another search."""
+"""``rookery tune [ALGORITHM] ENV [OPTIONS]``."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ class TuneSettings:
     """Settings of a search.
 
     Attributes:
-        minutes: About how long the search may take; unset, 2, or up to 10 where envs are so slow to
-            start that each candidate could not be tried once in less.
-        memory: The most memory that a run may take, such as 6G or 800M; unset, what the machine has
-            available, or what its container's limit leaves.
-        max_envs: The most envs to try; unset, 64 for each CPU.
-        whole_loop: Compare by env steps per second of collecting and learning together, instead of
-            those of collecting.
-        output: File to write what was found into, for rookery train --tuned.
-        picture: Picture of throughput against the number of envs; unset, beside the output.
+        minutes: Approximate duration of the search. Default: 2, or up to 10 if envs start so slowly
+            that 2 minutes do not suffice to try each candidate once.
+        memory: Largest amount of memory for a run, such as 6G or 800M. Default: the memory that is
+            available in the machine or container.
+        max_envs: Largest number of envs to try. Default: 64 for each CPU.
+        whole_loop: Compare env steps per second of collecting and learning together, instead of
+            collecting alone.
+        output: File for the settings that were found; rookery train --tuned reads it.
+        picture: File for a plot of throughput against the number of envs. Default: beside the
+            output.
     """
 
     minutes: float | None = None
@@ -57,7 +58,7 @@ class TuneSettings:
 
 
 def run(arguments: list[str]) -> int:
-    """Search as told, print what was tried, and write what was found."""
+    """Search, print all candidates, and write the best settings."""
     if HYPERPARAMETERS in arguments:
         from rookery.cli.tune_hyperparameters import run as run_hyperparameters
 
@@ -109,10 +110,10 @@ def _tune_parallelism(arguments: list[str]) -> int:
 
 
 def _algorithm(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The algorithm that is named, ppo if none is, and the other arguments.
+    """Return the algorithm, by default ppo, and the other arguments.
 
     Raises:
-        UsageError: something stands where an algorithm should, and is none.
+        UsageError: the algorithm is unknown.
     """
     first, *rest = arguments
     if first in BUILT_IN:
@@ -122,12 +123,12 @@ def _algorithm(arguments: Sequence[str]) -> tuple[str, list[str]]:
         hint = f"{did_you_mean(first, BUILT_IN)} ".lstrip()
         if rest[0] in BUILT_IN:
             hint = f"the algorithm comes first: rookery tune {rest[0]} {first}; "
-        raise UsageError(f"there is no algorithm {first!r}; {hint}{_usage()}")
+        raise UsageError(f"unknown algorithm {first!r}; {hint}{_usage()}")
     return "ppo", list(arguments)
 
 
 def _command(name: str) -> type[Any]:
-    """The command line of a search: that of a run, and what only a search has."""
+    """Return the dataclass of the command line: the settings of a run and of a search."""
     base = command_of(name)
     search = Annotated[TuneSettings, OmitArgPrefixes]
     own = [(each.name, each.type, each) for each in fields(base)]
@@ -137,10 +138,10 @@ def _command(name: str) -> type[Any]:
         frozen=True,
     )
     of_run = (base.__doc__ or "").partition("Attributes:\n")[2].rstrip()
-    command.__doc__ = f"""Look for how a run of {name.upper()} should be run on this machine.
+    command.__doc__ = f"""Find the fastest parallel settings for {name.upper()} on this machine.
 
-    Whatever is given of the run is kept; what is not is searched for. The last line printed is a
-    JSON object.
+    Settings given on the command line stay fixed; the others are searched. The last line printed
+    is a JSON object.
 
     Attributes:
 {of_run}
@@ -153,14 +154,16 @@ def _refuse_what_is_of_runs(settings: dict[str, Any]) -> None:
     for name in settings:
         if name in OF_RUNS:
             flag = name.replace("_", "-")
-            raise UsageError(f"--{flag} is about a run, and rookery tune makes none; leave it out")
+            raise UsageError(
+                f"--{flag} is a setting of rookery train, not of rookery tune; leave it out"
+            )
 
 
 def _places(told: TuneSettings) -> tuple[Path, Path]:
-    """Where file and picture go, looked at before anything is measured.
+    """Return the paths of file and picture, after checking that they can be written.
 
     Raises:
-        ConfigError: nothing could be written there.
+        ConfigError: a file cannot be written, or both are the same.
     """
     output = checked_output(told.output, ())
     wanted = told.picture if told.picture is not None else str(output.with_suffix(".png"))
@@ -171,23 +174,23 @@ def _places(told: TuneSettings) -> tuple[Path, Path]:
 
 
 def _conclusion(outcome: Outcome, name: str, env: str, output: Path) -> list[str]:
-    """What the figures mean, in lines."""
+    """Return lines of text that explain the result."""
     settings = outcome.tuned.settings
     lines = [*outcome.limits.lines, *outcome.reasons]
     command = f"rookery train {name} {env} --tuned {output}"
     if outcome.tuned.interrupted:
-        lines.append("the search was interrupted: this is the best that was known by then")
+        lines.append("the search was interrupted: these are the best settings found so far")
     if settings["collector"] == "async":
         lines.append(
-            "rollouts of async may be of older weights, and a seed does not give the same run "
-            "twice; --collector with another one leaves it out"
+            "the async collector may use older weights, and runs with equal seeds differ; "
+            "to avoid this, give another --collector"
         )
     if not settings.get("scale_hyperparameters"):
         lines.append(
-            f"{settings['num_envs']} envs may need other settings of the learner than a run has "
-            "without: --scale-hyperparameters moves them"
+            f"{settings['num_envs']} envs may need other hyperparameters: --scale-hyperparameters "
+            "adapts them"
         )
-    return [*lines, f"take it by: {command}"]
+    return [*lines, f"train with these settings: {command}"]
 
 
 def _say(line: str) -> None:
@@ -196,7 +199,8 @@ def _say(line: str) -> None:
 
 def _usage() -> str:
     return (
-        f"usage: rookery tune [{{{','.join(BUILT_IN)}}}] ENV [OPTIONS], ppo unless told (rookery "
-        "tune ppo --help lists the options; those of rookery train are kept as they are given), or "
-        f"rookery tune {HYPERPARAMETERS} ALGORITHM ENV [OPTIONS], which searches for settings"
+        f"usage: rookery tune [{{{','.join(BUILT_IN)}}}] ENV [OPTIONS], by default with ppo "
+        "(rookery tune ppo --help lists the options; given options of rookery train stay fixed), "
+        f"or rookery tune {HYPERPARAMETERS} ALGORITHM ENV [OPTIONS], which searches for "
+        "hyperparameters"
     )

@@ -75,37 +75,51 @@ def run(arguments: list[str]) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(
         "rookery tune --hyperparameters",
-        description="Search for settings of an algorithm that learn an env well. The study is a "
-        "file: the same command goes on with it.",
+        description="Search for hyperparameters that reach a high return. The study is stored in a "
+        "file: the same command continues it.",
         epilog="The last line printed is one JSON object.",
     )
     plain = TrainSettings()
     parser.add_argument("algorithm", help=", ".join(BUILT_IN))
     parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
-    parser.add_argument("--trials", type=_count, default=30, help="of the whole study (30)")
-    parser.add_argument("--study", help="its file, SQLite (ALGORITHM-ENV.db)")
-    parser.add_argument("--output", help="file for the best settings (STUDY with .json)")
-    parser.add_argument("--jobs", type=_count, default=1, help="trials at the same time (1)")
-    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="Optuna's (tpe)")
-    parser.add_argument("--pruner", choices=PRUNERS, default="median", help="Optuna's (median)")
+    parser.add_argument(
+        "--trials", type=_count, default=30, help="number of trials of the whole study (30)"
+    )
+    parser.add_argument("--study", help="SQLite file of the study (ALGORITHM-ENV.db)")
+    parser.add_argument("--output", help="JSON file for the best settings (STUDY with .json)")
+    parser.add_argument(
+        "--jobs", type=_count, default=1, help="number of trials that run at the same time (1)"
+    )
+    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="Optuna sampler (tpe)")
+    parser.add_argument(
+        "--pruner", choices=PRUNERS, default="median", help="Optuna pruner (median)"
+    )
     parser.add_argument(
         "--confirm", type=_number, default=3, metavar="N",
-        help="further runs with the best settings, whose seeds no trial had; 0 makes none (3)",
+        help="number of further runs of the best settings, with new seeds (3)",
     )  # fmt: skip
-    parser.add_argument("--runs-dir", help="keep the runs of trials in this folder")
-    study = parser.add_argument_group("what the study asks, said once, when it begins")
+    parser.add_argument("--runs-dir", help="folder in which the runs of all trials are kept")
+    study = parser.add_argument_group("settings of a new study, which cannot change later")
     study.add_argument(
         "--total-steps", type=_count,
-        help=f"env steps of each trial (those of the preset, else {plain.total_steps})",
+        help=f"env steps of each trial (from the preset, else {plain.total_steps})",
     )  # fmt: skip
-    study.add_argument("--evaluations", type=_count, help="of each trial (5)")
-    study.add_argument("--eval-episodes", type=_count, help="of each evaluation (10)")
-    study.add_argument("--seed", type=_number, help="from which those of all trials follow (0)")
-    study.add_argument("--space", metavar="FILE", help="JSON: other ranges, choices or values")
-    study.add_argument("--preset", help="settings that are not searched: auto, none, or one (auto)")
+    study.add_argument("--evaluations", type=_count, help="number of evaluations of each trial (5)")
+    study.add_argument(
+        "--eval-episodes", type=_count, help="number of episodes of each evaluation (10)"
+    )
+    study.add_argument("--seed", type=_number, help="root of the seeds of all trials (0)")
+    study.add_argument(
+        "--space", metavar="FILE", help="JSON file with other ranges, choices or values"
+    )
+    study.add_argument(
+        "--preset",
+        help="source of the settings that are not searched: auto, none, an env id, or a JSON file "
+        "(auto)",
+    )
     study.add_argument("--env-kwargs", help="arguments of the env, as JSON")
-    study.add_argument("--wrapper", action="append", help="of every env, as module:Class")
-    study.add_argument("--env-module", help="module to import first, which registers the env")
+    study.add_argument("--wrapper", action="append", help="wrapper of every env, as module:Class")
+    study.add_argument("--env-module", help="module to import first; it registers the env")
     return parser
 
 
@@ -115,7 +129,7 @@ def _count(text: str) -> int:
 
 def _number(text: str, least: int = 0) -> int:
     try:
-        number = float(text)  # 1e5 is one, too
+        number = float(text)  # accepts 1e5
     except ValueError:
         number = math.nan
     if not number.is_integer() or number < least:
@@ -129,22 +143,22 @@ def _check(command: Namespace) -> None:
         if command.env in BUILT_IN:
             hint = f"the algorithm comes first: {command.env} {command.algorithm}"
         raise UsageError(
-            f"there is no algorithm {command.algorithm!r}; {hint or 'choose from'} "
+            f"unknown algorithm {command.algorithm!r}; {hint or 'choose from'} "
             f"({', '.join(BUILT_IN)})"
         )
 
 
 def _question(command: Namespace) -> Question:
-    """What a new study asks.
+    """Return the question of a new study.
 
     Raises:
-        UsageError: an env, a setting or a file that cannot be.
+        UsageError: the env, a setting or a file is invalid.
     """
     algo, preset = command.algorithm, command.preset or AUTO
     changes = {} if command.space is None else read_changes(command.space)
     env_kwargs = parse_json(command.env_kwargs or "{}", "--env-kwargs")
     source = EnvSource(command.env, env_kwargs, (), command.env_module, preprocess=True)
-    source.arguments()  # complains of what is no env
+    source.arguments()  # raises if the env is invalid
     base, total_steps = _base(algo, command.env, preset, command.env_module)
     space = SearchSpace.of(algo, changes)
     return Question(
@@ -163,17 +177,17 @@ def _question(command: Namespace) -> Question:
 
 
 def _base(algo: str, env: str, preset: str, env_module: str | None) -> tuple[dict[str, Any], int]:
-    """Settings that are not searched, and how many steps a trial has if nobody says."""
+    """Return the settings that are not searched, and the default steps of a trial."""
     found = find_preset(algo, env, preset, env_module)
     base: dict[str, Any] = {} if found is None else {**found.run, **found.settings}
     return base, base.pop("total_steps", TrainSettings().total_steps)
 
 
 def _same(asked: Question, command: Namespace, file: Path) -> Question:
-    """The question of a study that is gone on with, once it is sure that none other is meant.
+    """Return the question of an existing study, after comparing it with the command.
 
     Raises:
-        ConfigError: the command asks something else.
+        ConfigError: the command has another env, algorithm or setting than the study.
     """
     given = {
         "algorithm": (command.algorithm, asked.algo),
@@ -197,19 +211,20 @@ def _same(asked: Question, command: Namespace, file: Path) -> Question:
     for name, (now, before) in given.items():
         if now is not None and now != before:
             raise ConfigError(
-                f"--study {file} was begun with {name} {before}, and now {name} is {now}; leave it "
-                "out to go on, or begin another study with --study FILE"
+                f"--study {file} was started with {name} {before}, but {name} is now {now}; leave "
+                f"it "
+                "out to continue, or start another study with --study FILE"
             )
     return asked
 
 
 def _as_json(value: Any) -> Any:
-    """A value as a study has it, which is JSON."""
+    """Return a value as it looks after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
 def _plain(question: Question) -> dict[str, Any]:
-    """What one would train with who searches nothing: the preset, else the defaults."""
+    """Return the settings of a run without a search: the preset, else the defaults."""
     config = BUILT_IN[question.algo][0]()
     return {**asdict(TrainSettings()), **config.to_dict(), **question.base}
 
@@ -219,15 +234,15 @@ def _tell_what_is_there(study: Study, command: Namespace, file: Path) -> None:
     made = len(study.made())
     what = f"{question.algo} on {question.env}, {question.total_steps} steps a trial"
     before = f", {made} made before" if made else ""
-    again = f", {restored} of them again that were cut short" if restored else ""
+    again = f", {restored} of them interrupted and repeated" if restored else ""
     _tell(f"{what}; study {file}: {command.trials} trials{before}{again}")
 
 
 def _search(study: Study, command: Namespace, file: Path) -> None:
-    """Make what is missing; Ctrl-C says how to go on.
+    """Run the missing trials.
 
     Raises:
-        KeyboardInterrupt: then.
+        KeyboardInterrupt: after Ctrl-C; the message says how to continue.
     """
     total = max(command.trials - len(study.made()), 0)
     with Counter(total + command.confirm, "trials") as counter:
@@ -244,8 +259,8 @@ def _search(study: Study, command: Namespace, file: Path) -> None:
             search.run()
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"after {len(study.made())} of {command.trials} trials, all of which {file} has; "
-                "the same command goes on"
+                f"after {len(study.made())} of {command.trials} trials, which are saved in {file}; "
+                "the same command continues"
             ) from None
 
 

@@ -18,12 +18,12 @@ from rookery.report.live_run import LiveRun
 if TYPE_CHECKING:
     from rich.console import Console
 
-_FOOTER = "Ctrl-C leaves this view; the run goes on."
+_FOOTER = "Ctrl-C closes this view; the run continues."
 _LEAST_S = 0.1
 
 
 def run(arguments: list[str]) -> int:
-    """Show the run until Ctrl-C, or once."""
+    """Show the run until Ctrl-C, or print one view."""
     command = _parser().parse_args(arguments)
     interval_s = _interval(command.interval)
     live = LiveRun(command.run_dir)
@@ -42,17 +42,17 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         "rookery watch",
         description="Show a run in the terminal while it trains: returns, speed, where the time "
-        "goes, workers, envs, memory and faults. It only reads the run's files. Ctrl-C leaves the "
-        "view and not the run. Of a run that is over, and where standard output is no terminal, "
-        "it prints one view and ends.",
+        "goes, workers, envs, memory and faults. It only reads the files of the run. Ctrl-C closes "
+        "the view; the run continues. If the run is over, or standard output is not a terminal, "
+        "the command prints one view and exits.",
     )
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="folder that rookery train writes")
-    parser.add_argument("--once", action="store_true", help="print one view and end")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="folder of the run")
+    parser.add_argument("--once", action="store_true", help="print one view and exit")
     parser.add_argument(
         "--interval",
         default="2",
         metavar="SECONDS",
-        help="between two looks at the files (%(default)s)",
+        help="time between two updates of the view (%(default)s)",
     )
     return parser
 
@@ -70,13 +70,13 @@ def _interval(text: str) -> float:
 
 
 def _console() -> Console:
-    """Standard output, which may be able to show little."""
+    """Return a console that prints ``?`` for characters that standard output lacks."""
     try:
         from rich.console import Console
     except ImportError as error:
         raise MissingExtra("rookery watch needs: pip install 'rookery[train]'") from error
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # the name of an env may hold any letter
+        sys.stdout.reconfigure(errors="replace")  # env names may contain any character
     return Console(highlight=False)
 
 
@@ -90,7 +90,7 @@ def _once(live: LiveRun, console: Console) -> int:
 def _follow(
     live: LiveRun, console: Console, interval_s: float, wait: Callable[[float], None]
 ) -> int:
-    """Show the run on a screen of its own, and the last view below the prompt at the end."""
+    """Show the run on the alternate screen until Ctrl-C; then print the last view."""
     from rich.live import Live
 
     from rookery.report.live_view import LiveView
@@ -109,7 +109,7 @@ def _follow(
 
 @contextmanager
 def _signals_end_the_program() -> Iterator[None]:
-    """Have SIGTERM and a terminal that is closed end the view, which restores the screen first."""
+    """Restore the screen before SIGTERM or SIGHUP ends the program."""
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.signal(number, _end) for number in map(_number, names)}
     try:

@@ -1,1 +1,5 @@
-"""rookery under other libraries' names; one file per library, imported on demand."""
+"""Adapters to other libraries.
+
+Users import these modules by name; no other package imports them. Each library has one file, such
+as `rookery.integrations.sb3`.
+"""

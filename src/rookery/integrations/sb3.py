@@ -2,9 +2,9 @@
 
     make_vec_env("CartPole-v1", n_envs=8, vec_env_cls=RookeryVecEnv)
 
-A worker never imports SB3, and with it torch, which would cost it two seconds and 200 MB: what envs
-are asked to do is written as nested functions, which travel by value, and so do the parts of SB3
-that envs hold, such as its Monitor.
+Workers do not import SB3, because it imports torch, which takes two seconds and 200 MB. Functions
+for the envs are nested functions, which are pickled by value. So are parts of SB3 that envs
+contain, such as its Monitor.
 """
 
 from __future__ import annotations
@@ -49,23 +49,24 @@ class RookeryVecEnv(VecEnv):
     """A drop-in for ``SubprocVecEnv`` and ``DummyVecEnv`` on top of :func:`rookery.make_vec`.
 
     Observations have the dtype of their space and rewards are float32, as in ``DummyVecEnv``, so
-    that a run learns the very same. No array is ever changed after it was handed out.
+    that training gives identical results. Returned arrays are never modified later.
 
     Args:
         env_fns: one callable per env.
-        start_method: of worker processes; None means the platform's best. No main guard is needed.
-        **options: for :func:`rookery.make_vec`: ``backend``, ``num_workers``, ``isolate``,
-            ``caller_steps``, ``faults``, ... The default ``backend="auto"`` builds the first env
-            once more, in a worker, to measure it.
+        start_method: start method of worker processes; None means the best one of the platform.
+            A main guard is not needed.
+        **options: further arguments of :func:`rookery.make_vec`: ``backend``, ``num_workers``,
+            ``isolate``, ``caller_steps``, ``faults``, ... The default ``backend="auto"`` builds the
+            first env a second time, in a worker, to measure it.
 
     Attributes:
-        vector_env: the :class:`rookery.VectorEnv` that does the work; its ``choice`` says what
-            ``"auto"`` chose, its ``statistics()`` what was done.
+        vector_env: the underlying :class:`rookery.VectorEnv`. Its ``choice`` shows the choice of
+            ``backend="auto"``.
 
     Raises:
-        UsageError: when the arguments cannot work.
-        WorkerError: when an env could not be built.
-        NotImplementedError: SB3's own, for dicts or tuples inside an observation's dict or tuple.
+        UsageError: an argument is invalid.
+        WorkerError: an env could not be built.
+        NotImplementedError: raised by SB3 for nested dict or tuple observation spaces.
     """
 
     vector_env: VectorEnv
@@ -90,7 +91,7 @@ class RookeryVecEnv(VecEnv):
         try:
             with self._travel():
                 self.vector_env = venv = make()
-        except PicklingError:  # some part of SB3 that can only be imported
+        except PicklingError:  # some parts of SB3 cannot be pickled by value
             self._travel = nullcontext
             self.vector_env = venv = make()
         try:
@@ -109,7 +110,7 @@ class RookeryVecEnv(VecEnv):
     def reset(self) -> Any:
         """Reset all envs, with the seeds and options set since the last reset.
 
-        A step that is under way is finished and its result dropped.
+        A pending step is finished and its result dropped.
 
         Returns:
             Observations ``[num_envs, *shape]``; a dict or tuple of them for such spaces.
@@ -124,10 +125,10 @@ class RookeryVecEnv(VecEnv):
         return obs
 
     def step_async(self, actions: Any) -> None:
-        """Begin a step of every env.
+        """Start a step of every env.
 
         Args:
-            actions: one for each env.
+            actions: one action per env.
         """
         if not self._takes_arrays:
             space = self.action_space
@@ -138,7 +139,7 @@ class RookeryVecEnv(VecEnv):
     def step_wait(
         self,
     ) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:
-        """Finish the step; an env whose episode ended is reset already.
+        """Wait for the step; envs whose episode ended are already reset.
 
         Returns:
             Observations ``[num_envs, *shape]``, rewards float32 ``[num_envs]``, dones bool
@@ -156,27 +157,27 @@ class RookeryVecEnv(VecEnv):
         return obs, rewards.astype(np.float32), dones, infos
 
     def close(self) -> None:
-        """Close the envs and end the workers; closing twice is fine."""
-        with warnings.catch_warnings():  # SB3's own say nothing of a step that is under way
+        """Close the envs and end the workers; a second call has no effect."""
+        with warnings.catch_warnings():  # as in SB3, a pending step is no reason to warn
             warnings.filterwarnings("ignore", message=".*Calling `close` while waiting")
             self.vector_env.close()
 
     def _close_episode(self, env_id: int, info: dict[str, Any], cut: bool) -> dict[str, Any]:
-        """The info of an episode's last step; what else there is came with the reset after it."""
+        """Return the info of the last step, and store that of the reset that followed."""
         final = {**info.pop("final_info"), "terminal_observation": info.pop("final_obs"), _CUT: cut}
         del info[_CUT]
         self.reset_infos[env_id] = info
         return final
 
     def _owned(self, infos: Any) -> list[dict[str, Any]]:
-        """Infos that no env can change any more; from a worker they are copies already."""
+        """Return infos that envs cannot modify; infos from workers are copies already."""
         for env_id in self._local_ids:
             if infos[env_id]:
                 infos[env_id] = deepcopy(infos[env_id])
         return list(infos)
 
     def _drop_pending(self) -> None:
-        # Besides a step that the caller no longer wants, what a Ctrl-C may have interrupted.
+        # The call may be a step that the caller dropped, or was interrupted by Ctrl-C.
         for wait in (self.vector_env.step_wait, self.vector_env.reset_wait):
             with suppress(NoPendingCallError):
                 wait()
@@ -184,7 +185,7 @@ class RookeryVecEnv(VecEnv):
     # ---------------------------------------------------------------- single envs
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """An attribute of some envs; the outermost wrapper that has it answers."""
+        """Return an attribute of some envs, from the outermost wrapper that has it."""
         return self._apply(methodcaller("get_wrapper_attr", attr_name), indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
@@ -192,7 +193,7 @@ class RookeryVecEnv(VecEnv):
         self._apply(lambda env: setattr(env, attr_name, value), indices)
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether every env has an attribute; its value need not be able to travel."""
+        """Return whether every env has an attribute; its value need not be picklable."""
 
         def has(env: Env) -> bool:
             try:
@@ -210,8 +211,8 @@ class RookeryVecEnv(VecEnv):
         indices: VecEnvIndices = None,
         **method_kwargs: Any,
     ) -> list[Any]:
-        """Call a method of some envs; the outermost wrapper that has it answers."""
-        if indices is None:  # a third of the time, which action masks take at every step
+        """Call a method of some envs, of the outermost wrapper that has it."""
+        if indices is None:  # three times as fast; action masks need it in every step
             self.vector_env.call_async(method_name, *method_args, **method_kwargs)
             return list(self.vector_env.call_wait())
 
@@ -223,7 +224,7 @@ class RookeryVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """Whether ``wrapper_class`` is among the wrappers of some envs."""
+        """Return for some envs whether ``wrapper_class`` is among their wrappers."""
 
         def is_wrapped(env: Env) -> bool:
             while isinstance(env, gym.Wrapper):
@@ -235,7 +236,7 @@ class RookeryVecEnv(VecEnv):
         return self._apply(is_wrapped, indices)
 
     def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
-        """The rendered frame of every env; None for each if they do not render arrays."""
+        """Return the rendered frame of every env; None for envs that do not render arrays."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f"get_images needs envs with render_mode='rgb_array'; theirs is {self.render_mode}",
@@ -268,7 +269,7 @@ class RookeryVecEnv(VecEnv):
 
 def _check_options(start_method: str | None, options: dict[str, Any]) -> None:
     if "autoreset_mode" in options:
-        raise ConfigError("autoreset_mode: SB3 wants ended envs reset at once; leave it out")
+        raise ConfigError("autoreset_mode: SB3 requires same-step resets; leave it out")
     try:
         get_context(start_method)
     except ValueError as error:
@@ -281,10 +282,10 @@ def _ids_in_this_process(venv: VectorEnv) -> list[int]:
 
 
 def _adapter() -> Callable[[Any], Any]:
-    """A wrapper that makes of what SB3 accepts as an env what rookery accepts."""
+    """Return a wrapper that adapts envs that SB3 accepts, but rookery does not."""
 
     def adapt(env: Any) -> Any:
-        if not isinstance(env, gym.Env):  # one for the old gym
+        if not isinstance(env, gym.Env):  # an env of the old gym library
             from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
             env = _patch_env(env)
@@ -298,12 +299,12 @@ def _adapter() -> Callable[[Any], Any]:
     def takes_options(layer: Env) -> bool:
         try:
             parameters = inspect.signature(layer.reset).parameters.values()
-        except (TypeError, ValueError):  # compiled code may not tell
+        except (TypeError, ValueError):  # compiled code may lack a signature
             return True
         return any(p.name == "options" or p.kind is p.VAR_KEYWORD for p in parameters)
 
     def reset_without_options(env: Any) -> None:
-        # SB3 gives options only if there are any, so such envs work there.
+        # SB3 passes options only if there are any, so such envs work with SB3.
         reset = env.reset
 
         def reset_with_what_is_given(**arguments: Any) -> Any:

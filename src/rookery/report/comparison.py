@@ -1,4 +1,4 @@
-"""Several runs in one picture: arrays in, picture out."""
+"""Plots that compare the curves of several runs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from rookery.run.log.curve import (
 )
 
 _GRID_POINTS = 400
-_LINE_STYLES = ("-", "--", ":", "-.")  # a line takes the next one when all colours are taken
+_LINE_STYLES = ("-", "--", ":", "-.")  # the next style is used after all colours are used
 _COLORS = 10
-_LINE_LETTERS = 70  # of a legend
-_LINES_WITHIN = 5  # of a legend that lies within the axes
+_LINE_LETTERS = 70  # longest line of a legend, in characters
+_LINES_WITHIN = 5  # longest legend, in lines, that is placed inside the axes
 _LINE_INCHES = 0.2
-_FEW = 25  # points, of which no running mean is taken
+_FEW = 25  # curves with fewer points are not smoothed
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A group of runs, drawn as one.
+    """A group of runs that is drawn as one curve.
 
     Attributes:
-        label: in the legend.
-        runs: x and y of each run, float64 ``[N]`` each, x increasing and all finite, N > 0.
-        evaluations: place on the x axis, mean and standard deviation of each.
+        label: name of the group in the legend.
+        runs: x and y of each run: finite float64 arrays ``[N]``, N > 0, with increasing x.
+        evaluations: x, mean and standard deviation of each evaluation.
     """
 
     label: str
@@ -46,11 +46,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes of their own.
+    """Axes with a title and one curve per group of runs.
 
     Attributes:
-        title: above them.
-        curves: in them.
+        title: text above the axes.
+        curves: one curve per group of runs.
     """
 
     title: str
@@ -58,13 +58,13 @@ class Panel:
 
 
 class Spread(NamedTuple):
-    """What runs have in common, float64 ``[G]`` each; NaN where there is no run.
+    """Mean and standard deviation over runs, as arrays ``[G]``.
 
     Attributes:
-        grid: places on the x axis.
-        mean: over the runs that have come so far.
-        std: their standard deviation.
-        num_runs: how many these are.
+        grid: x values, float64.
+        mean: mean over the runs that have a value there, float64; NaN if no run has one.
+        std: standard deviation over the same runs, float64; NaN if no run has a value.
+        num_runs: number of runs that have a value there, int64.
     """
 
     grid: npt.NDArray[np.float64]
@@ -76,16 +76,16 @@ class Spread(NamedTuple):
 def draw_comparison(
     file: BinaryIO, panels: Sequence[Panel], xlabel: str, ylabel: str, format: str = "png"
 ) -> None:
-    """Draw groups of runs: the mean of each, and the standard deviation over its runs as a band.
+    """Draw the mean of each group of runs, with a band of one standard deviation over its runs.
 
-    Where not all runs of a group have a value, the mean of the others is drawn faintly.
+    Where only some runs of a group have a value, the mean of these runs is drawn faintly.
 
     Args:
-        file: takes the picture.
-        panels: at least one.
-        xlabel: what lies along the x axes.
-        ylabel: what lies along the y axes.
-        format: ``"png"``, ``"pdf"`` or ``"svg"``.
+        file: file that receives the picture.
+        panels: axes to draw, at least one.
+        xlabel: label of the x axes.
+        ylabel: label of the y axes.
+        format: image format, ``"png"``, ``"pdf"`` or ``"svg"``.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -115,7 +115,7 @@ def _draw_panel(axes: Any, panel: Panel, xlabel: str, ylabel: str) -> None:
 
 
 def _legend_text(curve: Curve) -> str:
-    """The label in lines; legends leave out what begins with an underscore."""
+    """Return the wrapped label; a leading space stops matplotlib from hiding ``_`` labels."""
     text = textwrap.fill(plain(curve.label), _LINE_LETTERS)
     return f" {text}" if text.startswith("_") else text
 
@@ -125,14 +125,14 @@ def _legend_lines(panel: Panel) -> int:
 
 
 def draw_group(axes: Any, curve: Curve, number: int, *, is_smoothed: bool = False) -> None:
-    """Draw a group of runs into axes: their mean, and their standard deviation as a band.
+    """Draw the mean of a group of runs, with a band of one standard deviation.
 
     Args:
-        axes: of matplotlib.
-        curve: the group.
-        number: decides its colour and kind of line.
-        is_smoothed: take centred running means; of a single run, with the deviation in the window
-            as a band, and the values themselves faintly.
+        axes: matplotlib axes.
+        curve: the group of runs.
+        number: number of the group, which selects colour and line style.
+        is_smoothed: draw centred running means. For a single run, the band is the standard
+            deviation within the window, and the raw values are drawn faintly.
     """
     color, style = f"C{number % _COLORS}", _LINE_STYLES[number // _COLORS % len(_LINE_STYLES)]
     runs = curve.runs
@@ -157,7 +157,7 @@ def draw_group(axes: Any, curve: Curve, number: int, *, is_smoothed: bool = Fals
 
 
 def _draw_line(axes: Any, x: Any, y: Any, style: str, **options: Any) -> None:
-    """Draw a line, and a point wherever one has no neighbour to be connected with."""
+    """Draw a line, and a marker at each point without a neighbour."""
     is_there = np.concatenate([[False], np.isfinite(y), [False]])
     is_alone = is_there[1:-1] & ~is_there[:-2] & ~is_there[2:]
     marked = np.flatnonzero(is_alone).tolist()
@@ -165,12 +165,12 @@ def _draw_line(axes: Any, x: Any, y: Any, style: str, **options: Any) -> None:
 
 
 def _window(count: int) -> int:
-    """Over how many of ``count`` values means are taken; few are shown as they are."""
+    """Return the window of the running mean for ``count`` values; 1 for short curves."""
     return window_for(count) if count >= _FEW else 1
 
 
 def thinned(*columns: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-    """Every so manieth value of each column, the last one included; no more than the grid has."""
+    """Select at most 400 evenly spaced values of each column, including the last one."""
     last = len(columns[0]) - 1
     chosen = np.unique(np.linspace(0, last, min(last + 1, _GRID_POINTS)).astype(np.int64))
     return [column[chosen] for column in columns]
@@ -180,12 +180,12 @@ def spread_of(
     runs: Sequence[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]],
     points: int = _GRID_POINTS,
 ) -> Spread:
-    """Mean and standard deviation of runs on a common grid, by straight lines between their points.
+    """Return mean and standard deviation of runs, linearly interpolated on a common grid.
 
     Args:
-        runs: as for `Curve`.
-        points: of the grid, from the first place of any run to the last; where runs begin and end
-            are places of it too.
+        runs: x and y of each run: finite float64 arrays ``[N]``, N > 0, with increasing x.
+        points: number of evenly spaced grid points, from the smallest to the largest x. The first
+            and last x of each run are added to the grid.
     """
     ends = [end for x, _ in runs for end in (x[0], x[-1])]
     grid = np.union1d(np.linspace(min(ends), max(ends), points), ends)

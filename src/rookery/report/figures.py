@@ -1,4 +1,4 @@
-"""What is known of a run at one moment, as plain data that views are made of."""
+"""The state of a run at one moment, as plain data for all views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Series(NamedTuple):
-    """One quantity over another, float64 ``[N]`` each, ``x`` increasing, both finite."""
+    """One quantity over another: finite float64 arrays ``[N]``, with increasing ``x``."""
 
     x: Floats
     y: Floats
@@ -26,13 +26,13 @@ NO_SERIES = Series(np.zeros(0), np.zeros(0))
 
 @dataclass(frozen=True)
 class RunState:
-    """How a run stands.
+    """The state of a run: starting, running, or over.
 
     Attributes:
-        kind: ``"starting"``: nothing was written yet; ``"running"``; ``"finished"``: it has made
-            all its steps; ``"stopped"``: it ended in good order before; ``"lost"``: its process is
-            gone and has not closed it.
-        text: the same in a few words, with the reason where files tell it.
+        kind: ``"starting"``: no metrics yet; ``"running"``; ``"finished"``: all steps were made;
+            ``"stopped"``: the run ended normally before its last step; ``"lost"``: its process
+            died without closing the run.
+        text: description of the state in a few words, with the reason if known.
     """
 
     kind: Literal["starting", "running", "finished", "stopped", "lost"]
@@ -40,18 +40,18 @@ class RunState:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to come, unless the run is resumed."""
+        """True if the run writes nothing more unless it is resumed."""
         return self.kind in ("finished", "stopped", "lost")
 
 
 @dataclass(frozen=True)
 class TimeSplit:
-    """Where the time of training went.
+    """Training time by activity.
 
     Attributes:
-        seconds: that are split.
-        parts: seconds by name, in the order in which they are shown; together ``seconds``.
-        beside: seconds by name that workers spent at the same time, in the mean.
+        seconds: total time.
+        parts: seconds of each activity, in display order. Their sum is ``seconds``.
+        beside: mean seconds that workers spent on each activity during the same time.
     """
 
     seconds: float
@@ -61,15 +61,19 @@ class TimeSplit:
 
 @dataclass(frozen=True)
 class EnvFigures:
-    """What each env has cost so far, float64 ``[N]`` each; NaN where it is not known.
+    """Statistics of each env, as float64 arrays ``[N]``; NaN for unknown values.
 
     Attributes:
-        worker: place of its worker among the workers.
-        steps: env steps.
-        episodes: that ended.
-        step_mean_s: mean time of a step; likewise median, 99th percentile and resets.
-        wait_s: time in which its worker had no action for it.
-        straggler_share: share of the vector steps that it held up, as the last to end.
+        worker: index of the worker that runs the env.
+        steps: number of env steps.
+        episodes: number of ended episodes.
+        step_mean_s: mean time of a step, in seconds.
+        step_p50_s: median time of a step, in seconds.
+        step_p99_s: 99th percentile of the time of a step, in seconds.
+        reset_mean_s: mean time of a reset, in seconds.
+        reset_p99_s: 99th percentile of the time of a reset, in seconds.
+        wait_s: seconds during which the worker waited for an action of the env.
+        straggler_share: share of the vector steps in which this env was the last to finish.
     """
 
     worker: Floats
@@ -84,27 +88,27 @@ class EnvFigures:
     straggler_share: Floats
 
     def slowest(self, most: int) -> list[int]:
-        """Places of the envs with the longest mean steps, the longest first."""
+        """Return the indices of the envs with the longest mean step times, longest first."""
         order = np.argsort(-np.nan_to_num(self.step_mean_s, nan=-1.0), kind="stable")
         return [int(place) for place in order[:most]]
 
 
 @dataclass(frozen=True)
 class ProcessFigures:
-    """A process of a run; NaN stands for what is not known.
+    """Statistics of a process of a run; NaN for unknown values.
 
     Attributes:
-        name: what it is, such as ``worker 2``.
-        envs: which envs it steps, in words.
-        busy_share: share of the time in which it stepped envs.
-        cpu_percent: of one core.
-        rss_bytes: memory that it holds.
-        rss_bytes_per_hour: by how much that grows.
-        threads: of the process.
-        descriptors: open ones.
-        restarts: how often the worker was replaced.
-        restart_causes: why, in words.
-        in_caller: whether it is the caller's own share of the envs, and no process of its own.
+        name: name of the process, such as ``worker 2``.
+        envs: indices of its envs, as text.
+        busy_share: share of the time during which the process stepped envs.
+        cpu_percent: CPU load, in percent of one core.
+        rss_bytes: resident memory.
+        rss_bytes_per_hour: growth of the resident memory.
+        threads: number of threads.
+        descriptors: number of open file descriptors.
+        restarts: number of times that the worker was replaced.
+        restart_causes: reason of each replacement, as text.
+        in_caller: True if the envs run in the caller's process instead of a worker process.
     """
 
     name: str
@@ -122,14 +126,15 @@ class ProcessFigures:
 
 @dataclass(frozen=True)
 class TelemetryFigures:
-    """What telemetry.jsonl tells.
+    """Statistics from telemetry.jsonl.
 
     Attributes:
-        envs: as of its last line; None where there are none in it.
-        processes: workers, then the caller.
-        memory: bytes of all processes together, over seconds of training.
-        memory_per_hour: by how much that grows; NaN where it is not known.
-        balance: busiest worker over the mean of all workers; 1 is even, NaN not known.
+        envs: statistics of the envs in the last line; None if the line has none.
+        processes: the workers, then the caller.
+        memory: total bytes of all processes, over seconds of training.
+        memory_per_hour: growth of the total memory, in bytes; NaN if unknown.
+        balance: busy time of the busiest worker, divided by the mean of all workers. 1 is even;
+            NaN if unknown.
     """
 
     envs: EnvFigures | None
@@ -141,28 +146,28 @@ class TelemetryFigures:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """A run at one moment.
+    """All figures of a run at one moment.
 
     Attributes:
-        path: its folder.
+        path: folder of the run.
         title: env, algorithm and seed.
-        state: how it stands.
-        step: env steps so far.
-        total_steps: to be made; None where it is not known.
-        seconds: of training so far.
-        left_s: how long it will probably take yet; None where nobody can tell.
-        age_s: seconds since the last line of metrics; None before the first.
-        speed: recent env steps per second; NaN before two lines.
-        speed_mean: since training began.
+        state: state of the run.
+        step: number of env steps so far.
+        total_steps: number of env steps of the whole run; None if unknown.
+        seconds: training time so far.
+        left_s: estimated remaining seconds; None if unknown.
+        age_s: seconds since the last line of metrics; None before the first line.
+        speed: recent env steps per second; NaN before the second line.
+        speed_mean: mean env steps per second since training began.
         speeds: env steps per second between lines, over env steps.
         returns: mean return of recent episodes, over env steps.
-        episodes: that ended.
-        evaluations: env step, mean and standard deviation of each.
-        time_split: of the recent past; None before the first line.
-        faults: counts by name, of those that there were.
-        lag: mean and largest policy lag; None where the policy does not lag.
-        telemetry: None where there is none.
-        notes: what else is to be told, a sentence each.
+        episodes: number of ended episodes.
+        evaluations: env step, mean and standard deviation of each evaluation.
+        time_split: recent training time by activity; None before the first line.
+        faults: count of each kind of fault that occurred.
+        lag: mean and largest policy lag; None if the collector has no policy lag.
+        telemetry: statistics from telemetry.jsonl; None if the file has no line.
+        notes: further warnings, one sentence each.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""What is kept of the lines that a run writes: enough for figures, however long it runs."""
+"""Bounded histories of the lines that a run writes, from which figures are computed."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from rookery.run.log.jsonl import LineFollower
 
 T = TypeVar("T")
 
-_MOST_POINTS = 2000  # of a curve: more than a terminal has columns
+_MOST_POINTS = 2000  # of a curve; more than the columns of a terminal
 
 
 class SoFar(Protocol):
-    """Takes in lines, one after the other."""
+    """A consumer of lines."""
 
     def add(self, row: Row) -> None:
-        """Take in the next line."""
+        """Process the next line."""
 
 
 class Thinned(Generic[T]):
-    """Every second, fourth, ... of many items, and the last one.
+    """An evenly thinned list of items, which always has the last one.
 
     Args:
-        most: how many are kept.
+        most: largest number of kept items.
     """
 
     def __init__(self, most: int = _MOST_POINTS) -> None:
         self._most, self._stride, self._count = most, 1, 0
         self._kept: list[T] = []
-        self._last: list[T] = []  # unless it is among those that are kept
+        self._last: list[T] = []  # empty if the last item is in _kept
 
     def add(self, item: T) -> None:
-        """Take in the next item."""
+        """Append an item."""
         self._last = [item]
         if self._count % self._stride == 0:
             self._kept.append(item)
@@ -56,18 +56,18 @@ class Thinned(Generic[T]):
             self._stride *= 2
 
     def items(self) -> list[T]:
-        """Those that are kept, in order."""
+        """Return the kept items, in order."""
         return self._kept + self._last
 
 
 class Recent:
-    """The lines of the last minute of training, and the one before them; at least two."""
+    """The lines of the last minute of training, and the line before them; at least two."""
 
     def __init__(self) -> None:
         self._rows: deque[Row] = deque()
 
     def add(self, row: Row) -> None:
-        """Take in the next line."""
+        """Process the next line."""
         rows = self._rows
         rows.append(row)
         end = number_of(row.get("seconds"))
@@ -75,17 +75,17 @@ class Recent:
             rows.popleft()
 
     def rows(self) -> list[Row]:
-        """The lines, in order."""
+        """Return the lines, in order."""
         return list(self._rows)
 
 
 class MetricsSoFar:
-    """What metrics have told.
+    """A bounded history of metrics.jsonl.
 
     Attributes:
         recent: the latest lines.
-        faults: counts by metric.
-        evaluations: env step, mean and standard deviation of those that metrics tell of.
+        faults: count of faults by metric.
+        evaluations: env step, mean and standard deviation of each evaluation in the metrics.
     """
 
     def __init__(self) -> None:
@@ -95,42 +95,45 @@ class MetricsSoFar:
         self._curves: Thinned[Row] = Thinned()
 
     def add(self, row: Row) -> None:
-        """Take in the next line."""
+        """Process the next line."""
         self.recent.add(row)
         self._curves.add(row)
         self.faults = fault_counts([self.faults, row])
         self.evaluations += evaluations_in([row])
 
     def rows(self) -> list[Row]:
-        """Lines for curves, not all of them."""
+        """Return a thinned list of lines, for curves."""
         return self._curves.items()
 
 
 class TelemetrySoFar:
-    """What telemetry has told."""
+    """A bounded history of telemetry.jsonl."""
 
     def __init__(self) -> None:
         self._recent = Recent()
         self._memory: Thinned[tuple[float, float]] = Thinned()
 
     def add(self, row: Row) -> None:
-        """Take in the next line."""
+        """Process the next line."""
         self._recent.add(row)
         seconds, size = number_of(row.get("seconds")), memory_of(row)
         if seconds is not None and size is not None:
             self._memory.add((seconds, size))
 
     def figures(self) -> TelemetryFigures | None:
-        """The figures; None where there is no line."""
+        """Return the figures; None before the first line."""
         points = np.array(self._memory.items(), np.float64).reshape(-1, 2)
         return telemetry_figures(self._recent.rows(), Series(points[:, 0], points[:, 1]))
 
 
 def telemetry_in(path: Path) -> TelemetryFigures | None:
-    """The figures of a telemetry.jsonl, which may be larger than memory; None if there is none.
+    """Return the figures of a telemetry.jsonl, which may be larger than memory.
+
+    Returns:
+        None if the file does not exist or has no line.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     so_far = TelemetrySoFar()
     try:
@@ -142,17 +145,17 @@ def telemetry_in(path: Path) -> TelemetryFigures | None:
 
 
 class EvaluationsSoFar:
-    """What evaluations.jsonl has told.
+    """The content of evaluations.jsonl.
 
     Attributes:
-        points: env step, mean and standard deviation of each.
+        points: env step, mean and standard deviation of each evaluation.
     """
 
     def __init__(self) -> None:
         self.points: list[tuple[int, float, float]] = []
 
     def add(self, row: Row) -> None:
-        """Take in the next line."""
+        """Process the next line."""
         self.points += evaluations_in([row])
 
 

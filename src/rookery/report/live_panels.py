@@ -1,7 +1,7 @@
 """The panels of the terminal view of a run.
 
-Each takes the figures, the width in characters and whether the terminal has ASCII only. It returns
-None where there is nothing to show.
+Each panel is a function of the figures, the width in characters, and whether the terminal has ASCII
+only. It returns None if there is nothing to show.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _PART_COLORS = {
     "policy": "magenta", "envs": "blue", "waiting": "yellow", "rollouts": "cyan",
     "learning": "green", "other": "white",
 }  # fmt: skip
-_BALANCE = 1.25  # of the busiest worker over the mean, from which on it is worth a look
+_BALANCE = 1.25  # the ratio of busiest to mean worker is highlighted from here on
 
 
 def returns(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
-    """The return of late, evaluations and the curve."""
+    """Return the panel of recent return, evaluations and learning curve."""
     if not len(figures.returns.x):
         if not figures.step:
             return None
@@ -72,7 +72,7 @@ def returns(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType
 
 
 def flow(parts: Iterable[Text], width: int) -> list[Text]:
-    """Parts beside each other, as many in a line as fit."""
+    """Return lines with as many parts in each as fit."""
     lines: list[Text] = []
     for part in parts:
         if lines and len(lines[-1]) + 3 + len(part) <= width:
@@ -83,7 +83,7 @@ def flow(parts: Iterable[Text], width: int) -> list[Text]:
 
 
 def _curve(series: Series, width: int, ascii_only: bool) -> list[Text]:
-    """A curve with its axes labelled by their ends."""
+    """Return the lines of a curve with labelled ends of the axes."""
     x, y = series
     labels = number_text(y.max()), number_text(y.min())
     margin = max(map(len, labels)) + 2
@@ -100,7 +100,7 @@ def _curve(series: Series, width: int, ascii_only: bool) -> list[Text]:
 
 
 def time_and_speed(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
-    """Env steps per second, and where the time goes."""
+    """Return the panel of speed and time."""
     split = figures.time_split
     if split is None:
         return None
@@ -139,18 +139,18 @@ def _parts(split: TimeSplit, width: int, ascii_only: bool) -> Table:
             Text(f"{percent_text(share):>5}"),
         )
     if split.beside:
-        table.add_row("", Text("in brackets: in the workers, meanwhile", style="dim"), "")
+        table.add_row("", Text("in brackets: workers, at the same time", style="dim"), "")
     return table
 
 
 def processes(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
-    """Load, memory and restarts of workers and caller."""
+    """Return the panel of load, memory and restarts of workers and caller."""
     telemetry = figures.telemetry
     if telemetry is None:
         if not figures.step:
             return None
         yet = "" if figures.state.is_over else " yet"
-        text = f"no telemetry.jsonl{yet}: nothing is known of workers, envs and memory"
+        text = f"no telemetry.jsonl{yet}: no data about workers, envs and memory"
         return _panel("Workers", Text(text, style="dim"))
     if not telemetry.processes:
         return None
@@ -184,11 +184,11 @@ Column = tuple[str, int, Literal["left", "right"], list[Text]]
 
 
 def _table(columns: Iterable[Column], width: int) -> Table:
-    """A table of those columns for which a panel of this width has room.
+    """Return a table with the columns that fit in a panel.
 
     Args:
-        columns: name, the least width of a panel that shows it, side, and what is in its rows.
-        width: of the panel.
+        columns: name, least width of a panel that shows the column, alignment, and cells.
+        width: width of the panel in characters.
     """
     table = Table.grid(padding=(0, 2 if width >= 76 else 1), expand=True)
     shown = [column for column in columns if column[1] <= width]
@@ -242,7 +242,7 @@ def _summary_of_processes(telemetry: TelemetryFigures, width: int, ascii_only: b
 
 
 def envs(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
-    """The slowest envs."""
+    """Return the panel of the slowest envs."""
     known = figures.telemetry.envs if figures.telemetry is not None else None
     if known is None:
         return None
@@ -271,7 +271,7 @@ def envs(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | 
 
 
 def faults(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
-    """What went wrong, or that nothing did."""
+    """Return the panel of faults."""
     if not figures.step:
         return None
     known = figures.telemetry.processes if figures.telemetry is not None else ()
@@ -287,7 +287,7 @@ def faults(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType 
 
 
 def notes(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
-    """What else is to be told."""
+    """Return the notes as lines of text."""
     return Group(*(Text(note, style="yellow") for note in figures.notes)) if figures.notes else None
 
 

@@ -1,4 +1,4 @@
-"""A run that may be under way, looked at again and again. Files are read, nothing is touched."""
+"""A run that is watched while it trains; its files are only read."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.log.evaluation_log import number_of
 from rookery.run.log.jsonl import LineFollower
 
-_SILENT_S = 60.0  # without a line of metrics, after which it is mentioned
+_SILENT_S = 60.0  # a note is shown after this time without a line of metrics
 
 
 class LiveRun:
-    """Follows the files of a run.
+    """A reader that follows the files of a run.
 
     Args:
-        path: folder of the run; one that a process has just taken, without a file in it, will do.
+        path: folder of the run. It may still lack all files but that of the writing process.
 
     Raises:
-        ConfigError: there is no run in it.
+        ConfigError: the folder does not contain a run.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -59,13 +59,13 @@ class LiveRun:
         self._evaluations = _Followed(self._folder.evaluations, EvaluationsSoFar)
 
     def figures(self, now: float | None = None) -> RunFigures:
-        """Read what was written since the last call, and say how the run stands.
+        """Read the new lines and return the current figures.
 
         Args:
-            now: Unix time in seconds; None takes the clock's.
+            now: Unix time in seconds; None reads the clock.
 
         Raises:
-            StorageError: the folder is gone, or a file cannot be read.
+            StorageError: the folder was moved or deleted, or a file cannot be read.
         """
         now = time.time() if now is None else now
         self._read()
@@ -110,9 +110,7 @@ class LiveRun:
     def _read(self) -> None:
         try:
             if not self._folder.path.is_dir():
-                raise StorageError(
-                    f"{self._folder.path} is gone: it was moved or deleted while it was watched"
-                )
+                raise StorageError(f"{self._folder.path} was moved or deleted while it was watched")
             for followed in self._all():
                 followed.read()
         except OSError as error:
@@ -120,7 +118,9 @@ class LiveRun:
                 raise
             path = error.filename or self._folder.path
             raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
-        with contextlib.suppress(ConfigError):  # while a new run takes the place of an old one
+        with contextlib.suppress(
+            ConfigError
+        ):  # config.json is missing briefly while a run is overwritten
             self._env, self._settings = settings_of(self._folder)
 
     def _title(self) -> str:
@@ -129,7 +129,7 @@ class LiveRun:
         return "  ".join(str(word) for word in words if word is not None)
 
     def _age_s(self, now: float) -> float | None:
-        """Seconds since metrics were written last."""
+        """Return the seconds since metrics were last written."""
         try:
             return max(now - self._folder.metrics.stat().st_mtime, 0.0)
         except OSError:
@@ -138,11 +138,11 @@ class LiveRun:
     def _notes(self, state: RunState, age_s: float | None) -> list[str]:
         notes = []
         if self._metrics.lines.restarts:
-            notes.append("The run was resumed or begun anew while it was watched.")
+            notes.append("The run was resumed or restarted while it was watched.")
         if state.kind == "running" and age_s is not None and age_s > _SILENT_S:
-            notes.append(f"Metrics have been silent for {age_s:.0f} seconds.")
+            notes.append(f"No metrics were written for {age_s:.0f} seconds.")
         return notes + [
-            f"{each.path.name}: {each.damaged} damaged lines are left out."
+            f"{each.path.name}: {each.damaged} damaged lines were skipped."
             for each in (followed.lines for followed in self._all())
             if each.damaged
         ]
@@ -155,15 +155,15 @@ S = TypeVar("S", bound=SoFar)
 
 
 class _Followed(Generic[S]):
-    """What a file has told so far.
+    """A file that is followed, with the history of its lines.
 
     Args:
-        path: of the file.
-        make: makes what takes in its lines, anew where the file is another one.
+        path: path of the file.
+        make: function that makes an empty history; called again if the file was replaced.
 
     Attributes:
-        lines: those of the file.
-        so_far: what they have told.
+        lines: reader of the file.
+        so_far: history of the lines.
     """
 
     def __init__(self, path: Path, make: Callable[[], S]) -> None:
@@ -172,7 +172,7 @@ class _Followed(Generic[S]):
         self._restarts = 0
 
     def read(self) -> None:
-        """Take in what is new.
+        """Read the new lines.
 
         Raises:
             OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""A run in the terminal: figures in, something that rich can print out."""
+"""The terminal view of a run, as a rich renderable."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ try:
 except ImportError as error:
     raise MissingExtra("the terminal view needs: pip install 'rookery[train]'") from error
 
-_TWO_COLUMNS = 104  # characters from which on the panels stand in two columns
+_TWO_COLUMNS = 104  # least width in characters of a view with two columns
 _WIDEST = 160
 _COLORS = {"starting": "yellow", "running": "green", "finished": "cyan", "stopped": "yellow"}
 
 
 @dataclass(frozen=True)
 class LiveView:
-    """The view of a run, as wide as the terminal; with ``height``, no higher than that.
+    """The view of a run, as wide as the terminal.
 
     Panels that do not fit are left out, the least important ones first.
 
     Attributes:
-        figures: of the run.
-        height: in lines; None takes as many as needed.
-        footer: the last line; empty leaves it out.
+        figures: figures of the run.
+        height: largest number of lines; None is unlimited.
+        footer: text of the last line; empty for none.
     """
 
     figures: RunFigures
@@ -60,7 +60,7 @@ class LiveView:
             yield Segment.line()
 
 
-# Each has one letter, so that nothing is moved.
+# Each replacement has one character, so that the layout stays.
 _ASCII = str.maketrans({"±": "~", "–": "-", "µ": "u"})
 
 
@@ -75,7 +75,7 @@ Block = Callable[[RunFigures, int, bool], RenderableType | None]
 def _columns(
     figures: RunFigures, console: Console, options: ConsoleOptions, room: int | None
 ) -> Lines:
-    """The panels below each other, or in two columns where there is room."""
+    """Return the panels in one column, or in two if the terminal is wide enough."""
     if options.max_width < _TWO_COLUMNS:
         blocks = (returns, time_and_speed, processes, faults, envs, notes)
         return _stacked(blocks, figures, console, options, room)
@@ -114,7 +114,7 @@ def _stacked(
 
 
 def _head(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType:
-    """Title, how the run stands, and how far it has come."""
+    """Return title, state and progress."""
     state = figures.state
     color = _COLORS.get(state.kind, "red")
     title = Text(figures.title, style="bold", overflow="ellipsis", no_wrap=True)
@@ -142,7 +142,7 @@ def _progress(
         signs = ("#", ".") if ascii_only else ("━", "━")
         line = Text(signs[0] * place, style=color)
         line.append(signs[1] * (width - 7 - place), style="bright_black")
-        if not ascii_only and place < width - 7:  # the rest is told by its color, or not at all
+        if not ascii_only and place < width - 7:  # without colors, only the sign shows the rest
             line = Text("━" * place, style=color)
             line.append("╌" * (width - 7 - place), style="bright_black")
         line.append(f" {int(100 * share):>4} %", style="bold")

@@ -1,4 +1,4 @@
-"""Runs as their folders tell of them, for pictures: settings, metrics and evaluations."""
+"""Recorded runs: settings, metrics and evaluations from the folder of a run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rookery.run.log.jsonl import read_rows
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What the folder of a run holds.
+    """The data in the folder of a run.
 
     Attributes:
-        path: the folder.
-        env: a short name of the env.
-        settings: of the run, its algorithm and its envs, by name; those within a mapping as
-            ``env_kwargs.size``.
-        rows: the lines of metrics.jsonl.
-        evaluations: env step, mean return and standard deviation of each.
+        path: folder of the run.
+        env: short name of the env.
+        settings: settings of the run, its algorithm and its envs, by name. Nested settings have
+            dotted names such as ``env_kwargs.size``.
+        rows: lines of metrics.jsonl.
+        evaluations: env step, mean return and standard deviation of each evaluation.
     """
 
     path: Path
@@ -41,36 +41,36 @@ class RecordedRun:
 
     @property
     def metrics(self) -> set[str]:
-        """The names of its metrics."""
+        """Names of all metrics in the rows."""
         return set().union(*self.rows) - {"step"}
 
     def telemetry(self) -> list[dict[str, Any]]:
-        """The lines of telemetry.jsonl that are whole; none where the run has written none.
+        """Return the complete lines of telemetry.jsonl; empty if the file does not exist.
 
-        Each is cumulative from the start of the run, or from where it was gone on with, when
-        ``seconds`` goes on and the counts begin anew; docs/telemetry.md says what it holds.
+        Each line has totals since the start of the run. When a run is resumed, ``seconds``
+        continues and the counts restart from 0. The fields are described in docs/telemetry.md.
 
         Raises:
-            ConfigError: a line before the last is no JSON object.
+            ConfigError: a line before the last one is not a JSON object.
         """
         path = RunDirectory(self.path).telemetry
         return read_rows(path) if path.is_file() else []
 
     def series(self, metric: str, over: str) -> Series:
-        """One metric over another, without values that are not finite.
+        """Return one metric over another, without values that are not finite.
 
         Args:
-            metric: what is looked at.
-            over: ``"step"``, or a metric that grows as the run goes on, such as ``"seconds"``.
+            metric: name of the metric.
+            over: ``"step"``, or a metric that grows during the run, such as ``"seconds"``.
 
         Returns:
-            float64 ``[N]`` of ``over``, increasing, and of ``metric``; of two at one place, the
-            last.
+            Float64 arrays ``[N]``: increasing values of ``over``, and values of ``metric``. If
+            several values have the same ``over``, the last one is kept.
         """
         return series_of(self.rows, metric, over)
 
     def places(self, steps: list[int], over: str) -> npt.NDArray[np.float64]:
-        """Where env steps lie on the axis of ``over``, between those that lines tell of."""
+        """Return the interpolated value of ``over`` at each env step, float64 ``[N]``."""
         if over == "step":
             return np.array(steps, np.float64)
         known, values = self.series(over, "step")
@@ -78,11 +78,10 @@ class RecordedRun:
 
 
 def read_run(path: str | Path) -> RecordedRun:
-    """Read a run, which may still be under way.
+    """Read a run, which may still be training.
 
     Raises:
-        ConfigError: there is no run, or none that has written a line of metrics yet; or a file of
-            it cannot be understood.
+        ConfigError: the folder contains no run, the run has no metrics yet, or a file is invalid.
     """
     try:
         return _read(Path(path))
@@ -94,10 +93,10 @@ def _read(path: Path) -> RecordedRun:
     folder = folder_of_run(path)
     env, settings = settings_of(folder)
     if not folder.metrics.is_file():
-        raise ConfigError(f"{folder.metrics} is not there: {_NOTHING_YET}")
+        raise ConfigError(f"{folder.metrics} does not exist: {_NOTHING_YET}")
     rows = read_rows(folder.metrics)
     if not rows:
-        raise ConfigError(f"{folder.metrics} holds no whole line: {_NOTHING_YET}")
+        raise ConfigError(f"{folder.metrics} has no complete line: {_NOTHING_YET}")
     return RecordedRun(folder.path, env, settings, rows, _evaluations(folder, rows))
 
 
@@ -105,10 +104,10 @@ def folder_of_run(path: Path) -> RunDirectory:
     """Open the folder of a run.
 
     Raises:
-        ConfigError: it is not there, or holds no run.
+        ConfigError: the folder does not exist, or contains no run.
     """
     if not os.path.lexists(path):
-        raise ConfigError(f"there is no folder {path}; give folders that rookery train has written")
+        raise ConfigError(f"folder {path} does not exist; give the folder of a run")
     _hint_at_runs_within(path)
     return RunDirectory.existing(path)
 
@@ -123,35 +122,37 @@ def _evaluations(
 def all_evaluations(
     kept: list[tuple[int, float, float]], logged: list[tuple[int, float, float]]
 ) -> list[tuple[int, float, float]]:
-    """Those that are kept, and those that only metrics tell of, as a user's callback logs them.
+    """Return all evaluations, sorted by env step.
+
+    Only metrics.jsonl has the evaluations that a user's callback logs.
 
     Args:
-        kept: those of evaluations.jsonl: env step, mean and standard deviation.
-        logged: those of metrics.jsonl.
+        kept: env step, mean and standard deviation of each evaluation in evaluations.jsonl.
+        logged: env step, mean and standard deviation of each evaluation in metrics.jsonl.
     """
     known = {(mean, std) for _, mean, std in kept}
     return sorted([*kept, *(each for each in logged if each[1:] not in known)])
 
 
-_NOTHING_YET = "the run has not told of an update yet; wait until it has, or leave it out"
+_NOTHING_YET = "the run has not logged an update yet; wait until it has, or leave it out"
 
 
 def _hint_at_runs_within(path: Path) -> None:
-    """Say so if ``path`` is a folder of runs, as ``runs`` is, and no run itself."""
+    """Raise if ``path`` is a folder of runs instead of a run."""
     if path.is_dir() and not RunDirectory(path).config.is_file():
         within = sorted(child.parent for child in path.glob("*/config.json"))
         if within:
             raise ConfigError(
-                f"{path} is no run, but holds {len(within)}, such as {within[0]}; "
-                f"name one of those, or all of them where several can be given: {path / '*'}"
+                f"{path} is not a run, but contains {len(within)}, such as {within[0]}; "
+                f"give one of these, or, if the command takes several, all of them: {path / '*'}"
             )
 
 
 def settings_of(folder: RunDirectory) -> tuple[str, dict[str, Any]]:
-    """Name of the env, and all settings, of config.json.
+    """Return the name of the env and all settings in config.json.
 
     Raises:
-        ConfigError: it is not the configuration of a run.
+        ConfigError: the file is not the configuration of a run.
     """
     config = folder.read_config()
     algo, train, source = (config.get(name) for name in ("algo", "train", "source"))
@@ -182,7 +183,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings within mappings as one, with dotted names."""
+    """Return nested mappings as one mapping with dotted names."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -193,7 +194,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _env_name(env: Any) -> str:
-    """What config.json calls an env: an id, a spec with an id in it, or a callable."""
+    """Return a short name for an env id, a spec or a callable in config.json."""
     if isinstance(env, str):
         return env
     known = _mapping(env)

@@ -1,4 +1,4 @@
-"""From lines of metrics and telemetry to the figures that views of a run show."""
+"""Figures of a run, computed from the lines of metrics and telemetry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rookery.run.log.evaluation_log import number_of
 
 Row = Mapping[str, Any]
 
-RECENT_S = 60.0  # of training: what "now" means for speeds and times
+RECENT_S = 60.0  # seconds of training over which current speeds and times are taken
 _FAULTS = {
     "worker_restarts": "worker restarts",
     "lost_transitions": "lost transitions",
@@ -31,9 +31,10 @@ _SKIPPED = "skipped_gradient_steps"
 
 
 def series_of(rows: Sequence[Row], metric: str, over: str = "step") -> Series:
-    """One metric over another, without values that cannot be drawn; of two at one place the last.
+    """Return one metric over another, without values that cannot be drawn.
 
-    Those are numbers that are not finite, or of which the square is not.
+    Values that are not finite, or whose square overflows, are left out. If several values have the
+    same ``over``, the last one is kept.
     """
     pairs = ((number_of(row.get(over)), number_of(row.get(metric))) for row in rows)
     points = {x: y for x, y in pairs if x is not None and y is not None and abs(y) < _TOO_LARGE}
@@ -42,9 +43,9 @@ def series_of(rows: Sequence[Row], metric: str, over: str = "step") -> Series:
 
 
 def recent(rows: Sequence[Row], span_s: float = RECENT_S) -> Sequence[Row]:
-    """The last lines: those of the last ``span_s`` seconds, and the one before them.
+    """Return the lines of the last ``span_s`` seconds, and the line before them.
 
-    It is the line from which differences are taken. At least two lines, where there are as many.
+    Differences are taken from that line. The result has at least two lines if ``rows`` has.
     """
     if not rows:
         return rows
@@ -58,7 +59,7 @@ def recent(rows: Sequence[Row], span_s: float = RECENT_S) -> Sequence[Row]:
 
 
 def speed_over(rows: Sequence[Row]) -> float:
-    """Env steps per second from the first of the lines to the last; NaN where it is not known."""
+    """Return the env steps per second between the first and last line; NaN if unknown."""
     if len(rows) < 2:
         return float("nan")
     steps = _difference(rows, "step")
@@ -67,7 +68,7 @@ def speed_over(rows: Sequence[Row]) -> float:
 
 
 def speeds_of(rows: Sequence[Row]) -> Series:
-    """Env steps per second between lines, over the env steps at which these stand."""
+    """Return the env steps per second between lines, over env steps."""
     steps, seconds = series_of(rows, "seconds")
     made, took = np.diff(steps), np.diff(seconds)
     known = took > 0
@@ -75,9 +76,9 @@ def speeds_of(rows: Sequence[Row]) -> Series:
 
 
 def time_split(rows: Sequence[Row]) -> TimeSplit | None:
-    """Where the time has gone after the first of the lines, up to the last.
+    """Return the training time by activity between the first and last line.
 
-    A single line tells of the time before it.
+    For a single line, the time before it is split. None if the time is unknown.
     """
     if not rows:
         return None
@@ -89,7 +90,7 @@ def time_split(rows: Sequence[Row]) -> TimeSplit | None:
     total = max(total, collect + learn)
     if total <= 0 or not collect + learn:
         return None
-    if policy + env + wait > 1.01 * collect:  # workers go on while the learner learns
+    if policy + env + wait > 1.01 * collect:  # workers step envs during learning
         parts = {"waiting": collect, "learning": learn, "other": rest}
         return TimeSplit(total, parts, {"policy": policy, "envs": env})
     inner = max(collect - policy - env - wait, 0.0)
@@ -98,18 +99,18 @@ def time_split(rows: Sequence[Row]) -> TimeSplit | None:
 
 
 def fault_counts(rows: Sequence[Row]) -> dict[str, float]:
-    """Faults so far by metric, of those that there were.
+    """Return the count of each kind of fault that occurred, by metric.
 
-    Counts of the result and of further lines come to those of all lines.
+    The result can be passed in again as a line, followed by new lines, to update the counts.
     """
-    # Workers are counted since the run was resumed: the largest number is the least wrong.
+    # These counts restart when the run is resumed, so the largest one is the best estimate.
     counts = {name: max(_numbers(rows, name), default=0.0) for name in _FAULTS}
     counts[_SKIPPED] = sum(_numbers(rows, _SKIPPED))
     return {name: count for name, count in counts.items() if count}
 
 
 def named_faults(counts: Mapping[str, float]) -> dict[str, int]:
-    """Counts of faults by name."""
+    """Replace the names of metrics with names for people."""
     names = {**_FAULTS, _SKIPPED: "skipped gradient steps"}
     return {names[metric]: int(np.ceil(count)) for metric, count in counts.items()}
 
@@ -119,19 +120,19 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def lag_of(rows: Sequence[Row]) -> tuple[float, float] | None:
-    """Mean and largest policy lag of the lines; None where the policy does not lag."""
+    """Return mean and largest policy lag of the lines; None if they have none."""
     means, peaks = (series_of(rows, name).y for name in ("policy_lag_mean", "policy_lag_max"))
     return (float(means.mean()), float(peaks.max())) if len(means) and len(peaks) else None
 
 
 def telemetry_figures(rows: Sequence[Row], memory: Series | None = None) -> TelemetryFigures | None:
-    """What lines of telemetry tell; None where there is none.
+    """Return the figures in lines of telemetry; None without lines.
 
-    What is missing in them, or is not what it should be, counts as not known.
+    Missing or invalid values are treated as unknown.
 
     Args:
-        rows: the lines, or the latest of them.
-        memory: of all processes over seconds of training; None takes that of the lines.
+        rows: all lines, or the latest ones.
+        memory: bytes of all processes over seconds of training; None computes it from the lines.
     """
     if not rows:
         return None
@@ -157,10 +158,10 @@ def telemetry_figures(rows: Sequence[Row], memory: Series | None = None) -> Tele
 
 
 def _worker(place: int, now: Row, before: Sequence[Row], span_s: float) -> ProcessFigures:
-    """A worker; its busy time is that of the last ``span_s`` seconds where lines tell it."""
+    """Return the figures of a worker; its busy share is that of the last ``span_s`` seconds."""
     busy = _number(now, "busy_s")
     was = _number(before[place], "busy_s") if place < len(before) else 0.0
-    spent = busy - was if busy >= was else busy  # the counter begins anew with the process
+    spent = busy - was if busy >= was else busy  # the counter restarts with the process
     share = min(spent / span_s, 1.0) if span_s > 0 else float("nan")
     node = now.get("node")  # on a cluster
     name = f"worker {place} on {node}" if isinstance(node, str) else f"worker {place}"
@@ -168,7 +169,7 @@ def _worker(place: int, now: Row, before: Sequence[Row], span_s: float) -> Proce
 
 
 def _env_ids(value: Any) -> str:
-    """The first and the last env of a worker in words; empty where they are not known."""
+    """Return the range of a worker's envs as text; empty if unknown."""
     ids = _floats(value)
     if len(ids) != 2 or np.isnan(ids).any():
         return ""
@@ -208,7 +209,7 @@ def _envs(value: Any) -> EnvFigures | None:
 
 
 def memory_of(row: Row) -> float | None:
-    """Bytes of all processes together; envs in the caller's process count with it."""
+    """Return the total bytes of all processes; None if unknown."""
     workers = [each for each in _processes(row.get("workers")) if not each.get("in_caller")]
     known = [
         size

@@ -1,4 +1,4 @@
-"""Runs that belong together, and what to call them."""
+"""Groups of runs with equal settings, and their labels."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 from rookery.common.arguments import known_names
 from rookery.report.recorded import RecordedRun
 
-# In which runs of one group may differ; "versions" of config.json are no settings at all.
+# Settings that may differ within a group. RecordedRun.settings does not contain versions.
 _OF_ONE_RUN = {"seed", "run_dir", "overwrite"}
 
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that are drawn as one.
+    """A group of runs that is drawn as one curve.
 
     Attributes:
-        env: of all of them.
-        label: the settings in which this group is different from the others.
-        runs: in the order in which they were given.
+        env: short name of the env.
+        label: settings that distinguish this group from the others, and its number of runs.
+        runs: the runs, in the order in which they were given.
     """
 
     env: str
@@ -32,14 +32,14 @@ class RunGroup:
     runs: list[RecordedRun]
 
     def evaluations(self, over: str) -> list[tuple[float, float, float]]:
-        """Evaluations of all runs; those at one env step are put together.
+        """Return the evaluations of all runs, pooled by env step.
 
         Args:
-            over: ``"step"`` or ``"seconds"``: what the places are on the axis of.
+            over: quantity on the x axis, ``"step"`` or ``"seconds"``.
 
         Returns:
-            Place, mean and standard deviation of the returns of all episodes, taken as if each
-            evaluation had as many.
+            X, mean and standard deviation of the returns of all episodes, one entry per env step.
+            All evaluations have the same weight.
         """
         at: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
         for run in self.runs:
@@ -55,15 +55,15 @@ class RunGroup:
 
 
 def groups_of(runs: Sequence[RecordedRun], by: Sequence[str] = ()) -> list[RunGroup]:
-    """Put runs on the same env together.
+    """Group runs on the same env.
 
     Args:
-        runs: in the order of the groups to come.
-        by: names of settings: runs in which these are the same form a group. Without any, runs do
-            that differ in nothing but the seed and the folder.
+        runs: runs, whose order determines the order of the groups.
+        by: names of settings. Runs with equal values of these form a group. If empty, runs that
+            differ only in seed and folder form a group.
 
     Raises:
-        ConfigError: no run has such a setting.
+        ConfigError: no run has a setting of that name.
     """
     known_names(set().union(*(run.settings for run in runs)), by, "settings of these runs")
     together: dict[str, list[RecordedRun]] = defaultdict(list)
@@ -75,13 +75,13 @@ def groups_of(runs: Sequence[RecordedRun], by: Sequence[str] = ()) -> list[RunGr
 
 def _key(run: RecordedRun, by: Sequence[str] = ()) -> str:
     names = by or sorted(run.settings.keys() - _OF_ONE_RUN)
-    # What this version has no setting of is as if it was unset.
+    # A run of an older version may lack a setting; it is treated as unset.
     chosen = {name: run.settings.get(name) for name in names if run.settings.get(name) is not None}
     return json.dumps([run.env, chosen], sort_keys=True)
 
 
 def _label(group: list[RecordedRun], groups: list[list[RecordedRun]], by: Sequence[str]) -> str:
-    """What is different in this group, and how many runs it has."""
+    """Return the settings that distinguish a group, and its number of runs."""
     first = group[0]
     settings = first.settings
     if by:
@@ -104,13 +104,13 @@ def _same(one: RecordedRun, other: RecordedRun, names: Sequence[str]) -> bool:
 
 
 def _differing(runs: Sequence[RecordedRun]) -> list[str]:
-    """Names of settings in which runs differ, as they stand in config.json."""
+    """Return the names of settings in which runs differ, in the order of config.json."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in _OF_ONE_RUN)
     return [name for name in names if len({word_of(run.settings.get(name)) for run in runs}) > 1]
 
 
 def word_of(value: Any) -> str:
-    """A setting's value in legends and tables."""
+    """Return the value of a setting as text for legends and tables."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, list):

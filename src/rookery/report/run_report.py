@@ -1,4 +1,4 @@
-"""What a page about runs shows, out of the folders that they have left."""
+"""The content of a report, gathered from recorded runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rookery.run.log.evaluation_log import number_of
 from rookery.run.settings import TrainSettings
 
 _RETURN = "episode_return_mean"
-# What has a place of its own on the page, or is no curve to learn from.
+# Metrics without a chart: the page shows them elsewhere, or a curve of them has no use.
 _NO_CURVES = {
     "step", "seconds", "episodes", "epochs", "eval_return_mean", "eval_return_std",
     "collect_s", "policy_s", "env_s", "wait_s", "learn_s", "worker_restarts",
@@ -44,14 +44,14 @@ _OF_ONE_RUN = {"run_dir", "overwrite"}
 
 
 def report_on(runs: Sequence[RecordedRun], by: Sequence[str] = ()) -> Report:
-    """Gather what a page about runs shows.
+    """Gather the content of a report.
 
     Args:
-        runs: at least one.
-        by: settings that decide which runs belong together, as for `groups_of`.
+        runs: runs to report on, at least one.
+        by: names of settings; runs with equal values of these form a group, see `groups_of`.
 
     Raises:
-        ConfigError: a file of a run cannot be understood, or there is no such setting.
+        ConfigError: a file of a run is invalid, or no run has a setting of that name.
     """
     from rookery import __version__
 
@@ -82,7 +82,7 @@ def _title(runs: Sequence[RecordedRun], envs: Sequence[str]) -> str:
 
 
 def _names(runs: Sequence[RecordedRun]) -> dict[Path, str]:
-    """Short names by folder: that of the folder, or its path where two have the same."""
+    """Return a name for each folder: its last part, or the path if names collide."""
     short = Counter(run.path.resolve().name for run in runs)
     return {
         run.path: name if short[name := run.path.resolve().name] == 1 else str(run.path)
@@ -136,7 +136,7 @@ def _latest(run: RecordedRun, metric: str) -> str:
 
 
 def _section(env: str, groups: Sequence[RunGroup]) -> Section:
-    """The curves of an env: returns, and all metrics that are not the same for all time."""
+    """Return the charts of an env: returns, and all metrics that are not constant."""
     numbered = [(i, group) for i, group in enumerate(groups) if group.env == env]
     rows = [row for _, group in numbered for run in group.runs for row in run.rows]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -165,13 +165,13 @@ def _chart(metric: str, groups: Sequence[tuple[int, RunGroup]]) -> Chart | None:
 
 
 def _drawable(run: RecordedRun, metric: str) -> Series:
-    """A metric over env steps, within bounds: squares of what has diverged are no numbers."""
+    """Return a metric over env steps, clipped so that squares of its values are finite."""
     x, y = run.series(metric, "step")
     return Series(x, np.clip(y, -_MOST_DRAWN, _MOST_DRAWN))
 
 
 def _settings(groups: Sequence[RunGroup]) -> list[Setting]:
-    """All settings; those in which groups differ first, then those that are not the defaults."""
+    """Return all settings: first those that differ, then those that are not defaults."""
     runs = [run for group in groups for run in group.runs]
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in _OF_ONE_RUN)
     settings = [_setting(name, groups) for name in names]
@@ -184,7 +184,7 @@ def _setting(name: str, groups: Sequence[RunGroup]) -> Setting:
         known = _defaults(str(group.runs[0].settings.get("algo")))
         default = word_of(known[name]) if name in known else None
         words = [word_of(e.settings[name]) for e in group.runs if name in e.settings]
-        # A setting that another algorithm has, or a later version, is none to look at here.
+        # A setting that this group lacks (other algorithm, older version) is not highlighted.
         is_default = not words or set(words) == {default}
         values.append((", ".join(dict.fromkeys(words)) or UNKNOWN, is_default))
         if words:
@@ -194,7 +194,7 @@ def _setting(name: str, groups: Sequence[RunGroup]) -> Setting:
 
 
 def _defaults(algo: str) -> dict[str, Any]:
-    """What settings are where nobody gives them, as config.json would hold them."""
+    """Return the default settings of an algorithm, as config.json would store them."""
     known: Mapping[str, Any] = asdict(TrainSettings())
     own = BUILT_IN[algo][0]().to_dict() if algo in BUILT_IN else {}
     of_envs: dict[str, Any] = {"wrappers": []}
@@ -203,7 +203,7 @@ def _defaults(algo: str) -> dict[str, Any]:
 
 
 def _versions(groups: Sequence[RunGroup]) -> list[tuple[str, list[str]]]:
-    """What config.json tells of versions and of the machine, by group."""
+    """Return versions and machine from config.json, by group."""
     told = [[_told(run) for run in group.runs] for group in groups]
     names = dict.fromkeys(name for group in told for each in group for name in each)
     return [

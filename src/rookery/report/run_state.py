@@ -1,4 +1,4 @@
-"""How a run stands, as its files tell it."""
+"""The state of a run, derived from its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.log.curve import EvaluationPoint
 from rookery.run.log.evaluation_log import number_of
 
-_FRESH_S = 60.0  # a run whose files have changed since then is at work, wherever its process is
+_FRESH_S = 60.0  # a run whose files changed within this time is running, maybe on another machine
 
 
 def state_of(
@@ -23,14 +23,14 @@ def state_of(
     evaluations: Sequence[EvaluationPoint] = (),
     now: float | None = None,
 ) -> RunState:
-    """Say how a run stands. Nothing is locked: a run can begin at the same time.
+    """Return the state of a run, without locking its folder.
 
     Args:
-        folder: of the run.
-        settings: of the run, by name; ``total_steps`` and ``stop_at`` are looked at.
-        step: env steps that metrics tell of; None before the first line.
-        evaluations: of the run so far.
-        now: Unix time in seconds; None takes the clock's.
+        folder: folder of the run.
+        settings: settings of the run, by name; uses ``total_steps`` and ``stop_at``.
+        step: number of env steps in the last line of metrics; None before the first line.
+        evaluations: env step, mean and standard deviation of each evaluation so far.
+        now: Unix time in seconds; None reads the clock.
     """
     now = time.time() if now is None else now
     is_held = folder.writer_file.exists()
@@ -38,14 +38,14 @@ def state_of(
     has_all = step is not None and total is not None and step >= total
     if is_held and not _lives(folder):
         if not _is_fresh(folder, now):
-            return RunState("lost", "its process is gone and has not closed the run")
-        return RunState("running", "running on another machine, or killed just now")
+            return RunState("lost", "its process died without closing the run")
+        return RunState("running", "running on another machine, or killed a moment ago")
     if is_held and step is None:
-        return RunState("starting", "starting: no update was written yet")
+        return RunState("starting", "starting: no update logged yet")
     if is_held:
-        return RunState("running", "at its end: evaluating" if has_all else "running")
+        return RunState("running", "finishing: evaluating" if has_all else "running")
     if step is None:
-        return RunState("stopped", "ended before its first update, or not begun yet")
+        return RunState("stopped", "ended before its first update, or not started")
     if has_all:
         return RunState("finished", "finished: all steps made")
     return RunState("stopped", f"stopped{_reason(settings, evaluations)} before its last step")
@@ -59,11 +59,11 @@ def _reason(settings: dict[str, Any], evaluations: Sequence[EvaluationPoint]) ->
 
 
 def _lives(folder: RunDirectory) -> bool:
-    """Whether the process that has the folder lives on this machine."""
+    """Return whether the process that owns the folder is alive on this machine."""
     number = folder.writer()
     try:
         began = folder.writer_file.stat().st_mtime
-        # A number is given to one process after the other; the right one is older than the file.
+        # Process ids are reused; the owner is older than the file.
         process = psutil.Process(number) if number is not None else None
         is_dead = process is None or process.status() == psutil.STATUS_ZOMBIE
         return process is not None and not is_dead and process.create_time() < began + 1.0

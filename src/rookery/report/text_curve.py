@@ -1,4 +1,4 @@
-"""Curves of characters: numbers in, lines of text out."""
+"""Curves, sparklines and bars drawn with characters."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ASCII_BLOCKS = " ..--==##"
 _BRAILLE = 0x2800
-_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # of a character, [4, 2]
+_DOTS = np.array(
+    [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]]
+)  # bits of the dots of a braille character, [4, 2]
 
 
 def curve_lines(x: Floats, y: Floats, width: int, height: int, ascii_only: bool) -> list[str]:
     """Draw a line through points, as ``height`` lines of ``width`` characters.
 
-    Where several points share a column it reaches from the least of them to the largest.
+    If several points share a column, the line covers their whole range.
 
     Args:
-        x: float64 ``[N]``, increasing, finite.
-        y: likewise, N > 0.
-        width: of the picture in characters.
-        height: likewise.
-        ascii_only: use one star for a character instead of eight dots.
+        x: finite, increasing float64 array ``[N]``, N > 0.
+        y: finite float64 array ``[N]``.
+        width: width in characters.
+        height: height in characters.
+        ascii_only: draw with stars instead of braille dots.
     """
     rows, columns = (1, 1) if ascii_only else (4, 2)
     dots = _raster(x, y, width * columns, height * rows)
@@ -35,7 +37,7 @@ def curve_lines(x: Floats, y: Floats, width: int, height: int, ascii_only: bool)
 
 
 def _raster(x: Floats, y: Floats, width: int, height: int) -> np.ndarray:
-    """Which dots of ``[height, width]`` the line covers, int64, the top one first."""
+    """Return an int64 array ``[height, width]`` with 1 where the line is, top row first."""
     low, high = column_range(x, y, width)
     bottom, top = float(y.min()), float(y.max())
     scale = (height - 1) / (top - bottom) if top > bottom else 0.0
@@ -47,10 +49,11 @@ def _raster(x: Floats, y: Floats, width: int, height: int) -> np.ndarray:
 
 
 def column_range(x: Floats, y: Floats, width: int) -> tuple[Floats, Floats]:
-    """The least and the largest value that a line through points has in each of ``width`` columns.
+    """Return the smallest and largest value of a line in each of ``width`` columns.
 
     Returns:
-        float64 ``[width]`` each; NaN right of the last point if there is but one.
+        Two float64 arrays ``[width]``. If all points share one x, all columns but the first are
+        NaN.
     """
     low, high = np.full(width, np.nan), np.full(width, np.nan)
     if x[-1] == x[0]:
@@ -66,13 +69,13 @@ def column_range(x: Floats, y: Floats, width: int) -> tuple[Floats, Floats]:
 
 
 def sparkline(x: Floats, y: Floats, width: int, ascii_only: bool) -> str:
-    """Draw points as one line of at most ``width`` blocks, their height above zero.
+    """Draw points as one line of at most ``width`` blocks, whose heights start at zero.
 
     Args:
-        x: float64 ``[N]``, increasing, finite.
-        y: likewise; below zero counts as zero.
-        width: of the line in characters.
-        ascii_only: use characters that every terminal has.
+        x: finite, increasing float64 array ``[N]``.
+        y: finite float64 array ``[N]``; negative values count as zero.
+        width: width in characters.
+        ascii_only: draw with ASCII characters only.
     """
     if not len(x) or y.max() <= 0:
         return ""
@@ -84,12 +87,12 @@ def sparkline(x: Floats, y: Floats, width: int, ascii_only: bool) -> str:
 
 
 def bar(share: float, width: int, ascii_only: bool) -> str:
-    """A bar over ``share`` of ``width`` characters, in eighths of them; always ``width`` long."""
+    """Return a bar that fills ``share`` of ``width`` characters, padded to ``width``."""
     if not np.isfinite(share):
         return " " * width
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
-        eighths = max(eighths, 1)  # a little is not nothing
+        eighths = max(eighths, 1)  # a small share is still visible
     if ascii_only:
         return ("#" * round(eighths / 8)).ljust(width)
     full, rest = divmod(eighths, 8)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits, an SI prefix, a unit."""
+"""Numbers as text with three digits, an SI prefix and a unit; a dash for unknown values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "
 
 
 def number_text(value: float | None) -> str:
-    """Three digits and an SI prefix, such as ``4.29k``; what is unknown is a dash."""
+    """Return a number with three digits and an SI prefix, such as ``4.29k``."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     for size, prefix in _LARGE:
-        if abs(value) >= size * 0.9995:  # what rounds to 1000 has the next prefix
+        if abs(value) >= size * 0.9995:  # a value that rounds to 1000 gets the next prefix
             return f"{_three_digits(value / size)}{prefix}"
     if value and abs(value) < 1e-3:
         return f"{value:.1e}"
@@ -23,14 +23,14 @@ def number_text(value: float | None) -> str:
 
 
 def count_text(value: float | None) -> str:
-    """A whole number: all its digits up to 9999, then as `number_text`."""
+    """Return a whole number with all digits up to 9999, else as `number_text` does."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:.0f}" if abs(value) < 1e4 else number_text(value)
 
 
 def interval_text(seconds: float | None) -> str:
-    """A short time, such as ``24.3 µs``."""
+    """Return a short time, such as ``24.3 µs``."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     for size, unit in _SMALL:
@@ -40,7 +40,7 @@ def interval_text(seconds: float | None) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """A long time, such as ``1:02:03``, or ``2 d 03:04``."""
+    """Return a long time, such as ``1:02:03`` or ``2 d 03:04``."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     whole = max(round(seconds), 0)
@@ -53,7 +53,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def bytes_text(size: float | None, signed: bool = False) -> str:
-    """An amount of memory, such as ``120 MiB``; ``signed`` writes a plus before what grows."""
+    """Return an amount of memory, such as ``120 MiB``; with ``signed``, as ``+120 MiB``."""
     if size is None or not math.isfinite(size):
         return UNKNOWN
     sign = "+" if signed and size > 0 else ""
@@ -64,7 +64,7 @@ def bytes_text(size: float | None, signed: bool = False) -> str:
 
 
 def percent_text(share: float | None) -> str:
-    """A share, such as ``12 %``."""
+    """Return a share in percent, such as ``12 %``."""
     if share is None or not math.isfinite(share):
         return UNKNOWN
     return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"

@@ -1,4 +1,4 @@
-"""What a run could be told about its parallelism: all that is worth a try, as pure functions."""
+"""The parallel settings that a search tries, as pure functions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from rookery.errors import ConfigError
 
-ENVS_PER_CPU = 64  # the most that is tried by itself
+ENVS_PER_CPU = 64  # largest number of envs that is tried by default
 MOST_WAITING_WORKERS = 32
 _WHERE = {"serial": "this process", "process": "workers", "native": "native batch"}
 
 
 @dataclass(frozen=True)
 class Mode:
-    """Where the envs run and the policy acts, whatever the number of envs.
+    """Where the envs run and the policy acts, independent of the number of envs.
 
     Attributes:
         collector: see `TrainSettings.collector`.
         backend: see `TrainSettings.backend`; never ``"auto"``.
-        num_workers: worker processes; None where there are none.
-        caller_steps: whether the calling process steps a share.
+        num_workers: number of worker processes; None without workers.
+        caller_steps: True if the calling process steps a share of the envs.
     """
 
     collector: str
@@ -41,13 +41,13 @@ class Mode:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run some envs."""
+    """A number of envs and a mode to run them."""
 
     num_envs: int
     mode: Mode
 
     def settings(self) -> dict[str, Any]:
-        """As `TrainSettings` takes them."""
+        """Return the fields of `TrainSettings` for this candidate."""
         mode = self.mode
         caller_steps = mode.caller_steps if mode.collector == "caller" else None
         if mode.backend in ("serial", "native"):
@@ -66,16 +66,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Possible:
-    """What a run can do.
+    """The options that a run supports.
 
     Attributes:
-        cpus: that may be used at once.
-        collectors: whom the algorithm can learn from.
-        waits: whether envs wait for most of a step, so that more workers than CPUs may pay.
-        native: whether the envs have a batch of their own.
-        in_process: whether envs may be stepped by the calling process: they may not where faults
-            are to be survived, or each env is to have its process.
-        isolated: whether each env has a worker of its own.
+        cpus: number of usable CPUs.
+        collectors: collectors that the algorithm supports.
+        waits: True if envs wait during most of a step, so that more workers than CPUs may help.
+        native: True if the envs have a native batch.
+        in_process: True if the calling process may step envs. It may not if the run must survive
+            faults, or if each env needs a separate process.
+        isolated: True if each env has a separate worker.
     """
 
     cpus: int
@@ -87,12 +87,12 @@ class Possible:
 
 
 def env_counts(base: int, cpus: int, most: int | None = None) -> list[int]:
-    """Numbers of envs to try: powers of two from the CPUs on, and ``base``.
+    """Return the numbers of envs to try: powers of two from the number of CPUs, and ``base``.
 
     Args:
-        base: what the run has without a search.
-        cpus: that may be used at once.
-        most: the highest number; None takes 64 for each CPU, or ``base`` if that is more.
+        base: number of envs of the run without a search.
+        cpus: number of usable CPUs.
+        most: largest number; None takes 64 for each CPU, or ``base`` if that is more.
     """
     top = max(ENVS_PER_CPU * cpus, base) if most is None else most
     powers = [2**k for k in range(top.bit_length()) if cpus <= 2**k <= top]
@@ -100,10 +100,9 @@ def env_counts(base: int, cpus: int, most: int | None = None) -> list[int]:
 
 
 def outwards(counts: Sequence[int], base: int) -> list[int]:
-    """Numbers of envs in the order to try them: ``base``, then every other one, then the rest.
+    """Return numbers of envs in the order of trials: ``base``, then every other one, then the rest.
 
-    So a search that ends early knows what the run would have been without it, and something of the
-    whole range.
+    A search that ends early thus knows the default, and covers the whole range coarsely.
     """
 
     def place(count: int) -> tuple[int, int, int]:
@@ -116,15 +115,15 @@ def outwards(counts: Sequence[int], base: int) -> list[int]:
 def candidates(
     counts: Sequence[int], possible: Possible, fixed: Mapping[str, Any]
 ) -> list[Candidate]:
-    """Everything worth a try, in the order of ``counts``.
+    """Return all candidates, in the order of ``counts``.
 
     Args:
         counts: numbers of envs.
-        possible: what the run can do.
-        fixed: settings that the user has said, by name; what contradicts them is left out.
+        possible: options that the run supports.
+        fixed: settings given by the user, by name; candidates that contradict them are left out.
 
     Raises:
-        ConfigError: nothing is left.
+        ConfigError: no candidate is left.
     """
     found = [
         Candidate(count, mode)
@@ -134,7 +133,9 @@ def candidates(
     ]
     if not found:
         told = ", ".join(f"{name} {value}" for name, value in fixed.items())
-        raise ConfigError(f"nothing is left to try: no run goes with {told}; leave some of it open")
+        raise ConfigError(
+            f"no candidate is left: no run is possible with {told}; leave out some of these"
+        )
     return found
 
 
@@ -162,7 +163,7 @@ def _modes(count: int, possible: Possible, wanted: int | None) -> Iterator[Mode]
 
 
 def _worker_counts(count: int, possible: Possible, wanted: int | None) -> list[int]:
-    """How many workers to try: as many as can compute at once, and more where envs wait."""
+    """Return the numbers of workers to try; more than CPUs only if envs wait."""
     if possible.isolated:
         return [count]
     if wanted is not None:
@@ -176,7 +177,7 @@ def _worker_counts(count: int, possible: Possible, wanted: int | None) -> list[i
 
 
 def _fits(mode: Mode, fixed: Mapping[str, Any]) -> bool:
-    """Whether a mode is what the user has said."""
+    """Return whether a mode agrees with the settings of the user."""
     collector, backend = fixed.get("collector", "auto"), fixed.get("backend", "auto")
     if collector not in ("auto", mode.collector) or backend not in ("auto", mode.backend):
         return False

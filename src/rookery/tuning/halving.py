@@ -1,12 +1,12 @@
-"""Successive halving: all candidates shortly, the better half of each number of envs longer.
+"""Successive halving: measure all candidates briefly, then the better half for longer.
 
-Halves are taken among candidates of the same number of envs, until two of each are left: the better
-ones make the curve. One that was left out comes back when those who went on turn out slower than it
-was. A final, for which time is kept, then measures the best of each number of envs, where they come
-near the fastest of all: the choice is among these.
+Halves are taken separately for each number of envs, until two candidates of each are left. A
+dropped candidate returns if the remaining ones turn out slower than it was. The final, for which
+time is reserved, measures the best candidate of each number of envs if it is nearly as fast as the
+fastest of all. The result is one of these.
 
-Candidates of a round take turns, there and back, so that a machine that grows slower or faster
-meanwhile does so for all of them.
+The candidates of a round take turns, forwards and backwards, so that a change in the speed of the
+machine affects all of them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from rookery.errors import RookeryError
 from rookery.tuning.candidates import Candidate, Mode
 from rookery.tuning.trials import Slice, Trial
 
-LEAST_S, MOST_S = 0.3, 10.0  # of one slice
-FINALISTS = 2  # of each number of envs, that are compared to the end
-FINAL = 0.25  # of the time
-NEAR = 0.8  # of the fastest: who takes part in the final
-_FIRST_ROUND = 0.7  # of the time before the final, at most
-_BESIDE_S = 1.0  # that a slice takes longer, until one was measured
+LEAST_S, MOST_S = 0.3, 10.0  # duration of one slice
+FINALISTS = 2  # candidates of each number of envs in the last round
+FINAL = 0.25  # share of the time
+NEAR = 0.8  # least speed of a finalist, relative to the fastest
+_FIRST_ROUND = 0.7  # largest share of the time before the final
+_BESIDE_S = 1.0  # assumed time to start and close envs, until it is measured
 
 
 class CandidateFailed(RookeryError):
-    """A candidate cannot be had; the message is the reason in one line.
+    """A candidate that failed; the message is the reason in one line.
 
     Attributes:
-        is_by_mode: whether it says something about the same mode with more envs as well.
+        is_by_mode: True if the same mode will also fail with more envs.
     """
 
     def __init__(self, reason: str, is_by_mode: bool = True) -> None:
@@ -42,17 +42,18 @@ Measure = Callable[[Candidate, float], Slice]
 
 
 class Halving:
-    """A search that can be broken off at any time; what it knows by then lies in ``trials``.
+    """A search that can be interrupted at any time; ``trials`` has the results so far.
 
     Args:
-        candidates: in the order in which they are tried.
-        measure: measures a candidate for about so many seconds, or raises `CandidateFailed`.
-        seconds: for all of it.
-        clock: in seconds.
-        whole_loop: whether learning counts.
-        say: told what happens, in lines.
-        most_seconds: for all of it, where so many are needed to try every candidate once; None
-            keeps to ``seconds``.
+        candidates: candidates in the order of trials.
+        measure: function that measures a candidate for a number of seconds, or raises
+            `CandidateFailed`.
+        seconds: duration of the search.
+        clock: function that returns the time in seconds.
+        whole_loop: True to include the time of learning.
+        say: function that receives progress messages, line by line.
+        most_seconds: duration of the search if ``seconds`` does not suffice to try each candidate
+            once; None for ``seconds``.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Halving:
         return self._began + self._seconds * self._rounds_share * _FIRST_ROUND
 
     def run(self) -> list[Trial]:
-        """Search until the time is over, or the last round was made."""
+        """Search until the time is over or the last round is complete, and return all trials."""
         alive = list(self.trials)
         rounds = num_rounds(alive)
         places = {count: len(group) for count, group in by_num_envs(alive).items()}
@@ -104,7 +105,7 @@ class Halving:
         return self.trials
 
     def leave_out(self, reason: str) -> None:
-        """Say why those were not tried that were not."""
+        """Record the reason in each trial that was not measured."""
         for trial in self.trials:
             if not trial.slices and not trial.failure:
                 trial.failure, trial.is_skipped = f"not tried: {reason}", True
@@ -124,20 +125,19 @@ class Halving:
             self._try(trial, seconds)
 
     def _lengthen(self, missing_s: float) -> None:
-        """Search for longer, if that is allowed: so much is missing of the first round."""
+        """Extend the search, if allowed, so that the first round can be completed."""
         needed = (self._clock() - self._began + missing_s) / (self._rounds_share * _FIRST_ROUND)
         before, self._seconds = self._seconds, min(needed, self._most_seconds)
         if self._seconds > before:
             self._say(
-                f"starting envs takes {self._beside_s():.1f} s a time: the search goes on for "
+                f"starting envs takes {self._beside_s():.1f} s each time: the search takes "
                 f"{self._seconds / 60:.2g} minutes instead of {before / 60:.2g} (--minutes)"
             )
 
     def _likeliest_first(self) -> Iterator[Trial]:
-        """All trials: those of the first number of envs, then what was fastest there with others.
+        """Yield the trials of the first number of envs, then the others, fastest mode first.
 
-        The modes that were slowest there come last, with whatever number of envs: where starting
-        envs takes long, there is no time for them.
+        If envs start slowly, there may be no time for the slowest modes.
         """
         count = self.trials[0].candidate.num_envs
         first = [trial for trial in self.trials if trial.candidate.num_envs == count]
@@ -148,7 +148,7 @@ class Halving:
         yield from sorted(others, key=lambda trial: -speeds.get(trial.candidate.mode, 0.0))
 
     def _final(self) -> None:
-        """Compare the best of each number of envs where they come near the fastest of all."""
+        """Measure the best candidate of each number of envs again, if it is nearly the fastest."""
         one_of_each = dict.fromkeys(by_num_envs(self.trials), 1)
         best = leaders(self.trials, one_of_each, self._whole_loop)
         most = max((trial.score(self._whole_loop) for trial in best), default=0.0)
@@ -168,7 +168,7 @@ class Halving:
             self._try(trial, seconds)
 
     def _of_each(self, name: str, count: int, passes: int, left: float) -> float:
-        """How long each of so many may collect each time, of the seconds that are left for all."""
+        """Return the seconds of each slice, given the seconds left for all slices."""
         seconds = slice_seconds(left, passes * count, self._beside_s())
         self._say(f"{name}: {count} candidate{'s' * (count != 1)}, {passes * seconds:.1f} s each")
         return seconds
@@ -195,18 +195,18 @@ class Halving:
             self._say(f"{trial.candidate}: failed, {trial.failure}")
 
     def _beside_s(self) -> float:
-        """What starting and closing the envs takes beside a slice."""
+        """Return the mean time for starting and closing the envs of a slice."""
         return sum(self._beside) / len(self._beside) if self._beside else _BESIDE_S
 
 
 def num_rounds(trials: Sequence[Trial]) -> int:
-    """How many rounds there are until two of each number of envs have gone through the last."""
+    """Return the number of rounds until two candidates of each number of envs are left."""
     sizes = [len(group) / FINALISTS for group in by_num_envs(trials).values()]
     return max((math.ceil(math.log2(max(size, 2))) for size in sizes), default=0) + 1
 
 
 def by_num_envs(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
-    """Trials by their number of envs, in order."""
+    """Group trials by number of envs, in increasing order."""
     groups: dict[int, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.candidate.num_envs, []).append(trial)
@@ -216,12 +216,12 @@ def by_num_envs(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
 def leaders(
     trials: Sequence[Trial], places: Mapping[int, int], whole_loop: bool = False
 ) -> list[Trial]:
-    """The best of each number of envs, in the order that they had.
+    """Return the best trials of each number of envs, in their original order.
 
     Args:
-        trials: all of them.
-        places: how many to take of each number of envs.
-        whole_loop: whether learning counts.
+        trials: all trials.
+        places: number of trials to return for each number of envs.
+        whole_loop: True to include the time of learning.
     """
     kept: list[int] = []
     for count, group in by_num_envs(trials).items():
@@ -232,11 +232,11 @@ def leaders(
 
 
 def slice_seconds(round_s: float, num_slices: int, beside_s: float) -> float:
-    """How long each slice of a round may be.
+    """Return the duration of each slice of a round, in seconds.
 
     Args:
-        round_s: for the whole round.
-        num_slices: in it.
-        beside_s: what starting and closing the envs takes each time.
+        round_s: duration of the whole round.
+        num_slices: number of slices in the round.
+        beside_s: time for starting and closing the envs of a slice.
     """
     return min(max(round_s / max(num_slices, 1) - beside_s, LEAST_S), MOST_S)

@@ -1,4 +1,4 @@
-"""From figures to a choice: the best of each number of envs, the knee, and what limits them."""
+"""The choice of the number of envs, and the limits of the machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rookery.tuning.halving import by_num_envs
 from rookery.tuning.memory import Ceiling, MemoryModel, in_units
 from rookery.tuning.trials import Trial
 
-ENOUGH = 0.95  # of the highest throughput; a figure is right within some percent
+ENOUGH = 0.95  # of the highest throughput; measurements vary by a few percent
 
 
 def best_of_each(trials: Sequence[Trial], whole_loop: bool = False) -> list[Trial]:
-    """The fastest of each number of envs, few envs first; those without a figure are left out.
+    """Return the fastest trial of each number of envs, in order of increasing envs.
 
-    Only those that came as far as any are compared: they took turns to the end, while what was left
-    out before was measured when the machine may have been faster, and for a shorter time.
+    Only trials that reached the last round for their number of envs are compared. Others were
+    measured more briefly, and the machine may have been faster then.
     """
     found = []
     for group in by_num_envs(trials).values():
@@ -27,13 +27,16 @@ def best_of_each(trials: Sequence[Trial], whole_loop: bool = False) -> list[Tria
 
 
 def knee(best: Sequence[Trial], whole_loop: bool = False) -> Trial | None:
-    """The fewest envs that reach 95 % of the highest throughput; None if nothing was measured.
+    """Return the trial with the fewest envs that reaches 95 % of the highest throughput.
 
-    The choice is among those that came as far as any: where there was a final, among them.
+    Only trials of the last round, such as the final, are considered.
 
     Args:
-        best: what `best_of_each` gave.
-        whole_loop: whether learning counts.
+        best: result of `best_of_each`.
+        whole_loop: True to include the time of learning.
+
+    Returns:
+        None if nothing was measured.
     """
     last = max((trial.last_round for trial in best), default=0)
     latest = [trial for trial in best if trial.last_round == last]
@@ -43,14 +46,14 @@ def knee(best: Sequence[Trial], whole_loop: bool = False) -> Trial | None:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many envs the machine carries.
+    """The limits on the number of envs on this machine.
 
     Attributes:
-        by_cores: the knee's number of envs.
-        by_memory: how many fit into memory; None if that could not be measured.
-        binds: ``"cores"``, ``"memory"``, ``"given"`` where the number of envs was, or ``"search"``
-            where throughput still rises at the most that was tried.
-        lines: all of it in words.
+        by_cores: number of envs at the knee of the throughput curve.
+        by_memory: number of envs that fit in memory; None if it could not be measured.
+        binds: the binding limit: ``"cores"``; ``"memory"``; ``"given"`` if the user gave the number
+            of envs; or ``"search"`` if throughput still rises at the largest number tried.
+        lines: explanation as lines of text.
     """
 
     by_cores: int
@@ -69,17 +72,17 @@ def limits_of(
     does_not_fit: bool = False,
     is_given: bool = False,
 ) -> Limits:
-    """Say how many envs cores and memory carry, and which of them ends it.
+    """Return the limits set by cores and memory, and which of them binds.
 
     Args:
-        best: what `best_of_each` gave, not empty.
-        chosen: the knee.
-        cpus: that may be used.
-        ceiling: of memory.
-        memory: what envs need; None if that could not be measured.
-        whole_loop: whether learning counts.
-        does_not_fit: whether more envs were left out because memory does not carry them.
-        is_given: whether the number of envs was not searched for.
+        best: result of `best_of_each`, not empty.
+        chosen: the trial at the knee.
+        cpus: number of usable CPUs.
+        ceiling: largest amount of memory for the run.
+        memory: memory model of the run; None if it could not be measured.
+        whole_loop: True to include the time of learning.
+        does_not_fit: True if candidates with more envs were left out for lack of memory.
+        is_given: True if the user gave the number of envs.
     """
     knee_envs, last = chosen.candidate.num_envs, best[-1].candidate.num_envs
     top = max(best, key=lambda trial: trial.score(whole_loop))

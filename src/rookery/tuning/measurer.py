@@ -1,8 +1,8 @@
-"""The process that measures: it opens a run's envs, lets the real policy act, and says how fast.
+"""The measuring process: it opens a run's envs, lets the real policy act, and reports the speed.
 
-It is a process of its own, so that an env that hangs, crashes or eats memory takes nothing with it
-but a candidate. Orders come as lines of JSON on standard input, after one line that says what the
-run is; answers go as lines of JSON to what was standard output. What envs print goes to standard
+It is a separate process, so that an env that hangs, crashes or uses too much memory costs only the
+current candidate. The first line on standard input describes the run; each further line is an order
+as JSON. Answers are lines of JSON on the original standard output. Output of envs goes to standard
 error.
 """
 
@@ -37,24 +37,24 @@ from rookery.run.threads import threads_and_memory_for
 from rookery.tuning.memory import memory_of
 from rookery.vector.auto.probe import measure as measure_env
 
-WINDOW_S = 0.1  # rollouts are taken together until they took so long
-_LEAST_STEPS = 4  # of a rollout that is measured
-_FIRST_STEPS = 8  # of one of which nobody knows how long it takes
-_ROLLOUTS = 4  # that a slice should hold at least
-_TRIED_STEPS = 20  # of envs whose memory is measured
-_MOST_ENVS = 9  # whose memory is measured together
+WINDOW_S = 0.1  # rollouts are combined into windows of at least this length
+_LEAST_STEPS = 4  # in a measured rollout
+_FIRST_STEPS = 8  # in a rollout of unknown duration
+_ROLLOUTS = 4  # least number of rollouts in a slice
+_TRIED_STEPS = 20  # before memory is measured
+_MOST_ENVS = 9  # largest number of envs in a memory measurement
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured.
+    """The run to measure.
 
     Attributes:
-        source: the envs.
-        algorithm: an algorithm of the user's own; None for one of this library's.
-        name: of one of this library's.
-        modules: parts of its network that are the user's own.
-        settings: of the run.
+        source: source of the envs.
+        algorithm: custom algorithm; None for a built-in one.
+        name: name of the algorithm.
+        modules: custom modules of the network.
+        settings: settings of the run.
     """
 
     source: EnvSource
@@ -64,7 +64,7 @@ class Subject:
     settings: TrainSettings
 
     def build(self, config: dict[str, Any] | None, num_steps: int | None) -> Algorithm:
-        """The algorithm with settings of its own, in rollouts of another length if one is given."""
+        """Return the algorithm with the given config and, unless None, rollout length."""
         if self.algorithm is not None:
             return self.algorithm
         own = BUILT_IN[self.name][0].from_dict(config or {})
@@ -74,10 +74,10 @@ class Subject:
 
 
 def pack(subject: Subject) -> str:
-    """The first line of standard input.
+    """Return the first line for standard input.
 
     Raises:
-        Exception: whatever pickling raises.
+        Exception: any error of pickling.
     """
     path = base64.b64encode(json.dumps(sys.path).encode()).decode()
     return f"{path} {base64.b64encode(pickled_for_workers(subject)).decode()}\n"
@@ -92,7 +92,7 @@ def _unpack(line: str) -> Subject:
 
 
 def main() -> None:
-    """Obey orders until standard input ends."""
+    """Execute orders until standard input is closed."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     orders: SimpleQueue[str] = SimpleQueue()
@@ -103,13 +103,13 @@ def main() -> None:
         order = json.loads(orders.get())
         try:
             result = _obey(subject, order, answers)
-        except Exception as error:  # noqa: BLE001  envs raise whatever they like
+        except Exception as error:  # noqa: BLE001  envs may raise anything
             result = {"failed": _in_short(error)}
         _send(answers, result)
 
 
 def _read_orders(orders: SimpleQueue[str]) -> None:
-    """Hand on lines. When they end, whoever measures is gone: so must this process be."""
+    """Forward orders; exit when standard input is closed, as the parent process is gone."""
     for line in sys.stdin:
         orders.put(line)
     os._exit(0)
@@ -121,7 +121,6 @@ def _send(answers: TextIO, message: dict[str, Any]) -> None:
 
 
 def _in_short(error: Exception) -> str:
-    """An error in one line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}".rstrip(": ")
 
@@ -137,11 +136,11 @@ def _obey(subject: Subject, order: dict[str, Any], answers: TextIO) -> dict[str,
     return _measure(subject, order, stage)
 
 
-# ---------------------------------------------------------------- one env and some
+# ---------------------------------------------------------------- step time and memory
 
 
 def _step(subject: Subject, stage: Any) -> dict[str, Any]:
-    """What a step of one env takes, and whether it waits for most of it."""
+    """Measure the step time of one env, and whether it mostly waits."""
     stage("measuring one env")
     source = replace(subject.source, in_batch=False)
     arguments = source.arguments()
@@ -152,7 +151,7 @@ def _step(subject: Subject, stage: Any) -> dict[str, Any]:
 
 
 def _memory(subject: Subject, stage: Any, most_bytes: int) -> dict[str, Any]:
-    """What memory a worker with one env takes, and one with some, of at most ``most_bytes``."""
+    """Measure the memory of a worker with one env, and of one with several."""
     caller_bytes = memory_of([psutil.Process()])
     source = replace(subject.source, in_batch=False)
     stage("measuring the memory of one env")
@@ -170,7 +169,7 @@ def _memory(subject: Subject, stage: Any, most_bytes: int) -> dict[str, Any]:
 
 
 def _worker_memory(subject: Subject, source: EnvSource, num_envs: int) -> tuple[int, int]:
-    """Memory of a worker with so many envs that have made some steps, and of an observation."""
+    """Return the bytes of a worker after some steps, and of one observation."""
     options = {**subject.settings.vector_options(), "backend": "process", "num_workers": 1}
     options |= {"caller_steps": False, "isolate": False}
     with source.make(num_envs, **options) as venv:
@@ -183,7 +182,7 @@ def _worker_memory(subject: Subject, source: EnvSource, num_envs: int) -> tuple[
 
 
 def _size_of(obs: Any) -> int:
-    """Bytes of a tree of arrays."""
+    """Return the bytes of nested arrays."""
     if isinstance(obs, dict):
         return sum(map(_size_of, obs.values()))
     if isinstance(obs, tuple):
@@ -195,7 +194,7 @@ def _size_of(obs: Any) -> int:
 
 
 def _measure(subject: Subject, order: dict[str, Any], stage: Any) -> dict[str, Any]:
-    """Collect, and learn if told to, for about so many seconds."""
+    """Measure one candidate: collect, and learn if the order says so."""
     settings = replace(subject.settings, **order["settings"])
     learns, seconds = bool(order["learns"]), float(order["seconds"])
     algorithm = subject.build(order["config"], None)
@@ -231,12 +230,12 @@ def _measure(subject: Subject, order: dict[str, Any], stage: Any) -> dict[str, A
 
 
 def rollout_steps(num_steps: int, seconds: float, step_s: float) -> int:
-    """How many steps a rollout has that is only measured: so few that a slice holds some.
+    """Return the length of a measured rollout, short enough that a slice has several.
 
     Args:
-        num_steps: of the run.
-        seconds: of the slice.
-        step_s: what a step of all envs takes, as far as that is known; 0 if it is not.
+        num_steps: rollout length of the run.
+        seconds: duration of the slice.
+        step_s: time of a step of all envs, in seconds; 0 if unknown.
     """
     if not step_s:
         return min(num_steps, _FIRST_STEPS)
@@ -259,14 +258,14 @@ def _collect(
         if window_s >= WINDOW_S:
             windows.append(in_window / window_s)
             in_window, window_s = 0, 0.0
-    windows = windows or [steps / collect_s]  # a slice may be shorter than a part of it
+    windows = windows or [steps / collect_s]  # the slice may be shorter than a window
     return {"steps": steps, "collect_s": collect_s, "learn_s": learn_s, "windows": windows}
 
 
 def _rollout(
     collection: Collection, algorithm: Algorithm, learns: bool
 ) -> tuple[int, float, float]:
-    """Collect one rollout; steps, seconds of collecting and of learning."""
+    """Collect one rollout; return its steps, and the seconds of collecting and learning."""
     began = time.perf_counter()
     rollout = collection.collector.collect()
     collected = time.perf_counter()
@@ -279,4 +278,4 @@ def _rollout(
 
 
 def _nothing() -> None:
-    """Between steps nothing is to be done: the process is ended from outside."""
+    """Do nothing between steps; the parent process ends this one."""

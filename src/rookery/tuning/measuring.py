@@ -1,4 +1,4 @@
-"""This side of the process that measures: orders, deadlines, and an eye on its memory."""
+"""The parent's side of the measuring process: orders, deadlines and a memory limit."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rookery.tuning.measurer import Subject, pack
 from rookery.tuning.memory import Ceiling, in_units, memory_of
 from rookery.worker.failures import exit_in_words
 
-_LOOK_S = 0.5  # between two looks at the memory of what is measured
-_START_S = 300.0  # for importing what a run needs; a slow disk takes long
+_LOOK_S = 0.5  # interval between two checks of the memory
+_START_S = 300.0  # for imports, which may take long on a slow disk
 _PROGRAM = "from rookery.tuning.measurer import main; main()"
 
 
 class Measurer:
-    """Keeps one process that measures, and replaces it when a candidate has taken it along.
+    """A measuring process, which is replaced if a candidate kills it.
 
     Args:
-        subject: what is measured.
-        ceiling: the most memory that the process and all its children may take.
-        deadline_s: how long each stage of a candidate may take, beside the time it is measured for.
+        subject: run to measure.
+        ceiling: largest amount of memory of the process and all its children.
+        deadline_s: longest time of each stage of a candidate, in addition to the measured time.
     """
 
     def __init__(self, subject: Subject, ceiling: Ceiling, deadline_s: float) -> None:
@@ -41,14 +41,14 @@ class Measurer:
         self._errors: IO[bytes] | None = None
 
     def ask(self, order: dict[str, Any], seconds: float = 0.0) -> dict[str, Any]:
-        """Have an order obeyed, and return what came of it.
+        """Send an order and return the result.
 
         Args:
-            order: see `rookery.tuning.measurer`.
-            seconds: that it takes by itself.
+            order: the order, see `rookery.tuning.measurer`.
+            seconds: measured time that the order includes.
 
         Raises:
-            CandidateFailed: it failed, hung, died, or took too much memory.
+            CandidateFailed: the process failed, hung, died, or used too much memory.
         """
         if self._process is None:
             self._start()
@@ -64,14 +64,14 @@ class Measurer:
                 return answer
 
     def close(self) -> None:
-        """End the process and all that came of it; twice is fine."""
+        """End the process and all its children; a second call has no effect."""
         process, self._process = self._process, None
         if process is None:
             return
         end_with_children(process)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not sent any more is lost with it
+                with contextlib.suppress(OSError):  # unsent data is lost with the process
                     pipe.close()
         if self._errors is not None:
             self._errors.close()
@@ -84,7 +84,7 @@ class Measurer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the present process and all that came of it; for those who look after them."""
+        """Process ids of the current process and all its children."""
         if self._process is None:
             return ()
         return tuple(process.pid for process in with_children(self._process.pid))
@@ -92,7 +92,7 @@ class Measurer:
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._answers = SimpleQueue()
-        # A session of its own: Ctrl-C at the terminal is for this process, which then ends that.
+        # A new session: Ctrl-C in the terminal reaches only this process, which ends the other.
         process = self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
@@ -114,11 +114,11 @@ class Measurer:
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
-        except OSError:  # it has ended, which the next answer tells
+        except OSError:  # the process died; reading the next answer raises
             return
 
     def _next(self, stage: str, seconds: float) -> dict[str, Any]:
-        """The next answer; what is waited for must come within so many seconds."""
+        """Return the next answer, which must arrive within a number of seconds."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -132,10 +132,10 @@ class Measurer:
             return answer
 
     def _look_after(self, stage: str, end: float, seconds: float) -> None:
-        """End what takes too much memory or time.
+        """End the process if it uses too much memory or time.
 
         Raises:
-            CandidateFailed: it did.
+            CandidateFailed: the process was ended.
         """
         assert self._process is not None
         size = memory_of(with_children(self._process.pid))
@@ -153,7 +153,7 @@ class Measurer:
             )
 
     def _obituary(self, stage: str) -> str:
-        """How the process ended, and the last it said."""
+        """Describe how the process ended, with its last line of output."""
         process, errors = self._process, self._errors
         assert process is not None and errors is not None
         code = process.wait()
@@ -165,7 +165,7 @@ class Measurer:
 
 
 def _read(stream: IO[str], answers: SimpleQueue[str | None]) -> None:
-    """Hand on lines until they end, and then None."""
+    """Forward lines, and then None at the end of the stream."""
     with contextlib.suppress(ValueError):  # closed by the other thread
         for line in stream:
             answers.put(line)

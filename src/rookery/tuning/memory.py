@@ -1,4 +1,4 @@
-"""How much memory a run may take, what its processes take, and how many envs that carries."""
+"""The memory limit of a run, the memory of processes, and the number of envs that fit."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import psutil
 from rookery.errors import ConfigError
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-SAFE = 0.9  # of what there is; the rest is for the system, which nobody asked
+SAFE = 0.9  # share of the available memory; the rest is left for the system
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most memory that a run may take.
+    """The largest amount of memory for a run.
 
     Attributes:
-        size_bytes: so much.
-        reason: who says so, in words.
+        size_bytes: the limit in bytes.
+        reason: source of the limit, as text.
     """
 
     size_bytes: int
@@ -34,16 +34,16 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """What memory a run needs, as far as it was measured.
+    """A model of the memory that a run needs.
 
     Attributes:
-        caller_bytes: of the calling process, with the policy and without envs.
-        worker_bytes: of a worker without envs.
-        env_bytes: of one env.
-        row_bytes: of one observation.
-        num_steps: of a rollout, of which a run has about three at once: that of the collector, the
-            one before, and what the learner makes of it.
-        replay_bytes: of a replay that is full.
+        caller_bytes: memory of the calling process, with the policy and without envs.
+        worker_bytes: memory of a worker without envs.
+        env_bytes: memory of one env.
+        row_bytes: size of one observation.
+        num_steps: length of a rollout. A run holds about three rollouts at once: that of the
+            collector, the previous one, and the learner's batch.
+        replay_bytes: size of a full replay.
     """
 
     caller_bytes: int
@@ -55,16 +55,16 @@ class MemoryModel:
 
     @property
     def each_bytes(self) -> int:
-        """Of one env more, its part of the rollouts included."""
+        """Memory of one more env, including its part of the rollouts."""
         return max(self.env_bytes + 3 * self.num_steps * self.row_bytes, 1)
 
     def needed(self, num_envs: int, num_workers: int) -> int:
-        """Bytes that a run of so many envs and workers takes."""
+        """Return the bytes of a run with a number of envs and workers."""
         fixed = self.caller_bytes + self.replay_bytes + num_workers * self.worker_bytes
         return fixed + num_envs * self.each_bytes
 
     def carries(self, ceiling: Ceiling, num_workers: int) -> int:
-        """How many envs fit under a ceiling, at least 0."""
+        """Return the number of envs that fit under a ceiling, at least 0."""
         left = ceiling.size_bytes - self.needed(0, num_workers)
         return max(left // self.each_bytes, 0)
 
@@ -72,14 +72,14 @@ class MemoryModel:
 def model_of(
     one_bytes: int, some_bytes: int, some: int, caller_bytes: int, **rest: int
 ) -> MemoryModel:
-    """The model that follows from two workers.
+    """Return the model that fits the memory of two workers.
 
     Args:
         one_bytes: memory of a worker with one env.
-        some_bytes: of a worker with ``some`` envs, at least 2.
-        some: how many envs it has.
-        caller_bytes: as in `MemoryModel`.
-        **rest: likewise.
+        some_bytes: memory of a worker with ``some`` envs.
+        some: number of envs of the second worker, at least 2.
+        caller_bytes: memory of the calling process without envs.
+        **rest: further fields of `MemoryModel`.
     """
     env_bytes = max((some_bytes - one_bytes) // (some - 1), 0)
     return MemoryModel(caller_bytes, max(one_bytes - env_bytes, 0), env_bytes, **rest)
@@ -88,12 +88,12 @@ def model_of(
 def ceiling_of(
     available: int, cgroup: tuple[int, int] | None = None, wanted: int | None = None
 ) -> Ceiling:
-    """The most that a run may take: the smallest of what limits it.
+    """Return the smallest of all memory limits.
 
     Args:
-        available: bytes that the machine could give now.
-        cgroup: a container's limit, and what is used of it.
-        wanted: what the user allows.
+        available: bytes that are available in the machine.
+        cgroup: limit of the container and used bytes; None without a container.
+        wanted: limit given by the user, in bytes; None for no limit.
     """
     limits = [(int(SAFE * available), "memory that the machine has available")]
     if cgroup is not None:
@@ -105,16 +105,16 @@ def ceiling_of(
 
 
 def ceiling_here(wanted: int | None = None) -> Ceiling:
-    """The ceiling of this process."""
+    """Return the memory limit for a run on this machine."""
     available = int(psutil.virtual_memory().available)
     return ceiling_of(available, cgroup_memory(Path("/sys/fs/cgroup")), wanted)
 
 
 def cgroup_memory(root: Path) -> tuple[int, int] | None:
-    """A container's limit and what is used of it that cannot be given back; None without one.
+    """Return a container's memory limit and its used, non-reclaimable bytes; None without a limit.
 
     Args:
-        root: where the cgroup's files lie (v2, then v1).
+        root: folder of the cgroup files; version 2 is tried before version 1.
     """
     places = (
         (root / "memory.max", root / "memory.current", root / "memory.stat"),
@@ -136,7 +136,7 @@ def cgroup_memory(root: Path) -> tuple[int, int] | None:
 
 
 def _reclaimable(stat: Path) -> int:
-    """Bytes of files that the kernel drops when somebody needs memory."""
+    """Return the bytes of cached files that the kernel can drop."""
     try:
         lines = stat.read_text().splitlines()
     except OSError:
@@ -146,10 +146,12 @@ def _reclaimable(stat: Path) -> int:
 
 
 def parse_memory(text: str) -> int:
-    """Bytes of ``"6G"``, ``"512MB"``, ``"1.5 GiB"`` or a plain number; units are of 1024.
+    """Return the bytes of ``"6G"``, ``"512MB"``, ``"1.5 GiB"`` or a plain number.
+
+    Units are powers of 1024.
 
     Raises:
-        ConfigError: it is none of these, or not above 0.
+        ConfigError: the text is not a size above 0.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     size = 0 if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
@@ -159,7 +161,7 @@ def parse_memory(text: str) -> int:
 
 
 def in_units(size_bytes: float) -> str:
-    """A size for people."""
+    """Return a size as text with a unit."""
     for unit, factor in (("GB", 2**30), ("MB", 2**20)):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.3g} {unit}"
@@ -167,7 +169,7 @@ def in_units(size_bytes: float) -> str:
 
 
 def memory_of(processes: Iterable[psutil.Process]) -> int:
-    """Bytes that processes take together; what they share counts once, where the system tells."""
+    """Return the total memory of processes; on Linux, shared pages count once."""
     return sum(map(_memory_of, processes))
 
 
@@ -175,7 +177,7 @@ def _memory_of(process: psutil.Process) -> int:
     if sys.platform == "linux":
         try:
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-        except OSError:  # it has ended, or may not be looked at
+        except OSError:  # the process has exited, or access is denied
             rollup = ""
         match = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
         if match is not None:

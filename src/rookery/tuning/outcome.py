@@ -1,4 +1,4 @@
-"""What a search has come to: for runs, for the table, and as a picture."""
+"""The outcome of a search, as an object, a picture and JSON data."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rookery.tuning.trials import Trial
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search has come to.
+    """The outcome of a search.
 
     Attributes:
-        tuned: what it writes.
-        trials: all that was tried.
-        chosen: the best of them.
-        limits: how many envs the machine carries.
-        reasons: how the learner's settings move with them, if that was asked for.
+        tuned: content of the file that ``rookery train --tuned`` reads.
+        trials: all trials.
+        chosen: the best candidate.
+        limits: limits on the number of envs on this machine.
+        reasons: lines about scaled hyperparameters; empty unless scaling was requested.
     """
 
     tuned: Tuned
@@ -34,7 +34,7 @@ class Outcome:
 
 
 def draw(outcome: Outcome, path: Path, whole_loop: bool = False) -> None:
-    """Draw throughput against the number of envs, with the knee.
+    """Plot throughput against the number of envs, and mark the knee.
 
     Raises:
         StorageError: the picture cannot be written.
@@ -62,7 +62,7 @@ def draw(outcome: Outcome, path: Path, whole_loop: bool = False) -> None:
 
 
 def trial_to_dict(trial: Trial) -> dict[str, Any]:
-    """A trial as JSON data."""
+    """Return a trial as JSON data."""
     told: dict[str, Any] = dict(trial.candidate.settings())
     if trial.slices:
         low, high = trial.spread

@@ -1,4 +1,4 @@
-"""tune: look for the number of envs and for where they run, by measuring the real policy."""
+"""tune: find the fastest number of envs and their placement, by measuring the real policy."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, 
 from rookery.tuning.outcome import Outcome, trial_to_dict
 from rookery.tuning.trials import Slice, Trial
 
-# Settings of a run that a search has no use for, or that would end it early.
+# Settings of a run that have no meaning in a search, or that would end it early.
 OF_RUNS = (
     "run_dir", "overwrite", "tuned", "total_steps", "eval_episodes", "eval_every", "stop_at",
     "checkpoint_interval_s", "checkpoint_every", "keep_checkpoints", "save_env_states",
     "video_every",
 )  # fmt: skip
 SEARCHED = ("num_envs", "collector", "backend", "num_workers", "caller_steps")
-_LEAST_DEADLINE_S, _DEADLINE_SHARE = 30.0, 1 / 4  # of the time, for each stage of a candidate
-_MINUTES, _MOST_MINUTES = 2.0, 10.0  # of a search, unless told
-_BUSY = 0.5  # of the CPUs, by others
-_LOOK_SHARE = 4  # of the memory, for the envs whose memory is measured
+_LEAST_DEADLINE_S, _DEADLINE_SHARE = 30.0, 1 / 4  # share of the time, for each stage of a candidate
+_MINUTES, _MOST_MINUTES = 2.0, 10.0  # default duration of a search
+_BUSY = 0.5  # share of the CPUs used by other programs
+_LOOK_SHARE = 4  # the memory measurement may use one part in this many
 
 
 class TuningInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended a search before anything was measured."""
+    """An interruption of a search before anything was measured."""
 
 
 class TuningFailed(RookeryError):
-    """Nothing that was tried could be run."""
+    """A search in which every candidate failed."""
 
 
 def tune(
@@ -70,36 +70,36 @@ def tune(
     say: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> Outcome:
-    """Look for how a run should be run on this machine.
+    """Find the fastest parallel settings for a run on this machine.
 
-    Everything is measured in a process of its own, with the algorithm's policy and collector. What
-    is among ``settings`` is kept, so that ``num_envs=16`` leaves only where these 16 run.
+    Candidates are measured in a separate process, with the algorithm's policy and collector. Given
+    ``settings`` stay fixed: with ``num_envs=16``, only the placement of these 16 envs is searched.
 
     Args:
-        env: as for `rookery.train`; likewise the others that are not explained here.
-        algo: likewise.
-        minutes: for the search, about; None takes 2, or up to 10 where envs are so slow to start
-            that each candidate could not be tried once in less.
-        memory: bytes that a run may take; None takes what the machine has.
-        max_envs: the most envs to try; None takes 64 for each CPU.
-        whole_loop: compare by env steps per second of collecting and learning, instead of by those
-            of collecting.
-        env_kwargs: given to every env.
-        wrappers: around every env.
-        encoder: the user's own.
-        network: the user's own.
-        learner: a subclass of the algorithm's learner, as for `rookery.train`.
-        say: told what happens, in lines.
-        **settings: of the run. ``scale_hyperparameters`` is handed on to the runs that take the
-            result, and learning is measured with it.
+        env: env of the run, as for `rookery.train`.
+        algo: algorithm of the run, as for `rookery.train`.
+        minutes: approximate duration of the search; None takes 2, or up to 10 if envs start so
+            slowly that 2 minutes do not suffice to try each candidate once.
+        memory: largest amount of memory for a run, in bytes; None takes the available memory.
+        max_envs: largest number of envs to try; None takes 64 for each CPU.
+        whole_loop: compare env steps per second of collecting and learning together, instead of
+            collecting alone.
+        env_kwargs: keyword arguments of every env.
+        wrappers: wrappers of every env, innermost first.
+        encoder: custom encoder, as for `rookery.train`.
+        network: custom network, as for `rookery.train`.
+        learner: subclass of the algorithm's learner, as for `rookery.train`.
+        say: function that receives progress messages, line by line.
+        **settings: settings of the run. ``scale_hyperparameters`` applies to the measured runs and
+            is part of the result.
 
     Returns:
-        What was found. Ctrl-C ends the search; what it knows by then is returned, and marked.
+        The outcome. After Ctrl-C, it has the results so far and is marked as interrupted.
 
     Raises:
-        ConfigError: settings that cannot be.
-        TuningFailed: no candidate could be run.
-        TuningInterrupted: Ctrl-C came before anything was measured.
+        ConfigError: a setting is invalid.
+        TuningFailed: every candidate failed.
+        TuningInterrupted: Ctrl-C was pressed before anything was measured.
     """
     if minutes is not None and (not minutes > 0 or not math.isfinite(minutes)):
         raise ConfigError(f"minutes is {minutes}; it must be above 0")
@@ -107,7 +107,9 @@ def tune(
         whole_number("max_envs", max_envs, 1)
     unused = [name for name in settings if name in OF_RUNS]
     if unused:
-        raise ConfigError(f"{unused[0]} is about a run, and rookery tune makes none; leave it out")
+        raise ConfigError(
+            f"{unused[0]} is a setting of rookery train, not of rookery tune; leave it out"
+        )
     parts = {
         "env_kwargs": env_kwargs,
         "wrappers": wrappers,
@@ -137,13 +139,13 @@ class Search:
         self._whole_loop, self._ceiling, self._say = whole_loop, ceiling, say
         self._plans: dict[int, RunPlan] = {}
         self.plan = RunPlan.new(env, algo, {**settings, "scale_hyperparameters": False}, **parts)
-        self.plan.source.arguments()  # complains of what no run can have
+        self.plan.source.arguments()  # raises if the env is invalid
         self._memory: MemoryModel | None = None
-        self._too_large: set[int] = set()  # numbers of envs that memory does not carry
+        self._too_large: set[int] = set()  # numbers of envs that do not fit in memory
         self._seen: dict[Candidate, Slice] = {}
 
     def run(self, seconds: float, most_seconds: float, max_envs: int | None) -> Outcome:
-        """Search for about so many seconds, or the most where every candidate needs them."""
+        """Search for ``seconds``, or up to ``most_seconds`` if the first round needs them."""
         began = time.monotonic()
         plan = self.plan
         algorithm = plan.algorithm
@@ -175,29 +177,29 @@ class Search:
                 halving.run()
             except KeyboardInterrupt:
                 interrupted = True
-                self._say("interrupted: what is known by now counts")
+                self._say("interrupted: using the results so far")
         if halving is not None and interrupted:
             halving.leave_out("the search was interrupted")
         trials = [] if halving is None else halving.trials
         return self._outcome(trials, interrupted)
 
-    # ---------------------------------------------------------------- before
+    # ---------------------------------------------------------------- preparation
 
     def _tell_if_busy(self) -> None:
-        """Say so if others use the machine: the figures are of what they leave."""
+        """Warn if other programs use much of the machine."""
         used, cpus = cpus_in_use(), usable_cpus()
         if used > _BUSY * cpus:
             self._say(
-                f"this machine is busy (others use {used:.1f} of {cpus} CPUs): what is measured "
-                "now is what they leave, and may change with them"
+                f"this machine is busy (other programs use {used:.1f} of {cpus} CPUs): the figures "
+                "are lower than on an idle machine, and may vary"
             )
 
     def _look(self) -> bool:
-        """Measure one env, and the memory of some; whether they wait for most of a step."""
+        """Measure one env, and the memory of several; return whether envs mostly wait."""
         try:
             step = self._measurer.ask({"do": "step"})
         except CandidateFailed as failure:
-            self._say(f"one env could not be measured by itself: {failure}")
+            self._say(f"measuring a single env failed: {failure}")
             return False
         self._say(
             f"a step of one env takes {1e6 * step['env_s']:,.0f} us"
@@ -211,7 +213,7 @@ class Search:
         try:
             found = self._measurer.ask(order)
         except CandidateFailed as failure:
-            self._say(f"the memory of envs could not be measured by itself: {failure}")
+            self._say(f"measuring the memory of envs failed: {failure}")
             return
         config = getattr(self.plan.algorithm, "config", None)
         replay = config.replay_size if isinstance(config, ReplayConfig) else 0
@@ -223,7 +225,8 @@ class Search:
         )  # fmt: skip
         self._say(
             f"an env takes {in_units(self._memory.env_bytes)}, a worker "
-            f"{in_units(self._memory.worker_bytes)}, this side {in_units(found['caller_bytes'])}"
+            f"{in_units(self._memory.worker_bytes)}, the calling process "
+            f"{in_units(found['caller_bytes'])}"
         )
 
     def _candidates(self, waits: bool, max_envs: int | None) -> list[Candidate]:
@@ -250,7 +253,7 @@ class Search:
         return candidates(counts, possible, fixed)
 
     def _plan_of(self, num_envs: int) -> RunPlan:
-        """The run with so many envs; its learner's settings may move with them."""
+        """Return the plan of a run with a number of envs, with scaled hyperparameters if any."""
         if num_envs not in self._plans:
             told = {**self._settings, "num_envs": num_envs}
             self._plans[num_envs] = RunPlan.new(self._env, self._algo, told, **self._parts)
@@ -294,9 +297,9 @@ class Search:
         return found
 
     def _step_of_all(self, candidate: Candidate) -> float:
-        """What a step of all envs takes, by what others took for each env; 0 before the first.
+        """Estimate the time of a step of all envs from other candidates; 0 before the first.
 
-        What one env took alone says little of it: there is the policy, and the rest of the machine.
+        The step time of a single env is a poor estimate: it lacks the policy and other overhead.
         """
         own = self._seen.get(candidate)
         if own is not None:
@@ -306,7 +309,7 @@ class Search:
         return candidate.num_envs * median(1 / seen.rate for seen in self._seen.values())
 
     def _needed(self, candidate: Candidate) -> int:
-        """Bytes that a candidate needs: by the same with fewer envs, or by what one env needs."""
+        """Estimate the bytes of a candidate, from the same mode with fewer envs if measured."""
         if self._memory is None:
             return 0
         alike = [c for c in self._seen if c.mode == candidate.mode]
@@ -318,7 +321,7 @@ class Search:
         seen = self._seen[nearest].memory_bytes + self._memory.replay_bytes
         return seen + more * self._memory.each_bytes
 
-    # ---------------------------------------------------------------- after
+    # ---------------------------------------------------------------- result
 
     def _outcome(self, trials: list[Trial], interrupted: bool) -> Outcome:
         best = best_of_each(trials, self._whole_loop)
@@ -368,15 +371,15 @@ class Search:
 
 
 def _listed(counts: set[int]) -> str:
-    """Numbers in a sentence."""
+    """Return numbers as a list in a sentence."""
     *first, last = map(str, sorted(counts))
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _has_batch(source: Any) -> bool:
-    """Whether envs have a batch of their own that a run may train in."""
+    """Return whether a run may train in a native batch of the envs."""
     try:
         source.batch_arguments()
-    except RookeryError:  # says why; what else runs them is measured
+    except RookeryError:  # the error says why; other modes are still measured
         return False
     return True

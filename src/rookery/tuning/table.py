@@ -1,4 +1,4 @@
-"""What was tried, as rows of text and as a table for people."""
+"""The trials of a search as a table."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rookery.tuning.trials import Trial
 
 COLUMNS = ("envs", "policy acts", "envs run in", "steps/s", "10-90 %", "loop steps/s", "memory", "")
 TAKEN = "<- taken"
-_WIDTH = 130  # where there is no terminal that says
+_WIDTH = 130  # if standard output is not a terminal
 
 
 def rows_of(trials: Sequence[Trial], chosen: Candidate | None) -> list[tuple[str, ...]]:
-    """One row for each trial, few envs first, a text for each of `COLUMNS`."""
+    """Return one row of texts per trial, in order of increasing envs, for `COLUMNS`."""
     ordered = sorted(trials, key=lambda trial: trial.candidate.num_envs)
     return [_row(trial, trial.candidate == chosen) for trial in ordered]
 
@@ -39,7 +39,7 @@ def _row(trial: Trial, is_chosen: bool) -> tuple[str, ...]:
 
 
 def print_table(trials: Sequence[Trial], chosen: Candidate | None, file: TextIO) -> None:
-    """Print the table; columns that nothing is in are left out.
+    """Print the trials as a table, without empty columns.
 
     Raises:
         MissingExtra: rich is not installed.

@@ -1,4 +1,4 @@
-"""Throughput against the number of envs: points in, picture out."""
+"""The plot of throughput against the number of envs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rookery.run.log.curve import new_figure, plain
 
 @dataclass(frozen=True)
 class ThroughputPoint:
-    """One way to run so many envs, measured.
+    """The measured throughput of a candidate.
 
     Attributes:
-        num_envs: how many.
+        num_envs: number of envs.
         rate: env steps per second.
-        low: what a tenth of its parts were below.
-        high: what a tenth of them were above.
-        label: where envs run and the policy acts.
-        is_best: whether it is the best for this number of envs.
+        low: 10th percentile of the rate.
+        high: 90th percentile of the rate.
+        label: description of the mode.
+        is_best: True for the fastest mode with this number of envs.
     """
 
     num_envs: int
@@ -37,14 +37,14 @@ def draw_throughput(
     knee: int | None = None,
     format: str = "png",
 ) -> None:
-    """Draw throughput against the number of envs: every way as points, the best as a line.
+    """Plot throughput against the number of envs: each mode as points, the best as a line.
 
     Args:
-        file: takes the picture.
-        points: at least one.
-        title: above the axes.
-        knee: mark this number of envs; None marks none.
-        format: ``"png"``, ``"pdf"`` or ``"svg"``.
+        file: file that receives the picture.
+        points: points to draw, at least one.
+        title: text above the axes.
+        knee: number of envs to mark; None for no mark.
+        format: image format, ``"png"``, ``"pdf"`` or ``"svg"``.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -75,7 +75,7 @@ def draw_throughput(
 
 
 def _draw_best(axes: Any, best: Sequence[ThroughputPoint]) -> None:
-    """The best of each number of envs, and how its parts spread."""
+    """Draw the fastest mode of each number of envs, with its spread."""
     if not best:
         return
     counts = [p.num_envs for p in best]

@@ -1,4 +1,4 @@
-"""What was measured of a candidate."""
+"""The measurements of a candidate."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass, field
 from rookery.tuning.candidates import Candidate
 from rookery.tuning.memory import in_units
 
-_LEAK_BYTES, _LEAK_SHARE = 32 * 2**20, 0.1  # of what is taken; a slice that grows by less is fine
+_LEAK_BYTES, _LEAK_SHARE = 32 * 2**20, 0.1  # share of the memory; smaller growth is not reported
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One stretch of collecting, in fresh envs.
+    """One measurement of collecting, in new envs.
 
     Attributes:
-        steps: env steps, all envs together.
-        collect_s: seconds of collecting them.
-        learn_s: seconds of learning beside that; 0 where nothing was learned.
-        windows: steps per second of parts of it.
-        opened_s: seconds until the envs were there and had made their first rollout.
-        memory_bytes: of all processes at its end.
-        grown_bytes: by how much that grew after the first rollout; 0 where it should, since a
-            replay is filled.
+        steps: number of env steps of all envs.
+        collect_s: seconds of collecting.
+        learn_s: seconds of learning; 0 if learning was not measured.
+        windows: steps per second of short parts of the slice.
+        opened_s: seconds until the envs had started and collected their first rollout.
+        memory_bytes: memory of all processes at the end.
+        grown_bytes: growth of the memory after the first rollout; 0 if a replay is being filled.
     """
 
     steps: int
@@ -35,11 +34,11 @@ class Slice:
 
     @property
     def growth(self) -> str:
-        """That memory grew as it does where something leaks, in words; empty if it did not."""
+        """A warning about growing memory; empty if it did not grow much."""
         if self.grown_bytes < max(_LEAK_BYTES, _LEAK_SHARE * self.memory_bytes):
             return ""
         grown = in_units(self.grown_bytes)
-        return f"memory grew by {grown} in {self.steps:,} steps, as of a leak"
+        return f"memory grew by {grown} in {self.steps:,} steps, maybe a leak"
 
     @property
     def rate(self) -> float:
@@ -54,14 +53,14 @@ class Slice:
 
 @dataclass
 class Trial:
-    """A candidate, and all that is known of it.
+    """A candidate and its measurements.
 
     Attributes:
-        candidate: what was tried.
-        slices: what was measured, in order.
-        last_round: of the search, in which it took part; 0 before the first.
-        failure: why it cannot be had, in one line; empty if it can.
-        is_skipped: whether it failed without having been tried.
+        candidate: the candidate.
+        slices: measurements, in order.
+        last_round: last round in which the candidate took part; 0 before the first.
+        failure: reason of a failure, in one line; empty without a failure.
+        is_skipped: True if the candidate was not tried.
     """
 
     candidate: Candidate
@@ -72,45 +71,47 @@ class Trial:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is a figure that counts."""
+        """True if the candidate was measured without a failure."""
         return bool(self.slices) and not self.failure
 
     @property
     def rate(self) -> float:
-        """Env steps per second of collecting, in all slices together: the longest count most."""
+        """Env steps per second of collecting, over all slices."""
         return sum(each.steps for each in self.slices) / sum(each.collect_s for each in self.slices)
 
     @property
     def loop_rate(self) -> float:
-        """Env steps per second of the whole loop, in all slices together."""
+        """Env steps per second of collecting and learning, over all slices."""
         seconds = sum(each.collect_s + each.learn_s for each in self.slices)
         return sum(each.steps for each in self.slices) / seconds
 
     @property
     def learns(self) -> bool:
-        """Whether learning was measured too."""
+        """True if learning was measured too."""
         return any(each.learn_s for each in self.slices)
 
     def score(self, whole_loop: bool = False) -> float:
-        """What candidates are compared by; 0 for one without a figure."""
+        """Return the steps per second by which candidates are compared; 0 if not measured."""
         if not self.is_measured:
             return 0.0
         return self.loop_rate if whole_loop else self.rate
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Steps per second of collecting that a tenth of the parts were below, and above."""
+        """The 10th and 90th percentile of the steps per second of collecting."""
         parts = sorted(rate for each in self.slices for rate in each.windows or (each.rate,))
         low, high = parts[round(0.1 * (len(parts) - 1))], parts[round(0.9 * (len(parts) - 1))]
-        return min(low, self.rate), max(high, self.rate)  # slices hold what fills no part, too
+        return min(low, self.rate), max(
+            high, self.rate
+        )  # slices also contain steps outside of windows
 
     @property
     def growth(self) -> str:
-        """That memory grew in every slice, in words; empty if it did not."""
+        """A warning if memory grew in every slice; else empty."""
         told = [each.growth for each in self.slices]
         return told[-1] if told and all(told) else ""
 
     @property
     def memory_bytes(self) -> int:
-        """The most that was seen."""
+        """Largest memory of all slices."""
         return max((each.memory_bytes for each in self.slices), default=0)

@@ -1,1 +1,5 @@
-"""A page about runs: what is known of them in, one HTML file out that needs nothing else."""
+"""The HTML report about runs, as one self-contained page.
+
+``rookery report`` imports this package. Start reading at `rookery.report.page.content`, the data of
+a page, and `rookery.report.page.html`, which renders it.
+"""

@@ -1,7 +1,7 @@
-"""Charts as SVG within HTML: arrays in, markup out.
+"""Charts as SVG markup inside an HTML page.
 
-Nothing of what files say becomes text in a chart: names stand beside it, where the page escapes
-them. Colours are those of the page, so that a chart is light or dark with it.
+Text from files never becomes part of a chart: the page shows names beside it, where they are
+escaped. Charts use the colours of the page, so that they follow its light or dark theme.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rookery.run.log.curve import new_figure
 SMALL, LARGE = (3.7, 2.1), (9.2, 3.2)  # inches
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
-# Colours that matplotlib is told, and what the page's style calls them.
+# Placeholder colours for matplotlib, and the CSS variables that replace them.
 _INK, _FAINT, _COLORS = "#010203", "#010204", [f"#01030{i}" for i in range(10)]
 _NAMES = {_INK: "var(--ink)", _FAINT: "var(--faint)"} | {
     color: f"var(--c{i})" for i, color in enumerate(_COLORS)
@@ -52,11 +52,11 @@ _STYLE: dict[str, Any] = {
 
 
 def curves_chart(curves: Sequence[tuple[int, Curve]], size: tuple[float, float] = SMALL) -> str:
-    """Groups of runs over env steps, smoothed.
+    """Return a chart of smoothed curves over env steps.
 
     Args:
-        curves: number of each group, which decides its colour, and its runs.
-        size: in inches.
+        curves: number of each group, which selects its colour, and its curve.
+        size: width and height in inches.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -70,7 +70,7 @@ def curves_chart(curves: Sequence[tuple[int, Curve]], size: tuple[float, float] 
 
 
 def memory_chart(memory: Series) -> str:
-    """Memory in MiB over seconds of training."""
+    """Return a chart of memory in MiB over seconds of training."""
     with _axes(SMALL) as (axes, svg):
         x, y = thinned(memory.x, memory.y / 2**20)
         axes.plot(x, y, color="C0", marker="." if len(x) < 2 else "")
@@ -81,7 +81,7 @@ def memory_chart(memory: Series) -> str:
 
 
 def envs_chart(envs: EnvFigures) -> str:
-    """Step times of each env: a line from the median to the 99th percentile, a dot at the mean."""
+    """Return a chart of step times per env: median to 99th percentile, and the mean."""
     times = [envs.step_p50_s, envs.step_p99_s, envs.step_mean_s]
     known = np.concatenate(times)
     known = known[np.isfinite(known)]
@@ -100,8 +100,8 @@ def envs_chart(envs: EnvFigures) -> str:
 
 @contextmanager
 def _axes(size: tuple[float, float], has_integers: bool = False) -> Iterator[tuple[Any, list[str]]]:
-    """Axes to draw into; the list holds the chart afterwards."""
-    figure = new_figure(size)  # complains where matplotlib is missing
+    """Yield axes, and a list that receives the SVG markup on exit."""
+    figure = new_figure(size)  # raises if matplotlib is missing
     import matplotlib
     from cycler import cycler
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -124,8 +124,8 @@ def _axes(size: tuple[float, float], has_integers: bool = False) -> Iterator[tup
 
 
 def _within_html(svg: bytes) -> str:
-    """An SVG file as a part of a page: without names that clash and addresses, in its colours."""
-    own = f"g{zlib.crc32(svg):x}"  # charts that share it have the same content
+    """Return an SVG file as markup with unique ids, without metadata, in the page's colours."""
+    own = f"g{zlib.crc32(svg):x}"  # equal ids only if the content is equal
     root = ElementTree.fromstring(svg)
     for parent in list(root.iter()):
         for child in list(parent):
@@ -157,7 +157,7 @@ def _rewritten(name: str, value: str, own: str) -> str:
 
 
 def _font_size(match: re.Match[str]) -> str:
-    """Keep the size of a font and leave its family to the page."""
+    """Keep the size of a font and drop its family, which the page sets."""
     size = re.search(r"[\d.]+px", match.group())
     return f"font-size: {size.group()}; " if size else ""
 

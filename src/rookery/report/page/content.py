@@ -1,4 +1,4 @@
-"""What a page about runs shows."""
+"""The data that a report page shows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rookery.report.figures import RunState, TelemetryFigures, TimeSplit
 
 @dataclass(frozen=True)
 class ReportRun:
-    """One of the runs.
+    """One run of a report.
 
     Attributes:
-        name: short, of its folder.
-        path: its folder.
-        group: number of the group that it belongs to.
-        state: how it stands.
-        facts: what is said of it first, by name; the same names for all runs.
-        time_split: over the whole run; None where its metrics do not tell.
-        faults: counts by name.
-        telemetry: None where there is none.
+        name: short name of the folder.
+        path: folder of the run.
+        group: number of the run's group.
+        state: state of the run.
+        facts: main figures by name; all runs have the same names.
+        time_split: time by activity during the whole run; None if unknown.
+        faults: count of each kind of fault.
+        telemetry: statistics from telemetry.jsonl; None if the file has no line.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Chart:
 
     Attributes:
         title: name of the metric.
-        curves: number of the group, and its runs.
-        is_main: whether it is drawn large.
+        curves: number of each group, and its curve.
+        is_main: True if the chart is drawn large.
     """
 
     title: str
@@ -62,10 +62,10 @@ class Setting:
     """A setting of the runs.
 
     Attributes:
-        name: of it.
-        values: of each group, in words, and whether it is the default.
-        default: in words; None where there is none, or groups have different ones.
-        is_same: whether all groups have the same value.
+        name: name of the setting.
+        values: for each group, the value as text, and whether it is the default.
+        default: default value as text; None if there is none, or if it differs between groups.
+        is_same: True if all groups have the same value.
     """
 
     name: str
@@ -75,22 +75,22 @@ class Setting:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to see: all groups have the same value, the default."""
+        """True if all groups have the default value."""
         return self.is_same and all(is_default for _, is_default in self.values)
 
 
 @dataclass(frozen=True)
 class Report:
-    """A page about runs.
+    """The content of a report.
 
     Attributes:
-        title: of the page.
-        written: when and by which version, in words.
-        groups: what each is called.
-        runs: in the order of their groups.
-        sections: one for each env.
-        settings: those that are worth a look first.
-        versions: name, and the version of each group, in words.
+        title: title of the page.
+        written: a sentence with date and version of rookery.
+        groups: label of each group.
+        runs: all runs, in the order of their groups.
+        sections: charts of each env.
+        settings: all settings: first those that differ, then those that are not defaults.
+        versions: name of each package or machine property, and its value for each group.
     """
 
     title: str

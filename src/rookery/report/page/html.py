@@ -1,4 +1,4 @@
-"""The page itself: what a report shows in, HTML out."""
+"""Rendering of a report as an HTML page."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _MOST_ENVS = 128  # in a table
-_MOST_DRAWN = 12  # runs whose telemetry is shown
+_MOST_DRAWN = 12  # runs with a telemetry section
 _CURVES_TEXT = (
-    "Running means, of several runs their mean. The band is the standard deviation over these "
-    "runs, of a single run that within the window; the faint line is what was logged. Points with "
-    "bars are evaluations, mean and standard deviation."
+    "Curves are running means; for several runs, the mean of these. The band is the standard "
+    "deviation over the runs, or, for a single run, within the window. The faint line shows the "
+    "logged values. Points with bars are evaluations: mean and standard deviation."
 )
 
 
 def page_of(report: Report) -> str:
-    """Make the page: one HTML document that refers to nothing outside of it.
+    """Return a report as one self-contained HTML document.
 
-    Everything of the report is text to the page, whatever it holds.
+    All text of the report is escaped.
 
     Raises:
         MissingExtra: jinja2 or matplotlib is not installed.
@@ -87,14 +87,14 @@ def _environment() -> Environment:
 
 
 def _safe(markup: str) -> Any:
-    """Markup of our own, which the page takes as it is."""
+    """Mark trusted markup so that it is not escaped."""
     from markupsafe import Markup
 
     return Markup(markup)
 
 
 def _drawn(section: Section) -> dict[str, Any]:
-    """The charts of an env: title, small and, of the main one, large."""
+    """Return title, small chart and, for the main chart, large chart of each metric."""
     charts = [
         (
             chart.title,
@@ -118,11 +118,11 @@ def _with_charts(run: ReportRun) -> tuple[ReportRun, Any, Any]:
 
 
 def _untold(names: Sequence[str]) -> str:
-    """Say which runs have no telemetry; empty where all have."""
+    """Return a sentence that names the runs without telemetry; empty if all have it."""
     if not names:
         return ""
     verb, whose = ("have", "their") if len(names) > 1 else ("has", "its")
-    nothing = f"nothing is known of {whose} envs, workers and memory"
+    nothing = f"{whose} envs, workers and memory are unknown"
     return f"{', '.join(names)} {verb} no telemetry.jsonl: {nothing}."
 
 
@@ -138,5 +138,5 @@ def _causes(run: ReportRun) -> list[str]:
 def _settings_text(report: Report) -> str:
     text = "Settings that are not the defaults are bold."
     if len(report.groups) > 1:
-        text += " Those in which the groups differ are marked."
+        text += " Settings that differ between the groups are marked."
     return text

@@ -1,8 +1,8 @@
-"""A process that trains trials, one after the other: ``python -m`` with this module.
+"""A process that trains one trial after the other; run with ``python -m``.
 
-It reads one JSON object per line from standard input, each a trial, and answers on what was its
-standard output with lines: evaluations, after each of which it is told ``go`` or ``prune``, and
-how the trial has ended. What an env prints goes to standard error.
+Each line on standard input is a trial as a JSON object. The process writes a line to its original
+standard output for each evaluation, and then reads ``go`` or ``prune``. A last line has the outcome
+of the trial. Output of envs goes to standard error.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ GO, PRUNE = "go", "prune"
 
 
 def main() -> None:
-    """Train what standard input tells, until it ends."""
-    # Ctrl-C reaches all processes of a terminal; whoever started this one decides what it means.
+    """Train trials until standard input is closed."""
+    # Ctrl-C reaches all processes of a terminal; the parent process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -36,18 +36,18 @@ def run_trial(task: dict[str, Any], verdicts: TextIO, answers: TextIO) -> dict[s
     """Train one trial.
 
     Args:
-        task: what `rookery.tuning.hyperparameters.jobs.Task` tells.
-        verdicts: gives a line after each evaluation.
-        answers: takes a line for each evaluation.
+        task: fields of `rookery.tuning.hyperparameters.jobs.Task`.
+        verdicts: stream with a line after each evaluation.
+        answers: stream that receives a line for each evaluation.
 
     Returns:
-        How it ended: ``{"ended": ...}`` or ``{"failed": reason}``.
+        The outcome of the trial: ``{"ended": ...}`` or ``{"failed": reason}``.
     """
     try:
         return _trained(task, verdicts, answers)
     except (BrokenPipeError, EOFError):
-        raise SystemExit("whoever asked for trials is gone") from None
-    except Exception as error:  # noqa: BLE001 - a trial may fail in any way, and the search goes on
+        raise SystemExit("the parent process is gone") from None
+    except Exception as error:  # noqa: BLE001 - a trial may fail in any way; the search continues
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
@@ -62,7 +62,7 @@ def _trained(task: dict[str, Any], verdicts: TextIO, answers: TextIO) -> dict[st
     last: dict[str, Any] = {}
 
     def report(trainer: Any, update: Any) -> None:
-        """Tell of an evaluation, if one was made, and do as is answered."""
+        """Report an evaluation, if there is one, and stop if the answer is to prune."""
         if "eval_return_mean" not in update.metrics:
             return
         mean, std = update.metrics["eval_return_mean"], update.metrics["eval_return_std"]
@@ -106,7 +106,7 @@ def _verdict(verdicts: TextIO) -> str:
 
 @contextlib.contextmanager
 def _folder(path: str | None) -> Iterator[Path]:
-    """The folder of a trial's run: the one that is wanted, or one that is gone afterwards."""
+    """Yield the folder of a trial's run: the given one, or a temporary one."""
     if path is not None:
         yield Path(path)
         return

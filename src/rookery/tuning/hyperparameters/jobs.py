@@ -1,4 +1,4 @@
-"""Processes that train trials, as whoever searches sees them."""
+"""The parent's side of the processes that train trials."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import rookery
 from rookery.common.cpus import usable_cpus
 from rookery.tuning.hyperparameters.job import GO, PRUNE
 
-_END_S = 15.0  # for a process to end after it was asked to
-_LAST_LINES = 3  # of what a process that died has printed
+_END_S = 15.0  # time for a process to exit after SIGTERM
+_LAST_LINES = 3  # lines of output of a dead process in the error
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Task:
     Attributes:
         algo: name of the algorithm.
         env: gym id, ``"module:Id"`` or ``"module:function"``.
-        env_kwargs: given to every env.
-        wrappers: their addresses.
-        env_module: to import first.
-        settings: of the algorithm.
+        env_kwargs: keyword arguments of every env.
+        wrappers: addresses of the wrappers, ``module:Class``.
+        env_module: module to import first, or None.
+        settings: settings of the algorithm.
         run: settings of the run.
-        total_steps: env steps.
-        seed: of the run.
-        evaluations: how many are made, evenly over the steps.
-        eval_episodes: of each.
-        run_dir: to keep the run in; None keeps none.
-        overwrite: whether a run that is there may be replaced.
+        total_steps: number of env steps.
+        seed: seed of the run.
+        evaluations: number of evaluations, evenly spaced.
+        eval_episodes: number of episodes of each evaluation.
+        run_dir: folder of the run; None for a temporary one.
+        overwrite: True if an existing run may be replaced.
     """
 
     algo: str
@@ -58,11 +58,11 @@ class Task:
 
 
 class Answer(NamedTuple):
-    """A line of a job.
+    """A line that a job wrote.
 
     Attributes:
-        job: whose.
-        content: what it says; None is its end, which nobody asked for.
+        job: the job.
+        content: content of the line; None if the process exited.
     """
 
     job: Job
@@ -73,8 +73,8 @@ class Job:
     """A process that trains one task at a time.
 
     Args:
-        answers: takes what it says, from a thread.
-        jobs: how many there are, which share the cores.
+        answers: queue that receives the answers, from a thread.
+        jobs: number of jobs, which share the cores.
     """
 
     def __init__(self, answers: queue.Queue[Answer], jobs: int) -> None:
@@ -94,16 +94,16 @@ class Job:
         self._reader.start()
 
     def give(self, task: Task) -> None:
-        """Have a task trained; answers come."""
+        """Start a task; its answers arrive in the queue."""
         self._write(json.dumps(asdict(task)))
 
     def go_on(self, prune: bool) -> None:
-        """Answer an evaluation."""
+        """Answer an evaluation: continue or prune."""
         self._write(PRUNE if prune else GO)
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # its end is told by the reader
+        with contextlib.suppress(OSError):  # the reader reports the exit
             print(line, file=self._process.stdin, flush=True)
 
     def _read(self) -> None:
@@ -113,22 +113,22 @@ class Job:
         self._answers.put(Answer(self, None))
 
     def death(self) -> str:
-        """Why the process has ended, in words."""
+        """Describe why the process exited."""
         code = self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        hint = ", which the system sends when memory is short" if code == -9 else ""
+        hint = ", which the system sends if memory is exhausted" if code == -9 else ""
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         said = "; ".join(line.strip() for line in lines[-_LAST_LINES:])
-        return f"its process ended with {how}{hint}" + (f": {said}" if said else "")
+        return f"its process exited with {how}{hint}" + (f": {said}" if said else "")
 
     def ask_to_end(self) -> None:
-        """Ask for its end, and that of its envs; `end` waits for it."""
+        """Send SIGTERM, which also ends the envs; `end` waits for the exit."""
         if self._process.poll() is None:
             self._process.terminate()
 
     def end(self) -> None:
-        """End the process, which has some seconds to end its envs."""
+        """End the process, after some seconds by SIGKILL."""
         self.ask_to_end()
         try:
             self._process.wait(_END_S)
@@ -138,14 +138,12 @@ class Job:
         self._reader.join()
         for file in (self._process.stdin, self._process.stdout, self._stderr):
             if file is not None:
-                with contextlib.suppress(
-                    OSError
-                ):  # what it did not read cannot be written any more
+                with contextlib.suppress(OSError):  # unread input is lost
                     file.close()
 
 
 def _search_path() -> str:
-    """Where this process finds modules, rookery and the current folder among them."""
+    """Return the module search path, including rookery and the current folder."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(rookery.__file__)))
-    places = [os.path.abspath(place) for place in sys.path]  # an empty one is the current folder
+    places = [os.path.abspath(place) for place in sys.path]  # an empty entry is the current folder
     return os.pathsep.join(dict.fromkeys([*places, own]))

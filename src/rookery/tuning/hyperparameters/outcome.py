@@ -1,4 +1,4 @@
-"""What a search came to: the best trials as a table, the best settings as a preset file."""
+"""The outcome of a search: a table of the best trials, and a preset file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 10
 
 
 def best_rows(study: Study, most: int = _MOST) -> list[tuple[str, ...]]:
-    """The best trials, for a table: number, return, its deviation, seconds, what was searched."""
+    """Return rows of the best trials: number, return, deviation, seconds, settings."""
     rows: list[tuple[str, ...]] = []
     for trial in study.completed()[:most]:
         told = trial.user_attrs
@@ -38,12 +38,12 @@ def best_rows(study: Study, most: int = _MOST) -> list[tuple[str, ...]]:
 
 
 def in_a_line(settings: Mapping[str, Any]) -> str:
-    """Settings by name, in short."""
+    """Return settings as short text."""
     return ", ".join(f"{name} {_short(value)}" for name, value in settings.items())
 
 
 def preset_of(study: Study, sampler: str, pruner: str) -> dict[str, Any]:
-    """The best settings, as a file of presets has them, which ``rookery train --preset`` takes."""
+    """Return the best settings as the content of a file for ``rookery train --preset``."""
     question, best = study.question, study.completed()[0]
     run, own = fitted(question, study.settings(best))
     reached = [mean for _, mean in study.confirmed(best.number) if mean is not None]
@@ -75,7 +75,7 @@ def write_preset(file: Path, preset: Mapping[str, Any]) -> None:
     """Write a file of presets.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the file cannot be written.
     """
     way_out = "choose another --output; the same command writes it, without further trials"
     with whole_file(file, has_one_writer=False, way_out=way_out) as out:
@@ -83,10 +83,10 @@ def write_preset(file: Path, preset: Mapping[str, Any]) -> None:
 
 
 def require_own(file: Path) -> None:
-    """Refuse to replace a file that no search has written.
+    """Check that the output file does not replace a file of another origin.
 
     Raises:
-        ConfigError: it is such a file.
+        ConfigError: the file exists and was not written by a search.
     """
     if not file.exists():
         return
@@ -97,7 +97,7 @@ def require_own(file: Path) -> None:
         is_own = False
     if not is_own:
         raise ConfigError(
-            f"--output {file} is there already, and no search wrote it; choose another file"
+            f"--output {file} exists and was not written by a search; choose another file"
         )
 
 

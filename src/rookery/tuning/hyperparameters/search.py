@@ -1,4 +1,4 @@
-"""The search for settings of an algorithm that learn an env well: Optuna asks, trials answer."""
+"""The search for hyperparameters: Optuna suggests settings, and trials train with them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rookery.tuning.hyperparameters.jobs import Answer, Job, Task
 from rookery.tuning.hyperparameters.space import of_run
 from rookery.tuning.hyperparameters.study import Question, Study, reason_of
 
-_ALIKE = 3  # trials that fail for one reason, and no other, end the search
+_ALIKE = 3  # number of equal failures, without any success, that ends the search
 _ANY_FOLDER = "trial-*"
-_MOST_BEYOND = 1.01  # of the steps of a trial, before rollouts of another size are chosen
+_MOST_BEYOND = 1.01  # largest tolerated excess over the steps of a trial
 _OF_ROLLOUTS = ("num_steps", "num_envs")
-_LOOK_S = 1.0  # how often a wait looks for Ctrl-C where the system does not interrupt it
+_LOOK_S = 1.0  # interval of checks for Ctrl-C on systems where it does not interrupt a wait
 
 
 class AllTrialsFailed(RookeryError):
@@ -31,12 +31,12 @@ class AllTrialsFailed(RookeryError):
 
 @dataclass
 class _Running:
-    """What a job is doing.
+    """The trial or confirmation that a job runs.
 
     Attributes:
-        trial: of Optuna; None for a run that confirms.
-        number: of the trial.
-        seed: of the run.
+        trial: Optuna trial; None for a confirmation.
+        number: number of the trial.
+        seed: seed of the run.
     """
 
     trial: Any
@@ -46,16 +46,16 @@ class _Running:
 
 @dataclass
 class Search:
-    """Trials until there are enough of them, and runs that confirm the best one.
+    """A search: the trials of a study, and runs that confirm the best one.
 
     Attributes:
-        study: whose trials are made.
-        trials: how many the study is to have.
-        jobs: processes that train at the same time.
-        confirmations: further runs with the best trial's settings, each with a seed of its own.
-        runs_dir: where the runs of trials are kept; None keeps none.
-        tell: is told of every trial that has ended, in a line.
-        show: is told of every evaluation, in a line.
+        study: study that stores the trials.
+        trials: number of trials of the whole study.
+        jobs: number of processes that train at the same time.
+        confirmations: number of further runs with the best settings, with new seeds.
+        runs_dir: folder for the runs of trials; None for temporary folders.
+        tell: function that receives a line about each finished trial.
+        show: function that receives a line about each evaluation.
     """
 
     study: Study
@@ -70,14 +70,14 @@ class Search:
     _running: dict[Job, _Running] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Make what is missing.
+        """Run the missing trials and confirmations.
 
-        Ctrl-C ends the trials under way, which are then made once more when the search goes on. So
-        are trials that failed before any came to its end: the settings were not to blame.
+        Ctrl-C ends the running trials; they are repeated when the search continues. If no trial
+        succeeded before, failed trials are also repeated, as the settings were not the cause.
 
         Raises:
-            AllTrialsFailed: several trials failed for the same reason, and none did not.
-            ConfigError: ``runs_dir`` holds runs of somebody else's.
+            AllTrialsFailed: several trials failed for the same reason, and none succeeded.
+            ConfigError: ``runs_dir`` contains runs of another origin.
         """
         self._require_own_folders()
         if not self.study.completed() and not self.study.pruned():
@@ -90,7 +90,7 @@ class Search:
             self._end()
 
     def _work(self, next_task: Callable[[], tuple[_Running, Task] | None]) -> None:
-        """Keep all jobs at work until nothing is left."""
+        """Keep all jobs busy until no task is left."""
         while True:
             while len(self._running) < self.jobs and (found := next_task()) is not None:
                 running, task = found
@@ -162,10 +162,10 @@ class Search:
         )
 
     def _require_own_folders(self) -> None:
-        """Refuse to replace runs that this study has not made.
+        """Check that no run of another study would be replaced.
 
         Raises:
-            ConfigError: ``runs_dir`` holds such runs.
+            ConfigError: ``runs_dir`` contains runs that this study did not make.
         """
         if self.runs_dir is None:
             return
@@ -178,13 +178,13 @@ class Search:
         if others:
             raise ConfigError(
                 f"--runs-dir {self.runs_dir} holds {others[0]}, which this study has not made; "
-                "choose a folder of its own"
+                "choose another folder"
             )
 
-    # ---------------------------------------------------------------- what jobs say
+    # ---------------------------------------------------------------- answers of jobs
 
     def _take(self, answer: Answer) -> None:
-        """Do what follows from an answer."""
+        """Process an answer of a job."""
         job, content = answer
         running = self._running.get(job)
         if content is None:
@@ -233,7 +233,7 @@ class Search:
     # ---------------------------------------------------------------- the end
 
     def _require_some_success(self) -> None:
-        """End a search of which all trials fail alike: the settings are not to blame."""
+        """Raise if all trials so far failed for the same reason."""
         if self.study.completed() or self.study.pruned():
             return
         failed = self.study.failed()
@@ -242,12 +242,12 @@ class Search:
         reasons = [reason_of(trial) for trial in failed]
         if len({alike(reason) for reason in reasons}) == 1 and not self._has_reports():
             raise AllTrialsFailed(
-                f"all {len(failed)} trials failed alike, and the search was ended; once the cause "
-                f"is gone, the same command makes them once more: {reasons[-1]}"
+                f"all {len(failed)} trials failed alike, so the search was stopped; fix the cause, "
+                f"then the same command repeats them: {reasons[-1]}"
             )
 
     def _has_reports(self) -> bool:
-        """Whether a trial that still runs has come to an evaluation."""
+        """Return whether a running trial has been evaluated."""
         trials = (r.trial for r in self._running.values() if r.trial is not None)
         return any(self.study.has_reports(trial.number) for trial in trials)
 
@@ -259,12 +259,12 @@ class Search:
             reasons.setdefault(alike(reason_of(trial)), f"{trial.number}: {reason_of(trial)}")
         listed = "; ".join(reasons.values())
         raise AllTrialsFailed(
-            f"no trial of {len(self.study.made())} came to its end; once the cause is gone, the "
-            f"same command makes them once more: {listed}"
+            f"none of {len(self.study.made())} trials was completed; fix the cause, then the "
+            f"same command repeats them: {listed}"
         )
 
     def _end(self) -> None:
-        """End all jobs; trials under way are to be made once more."""
+        """End all jobs; running trials will be repeated."""
         for job in self._jobs:
             job.ask_to_end()
         for running in self._running.values():
@@ -277,7 +277,7 @@ class Search:
 
 
 def alike(reason: str) -> str:
-    """What reasons have in common that differ in numbers only."""
+    """Replace all numbers in a reason, so that similar reasons become equal."""
     return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", reason)
 
 
@@ -288,12 +288,12 @@ def _folder(number: int) -> str:
 def fitted(
     question: Question, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the run and of the algorithm, as a trial has them.
+    """Return the settings of the run and of the algorithm for a trial.
 
-    All trials are to make the same number of steps. So where the size of rollouts is searched, a
-    number of them is chosen that fits between two evaluations, and their ``num_steps`` follow, if
-    whole rollouts of the given size would lead more than 1 % beyond the last step. No rollout is
-    longer than what lies between two evaluations, and no minibatch larger than a rollout.
+    All trials should make the same number of steps. If the size of rollouts is searched, and whole
+    rollouts would exceed the steps by more than 1 %, ``num_steps`` is changed so that a whole
+    number of rollouts fits between two evaluations. Rollouts never exceed the steps between two
+    evaluations, and minibatches never exceed a rollout.
     """
     run, own = of_run(question.algo, settings)
     num_envs = run.get("num_envs", TrainSettings().num_envs)

@@ -1,6 +1,6 @@
-"""What a search may choose: for each setting a range or some choices, as data.
+"""Search spaces: a range or a list of choices for each setting.
 
-Every algorithm has a file in ``spaces/``. One of the user's own, in the same form, changes it:
+Every algorithm has a file in ``spaces/``. A user can change it with a file of the same format:
 
     {
       "learning_rate": {"low": 1e-4, "high": 1e-2, "log": true},
@@ -8,7 +8,7 @@ Every algorithm has a file in ``spaces/``. One of the user's own, in the same fo
       "gamma": 0.99
     }
 
-A value that is no range and no choice is fixed: it is the same in every trial.
+A plain value is fixed: it is the same in every trial.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rookery.run.settings import TrainSettings, is_number
 
 _FOLDER = Path(__file__).parent / "spaces"
 _PARTS = ("low", "high", "log", "choices")
-# Settings of a run that the search, or its command, decides itself.
+# Settings of a run that the search or its command determines.
 _RESERVED = {
     "preset", "total_steps", "seed", "run_dir", "overwrite", "env_module", "eval_every",
     "eval_episodes", "stop_at", "checkpoint_every", "checkpoint_interval_s", "video_every",
@@ -36,15 +36,15 @@ _RESERVED = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """One setting of which a search may choose the value.
+    """A setting that is searched.
 
     Attributes:
-        name: of the setting.
-        low: the smallest value of a range.
-        high: the largest.
-        log: whether its logarithm is drawn evenly, instead of itself.
-        whole: whether only whole numbers can be.
-        choices: all values, where it is no range; None where it is.
+        name: name of the setting.
+        low: smallest value of a range.
+        high: largest value of a range.
+        log: True to sample on a logarithmic scale.
+        whole: True for whole numbers.
+        choices: all allowed values; None for a range.
     """
 
     name: str
@@ -55,16 +55,16 @@ class Dimension:
     choices: tuple[Any, ...] | None = None
 
     def to_stored(self, value: Any) -> Any:
-        """A value as a study stores it: lists as text. That of a range is moved into it.
+        """Return a value as a study stores it: lists as text, numbers clipped to the range.
 
         Raises:
-            ValueError: it is none of the choices.
+            ValueError: the value is not one of the choices, or not a number.
         """
         if self.choices is not None:
             value = list(value) if isinstance(value, tuple) else value
             return _stored(self.choices[self.choices.index(value)])
         if not is_number(value):
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{value!r} is not a number")
         return min(max(value, self.low), self.high)
 
     def from_stored(self, stored: Any) -> Any:
@@ -74,11 +74,11 @@ class Dimension:
         return next(choice for choice in self.choices if _stored(choice) == stored)
 
     def stored_choices(self) -> list[Any]:
-        """All choices as a study stores them."""
+        """Return all choices as a study stores them."""
         return [_stored(choice) for choice in self.choices or ()]
 
     def to_dict(self) -> dict[str, Any]:
-        """As in a file."""
+        """Return the content of a file."""
         if self.choices is not None:
             return {"choices": list(self.choices)}
         return {"low": self.low, "high": self.high, **({"log": True} if self.log else {})}
@@ -86,11 +86,11 @@ class Dimension:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """All settings of which a search chooses the values, and those that it leaves as they are.
+    """The searched settings and the fixed settings of an algorithm.
 
     Attributes:
-        dimensions: the first, in the order of the file.
-        fixed: the second, by name; those of the algorithm and those of the run.
+        dimensions: searched settings, in the order of the file.
+        fixed: values of the fixed settings of the algorithm and the run, by name.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -98,14 +98,14 @@ class SearchSpace:
 
     @classmethod
     def of(cls, algo: str, changes: Mapping[str, Any] | None = None) -> SearchSpace:
-        """The space of an algorithm, with what a user changes.
+        """Return the space of an algorithm, with the changes of a user.
 
         Args:
             algo: name of the algorithm.
-            changes: by name of a setting a range, choices, or the one value to have.
+            changes: range, choices or fixed value of each changed setting, by name.
 
         Raises:
-            ConfigError: there is no such algorithm or setting, or one has a range that cannot be.
+            ConfigError: the algorithm or a setting is unknown, or a range is invalid.
         """
         if algo not in BUILT_IN:
             raise not_a_choice("algo", algo, BUILT_IN)
@@ -128,30 +128,30 @@ class SearchSpace:
         return cls(tuple(dimensions), fixed)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in a file."""
+        """Return the content of a file."""
         return {**{each.name: each.to_dict() for each in self.dimensions}, **self.fixed}
 
     def values(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a trial, those that are fixed included."""
+        """Return all settings of a trial, including the fixed ones."""
         chosen = {d.name: d.from_stored(stored[d.name]) for d in self.dimensions}
         return {**self.fixed, **chosen}
 
     def stored(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of some values that the space has, as a study stores them."""
+        """Return the values that lie in the space, as a study stores them."""
         found = {}
         for dimension in self.dimensions:
             try:
                 found[dimension.name] = dimension.to_stored(values[dimension.name])
-            except (KeyError, ValueError):  # it is left to the search
+            except (KeyError, ValueError):  # the search chooses a value
                 continue
         return found
 
 
 def read_changes(file: str) -> dict[str, Any]:
-    """Read a file of ``--space``.
+    """Read a file for ``--space``.
 
     Raises:
-        ConfigError: it cannot be read, or is no JSON object.
+        ConfigError: the file cannot be read, or is not a JSON object.
     """
     try:
         written = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -168,24 +168,24 @@ def read_changes(file: str) -> dict[str, Any]:
 
 
 def of_run(algo: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings apart: those of the run, and those of the algorithm."""
+    """Split settings into those of the run and those of the algorithm."""
     own = {field.name for field in fields(BUILT_IN[algo][0])}  # type: ignore[arg-type]
     run = {name: value for name, value in values.items() if name not in own}
     return run, {name: value for name, value in values.items() if name in own}
 
 
 def _defaults(algo: str) -> dict[str, Any]:
-    """Every setting that a space may have, with its default."""
+    """Return the default of every setting that a space may contain."""
     of_a_run = {f.name: f.default for f in fields(TrainSettings) if f.name not in _RESERVED}
     own = {f.name: f.default for f in fields(BUILT_IN[algo][0])}  # type: ignore[arg-type]
     return {**of_a_run, **own}
 
 
 def _dimension(name: str, written: Mapping[str, Any], default: Any) -> Dimension:
-    """Read what a file says of one setting.
+    """Parse the entry of one setting.
 
     Raises:
-        ConfigError: it cannot be.
+        ConfigError: the entry is invalid.
     """
     known_names(_PARTS, written, f"parts of the range of {name}")
     if "choices" in written:

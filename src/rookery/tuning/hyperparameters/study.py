@@ -1,4 +1,4 @@
-"""An Optuna study in a file: what was asked, which trials were made, which is next."""
+"""An Optuna study in a file, with its question and its trials."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ PRUNERS = ("median", "hyperband", "halving", "none")
 _NAME, _QUESTION, _CONFIRMED = "rookery", "question", "confirmed"
 _TRIED_AGAIN, _FOLDERS = "tried_again", "folders"
 _INTERRUPTED, _REASON = "interrupted", "reason"
-_FIRST_TRIALS = 5  # which the median pruner lets come to their end
+_FIRST_TRIALS = 5  # trials that the median pruner never prunes
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a study asks; it is the same as long as the study lives.
+    """The question of a study, which never changes.
 
     Attributes:
         algo: name of the algorithm.
         env: gym id, ``"module:Id"`` or ``"module:function"``.
-        env_kwargs: given to every env.
-        wrappers: their addresses, ``module:Class``.
-        env_module: to import first.
-        base: settings that the space does not have, by name; the algorithm's and the run's.
-        space: of the search, as `SearchSpace.to_dict` has it.
-        total_steps: of each trial.
-        evaluations: of each trial.
-        eval_episodes: of each evaluation.
-        seed: from which those of all trials follow.
+        env_kwargs: keyword arguments of every env.
+        wrappers: addresses of the wrappers, ``module:Class``.
+        env_module: module to import first, or None.
+        base: settings of the algorithm and the run that are not in the space, by name.
+        space: search space, as returned by `SearchSpace.to_dict`.
+        total_steps: number of env steps of each trial.
+        evaluations: number of evaluations of each trial.
+        eval_episodes: number of episodes of each evaluation.
+        seed: root of the seeds of all trials.
     """
 
     algo: str
@@ -55,12 +55,12 @@ class Question:
 
 
 class Study:
-    """A study that one process at a time has; made by `open_study`.
+    """A study that is locked by this process; made by `open_study`.
 
     Args:
-        study: Optuna's.
-        question: what it asks.
-        optuna: the package.
+        study: Optuna study.
+        question: question of the study.
+        optuna: the imported package.
     """
 
     def __init__(self, study: Any, question: Question, optuna: Any) -> None:
@@ -69,24 +69,24 @@ class Study:
         self._distributions = {d.name: _distribution(optuna, d) for d in self.space.dimensions}
 
     def enqueue(self, values: Mapping[str, Any]) -> None:
-        """Have some settings tried next, as far as they lie in the space."""
+        """Enqueue settings for the next trial, as far as they lie in the space."""
         self._study.enqueue_trial(self.space.stored(values))
 
     def ask(self) -> Any:
-        """A new trial, or one that waits since it was interrupted; `settings` reads it."""
+        """Return a new trial, or an enqueued one; `settings` returns its settings."""
         return self._study.ask(self._distributions)
 
     def settings(self, trial: Any) -> dict[str, Any]:
-        """All settings of a trial, those included of which nothing was searched."""
+        """Return all settings of a trial, including those that are not searched."""
         return {**self.question.base, **self.space.values(trial.params)}
 
     def seed_of(self, number: int, again: int | None = None) -> int:
-        """The seed of a trial's run; with ``again`` one of those with which it is confirmed."""
+        """Return the seed of a trial, or of its confirmation number ``again``."""
         entropy = [self.question.seed, number] + ([] if again is None else [again + 1])
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
     def complete(self, trial: Any, answer: Mapping[str, Any]) -> None:
-        """Take in how a trial ended that did not fail."""
+        """Record a trial that was completed or pruned."""
         for name in ("std", "steps", "seconds"):
             trial.set_user_attr(name, answer.get(name))
         state = self._optuna.trial.TrialState
@@ -96,12 +96,12 @@ class Study:
             self._study.tell(trial, answer["mean"])
 
     def fail(self, trial: Any, reason: str) -> None:
-        """Record why a trial failed."""
+        """Record a failed trial with the reason."""
         trial.set_user_attr(_REASON, reason)
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
 
     def interrupt(self, number: int, params: Mapping[str, Any]) -> None:
-        """Record that a trial was interrupted, and have it made once more."""
+        """Record that a trial was interrupted, and enqueue it again."""
         storage = self._study._storage
         (found,) = [t for t in self._study.get_trials(deepcopy=False) if t.number == number]
         storage.set_trial_user_attr(found._trial_id, _INTERRUPTED, True)
@@ -109,14 +109,14 @@ class Study:
         self._study.enqueue_trial(dict(params))
 
     def interrupt_all(self) -> int:
-        """Do so with all trials that seem to run: whoever ran them is gone."""
+        """Call `interrupt` for all trials that a dead process left running; return their number."""
         running = self._trials("RUNNING")
         for trial in running:
             self.interrupt(trial.number, trial.params)
         return len(running)
 
     def try_again(self) -> int:
-        """Have all trials that failed made once more, as if they had never been."""
+        """Discard all failed trials and enqueue them again; return their number."""
         failed = self.failed()
         before = self._study.user_attrs.get(_TRIED_AGAIN, [])
         self._study.set_user_attr(_TRIED_AGAIN, [*before, *(trial.number for trial in failed)])
@@ -125,22 +125,22 @@ class Study:
         return len(failed)
 
     def made(self) -> list[Any]:
-        """All trials that have ended by themselves."""
+        """Return all trials that were completed, pruned, or failed."""
         ended = self._trials("COMPLETE") + self._trials("PRUNED") + self.failed()
         return sorted(ended, key=lambda trial: trial.number)
 
     def failed(self) -> list[Any]:
-        """Those of them that failed, but for those that are made once more."""
+        """Return all failed trials, except those that are repeated."""
         again = self._study.user_attrs.get(_TRIED_AGAIN, [])
         trials = self._trials("FAIL")
         return [t for t in trials if not t.user_attrs.get(_INTERRUPTED) and t.number not in again]
 
     def completed(self) -> list[Any]:
-        """Trials that came to their end, the best first."""
+        """Return all completed trials, the best first."""
         return sorted(self._trials("COMPLETE"), key=lambda trial: -trial.value)
 
     def pruned(self) -> list[Any]:
-        """Trials that were given up early."""
+        """Return all pruned trials."""
         return self._trials("PRUNED")
 
     def _trials(self, state: str) -> list[Any]:
@@ -148,26 +148,26 @@ class Study:
         return list(self._study.get_trials(deepcopy=False, states=states))
 
     def has_reports(self, number: int) -> bool:
-        """Whether a trial has come to an evaluation."""
+        """Return whether a trial has been evaluated."""
         trials = self._study.get_trials(deepcopy=False)
         return any(t.number == number and t.intermediate_values for t in trials)
 
     def confirmed(self, number: int) -> list[tuple[int, float | None]]:
-        """Further runs with a trial's settings: seed and mean return, None of those that failed."""
+        """Return seed and mean return (None if failed) of each confirmation of a trial."""
         return [tuple(each) for each in self._confirmed().get(str(number), [])]
 
     def confirm(self, number: int, seed: int, mean: float | None) -> None:
-        """Keep what a further run with the settings of a trial has reached."""
+        """Record the mean return of a confirmation of a trial; None if it failed."""
         before = self._confirmed()
         before[str(number)] = [*before.get(str(number), []), [seed, mean]]
         self._study.set_user_attr(_CONFIRMED, before)
 
     def folders(self) -> list[str]:
-        """Where runs of this study are kept."""
+        """Return the folders with runs of this study."""
         return list(self._study.user_attrs.get(_FOLDERS, []))
 
     def keep_in(self, folder: str) -> None:
-        """Note a folder in which a run of this study is kept."""
+        """Record a folder with a run of this study."""
         if folder not in self.folders():
             self._study.set_user_attr(_FOLDERS, [*self.folders(), folder])
 
@@ -176,22 +176,22 @@ class Study:
 
 
 def reason_of(trial: Any) -> str:
-    """Why a trial failed."""
+    """Return the reason why a trial failed."""
     return str(trial.user_attrs.get(_REASON, "for an unknown reason"))
 
 
 @contextlib.contextmanager
 def open_study(file: Path, question: Question | None, sampler: str, pruner: str) -> Iterator[Study]:
-    """Open a study, or make one, and have it for this process alone.
+    """Open or create a study, and lock it for this process.
 
     Args:
-        file: SQLite.
-        question: of a new study; None takes the one that is there.
+        file: SQLite file.
+        question: question of a new study; None for an existing study.
         sampler: one of ``SAMPLERS``.
         pruner: one of ``PRUNERS``.
 
     Raises:
-        ConfigError: another process has it; it is no such study; or it asks something else.
+        ConfigError: another process has locked the study, or the file is not a study.
         MissingExtra: Optuna is not installed.
     """
     optuna = require_optuna()
@@ -217,10 +217,10 @@ def open_study(file: Path, question: Question | None, sampler: str, pruner: str)
 
 
 def question_in(file: Path) -> Question | None:
-    """What the study in a file asks; None if there is no such file.
+    """Return the question of the study in a file; None if the file does not exist.
 
     Raises:
-        ConfigError: as `open_study`.
+        ConfigError: the file is not a study.
     """
     if not file.exists():
         return None
@@ -237,16 +237,16 @@ def question_in(file: Path) -> Question | None:
             storage.engine.dispose()
     except Exception as error:
         raise ConfigError(
-            f"--study {file} is there, and is no study of `rookery tune --hyperparameters` "
+            f"--study {file} exists, but is not a study of `rookery tune --hyperparameters` "
             f"({_first_line(error)}); choose another file"
         ) from error
 
 
 def require_optuna() -> Any:
-    """Import Optuna, which is to say nothing by itself.
+    """Import Optuna and silence its log.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: Optuna is not installed.
     """
     try:
         import optuna
@@ -259,10 +259,12 @@ def require_optuna() -> Any:
 
 
 def _agreed(study: Any, question: Question | None, file: Path) -> Question:
-    """What a study asks, which a new one is told."""
+    """Return the question of a study, after storing it in a new study."""
     if _QUESTION not in study.user_attrs:
         if question is None or study.get_trials(deepcopy=False):
-            raise ConfigError(f"--study {file} holds a study of somebody else's")
+            raise ConfigError(
+                f"--study {file} contains a study that rookery did not create; choose another file"
+            )
         study.set_user_attr(_QUESTION, json.dumps(asdict(question)))
     return _question(study.user_attrs)
 
@@ -274,7 +276,7 @@ def _question(written: Mapping[str, Any]) -> Question:
 
 @contextlib.contextmanager
 def _held(file: Path) -> Iterator[None]:
-    """Have a study for this process alone."""
+    """Lock a study for this process."""
     try:
         from filelock import FileLock, Timeout
     except ImportError as error:
@@ -284,14 +286,14 @@ def _held(file: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise ConfigError(
-            f"--study {file} is in use by another process; more trials at once are --jobs N"
+            f"--study {file} is in use by another process; for parallel trials give --jobs N"
         ) from None
     except OSError as error:
-        raise ConfigError(f"--study {file} cannot be made: {error.strerror or error}") from error
+        raise ConfigError(f"--study {file} cannot be created: {error.strerror or error}") from error
     try:
         yield
     finally:
-        # The locked file stays: without it two others could lock two files of one name.
+        # The lock file stays: after deletion, two processes could lock different files.
         lock.release()
 
 
@@ -304,7 +306,7 @@ def _distribution(optuna: Any, dimension: Dimension) -> Any:
 
 
 def _sampler(optuna: Any, name: str, entropy: list[int]) -> Any:
-    """A sampler, which goes on with other random numbers than those of the trials before."""
+    """Return a sampler whose random numbers differ from those of earlier trials."""
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
     samplers = optuna.samplers
     match name:
@@ -312,7 +314,7 @@ def _sampler(optuna: Any, name: str, entropy: list[int]) -> Any:
             return samplers.TPESampler(seed=seed)
         case "random":
             return samplers.RandomSampler(seed=seed)
-        case "cmaes":  # choices are drawn by themselves, for which it has no numbers
+        case "cmaes":  # CMA-ES needs numbers, so choices are sampled at random
             rest = samplers.RandomSampler(seed=seed)
             return samplers.CmaEsSampler(
                 seed=seed, independent_sampler=rest, warn_independent_sampling=False
