@@ -81,7 +81,7 @@ def test_evaluations_keep_the_best_policy_and_stop_at_a_return(tmp_path: Path) -
     with _trainer(tmp_path, callbacks=[callback], total_steps=1024) as trainer:
         updates = list(trainer)
     assert [update.steps for update in updates] == [32, 64]  # any episode gives more than 1
-    assert "has reached 1" in trainer.stopped
+    assert "reached 1" in trainer.stopped
     told = updates[-1].metrics["eval_return_mean"]
     assert trainer.best_return == told
     assert rookery.evaluate(tmp_path / "best.pt", episodes=2).eval_return_mean == told

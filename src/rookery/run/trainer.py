@@ -244,8 +244,9 @@ class Trainer:
         self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
         self._unsaved, self._save_s = saved is None, 0.0
         self._unwritten: Update | None = None  # the last update, until the journal has it
-        self._is_over = False  # True after the final evaluation, which may have used the envs
-        self._is_whole = True  # False while an update is incomplete
+        # _is_over: the final evaluation was made and may have used the envs. _is_whole: no update
+        # is incomplete.
+        self._is_over, self._is_whole = False, True
         began = time.perf_counter()
         with ExitStack() as stack:
             stack.enter_context(folder.held(saved is not None or settings.overwrite))
