@@ -140,7 +140,7 @@ def test_a_module_that_registers_the_env_is_imported_before_its_family_is_asked_
 
 def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, capsys) -> None:
     config = _train(tmp_path / "run", "--preset", "none", "--minibatch-size", "32")
-    expected = "CartPole-v1: ppo without a preset: its plain defaults, but for what was given\n"
+    expected = "CartPole-v1: ppo without a preset: plain defaults, plus the settings you set\n"
     assert expected in capsys.readouterr().err
     assert config["train"]["preset"] == "none"
     assert config["ppo"] == {**rookery.PPOConfig().to_dict(), "minibatch_size": 32}
@@ -161,7 +161,7 @@ def test_a_run_goes_on_with_the_preset_that_it_began_with(tmp_path: Path, capsys
     assert after["train"] == {**before["train"], "total_steps": 128}
     capsys.readouterr()
     assert main(["train", "--resume", str(tmp_path / "run"), "--preset", "none"]) == 2
-    assert "preset cannot be changed amid a run" in capsys.readouterr().err
+    assert "preset cannot be changed when a run is resumed" in capsys.readouterr().err
 
 
 def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_states_of_envs_can_be_left_out(tmp_path: Path, capsys):
     rookery.resume(tmp_path)
     said = capsys.readouterr().err
     assert "replay was not saved" in said
-    assert "states were not to be saved; they start new episodes" in said
+    assert "saving the envs' states was disabled (save_env_states); they start new episodes" in said
 
 
 def test_a_deleted_companion_is_one_that_was_not_saved(tmp_path: Path, capsys):
@@ -381,7 +381,7 @@ def test_a_signal_that_is_waited_with_is_answered_in_words(capsys):
     interrupts = Interrupts()
     with interrupts, interrupts.deferred():
         os.kill(os.getpid(), signal.SIGTERM)
-        assert "rookery: SIGTERM: ending once the" in capsys.readouterr().err
+        assert "rookery: SIGTERM: ending after the" in capsys.readouterr().err
         with pytest.raises(Terminated):
             interrupts.check()
 

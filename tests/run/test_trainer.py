@@ -427,7 +427,7 @@ def test_a_run_whose_learning_rate_has_come_to_nothing_says_so(
     with _trainer(tmp_path) as trainer:
         list(trainer)
     rookery.resume(tmp_path, total_steps=160)
-    assert "learning rate has come to its end, 0" in capsys.readouterr().err
+    assert "learning-rate schedule has reached 0" in capsys.readouterr().err
     rookery.resume(tmp_path, total_steps=192, learning_rate=1e-3, final_learning_rate=None)
     assert "learning rate" not in capsys.readouterr().err
     assert read_rows(tmp_path / "metrics.jsonl")[-1]["learning_rate"] == 1e-3
@@ -443,7 +443,7 @@ def test_a_function_that_has_come_to_nothing_is_told_too(
     with _trainer(tmp_path, PPOConfig(num_steps=16, learning_rate=_to_nothing)) as trainer:
         list(trainer)
     rookery.resume(tmp_path, total_steps=160)
-    assert "learning rate has come to its end, 0" in capsys.readouterr().err
+    assert "learning-rate schedule has reached 0" in capsys.readouterr().err
     rookery.resume(tmp_path, total_steps=192, learning_rate=1e-3, final_learning_rate=None)
     assert "learning rate" not in capsys.readouterr().err
 

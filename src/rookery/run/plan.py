@@ -431,7 +431,7 @@ def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
         if name in of_config:
             raise ConfigError(f"{name} is a setting of the algorithm: {example}")
         raise ConfigError(
-            f"{name!r} is not a setting of a run; did you mean {near[0]}? That is a "
+            f"{name!r} is not among the settings of a run; did you mean {near[0]}? That is a "
             f"setting of the algorithm: {example}"
         )
     known_names(known, settings, "settings of a run")
