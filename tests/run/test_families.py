@@ -109,7 +109,7 @@ def test_a_package_that_is_not_there_is_named(env, monkeypatch):
     monkeypatch.setattr("rookery.run.env_source.is_installed", lambda module: False)
     monkeypatch.setattr("rookery.env.recipe.is_installed", lambda module: False)
     package = packages.package_of(env)
-    told = f"pip install {package.pip}.*Once it is, training imports it by itself"
+    told = f"pip install {package.pip}.*After the installation, training imports it automatically"
     with pytest.raises(UnknownEnvError, match=told):
         EnvSource(env, preprocess=True).arguments()
 

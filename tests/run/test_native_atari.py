@@ -200,7 +200,7 @@ def test_a_run_that_is_resumed_begins_new_games(tmp_path, capsys):
     capsys.readouterr()
     assert main(["train", "--resume", str(run_dir), "--total-steps", "120"]) == 0
     told = capsys.readouterr().err
-    assert "resuming at 60 steps: ALE's batches neither give" in told and ON_ITS_NOTE in told
+    assert "resuming at 60 steps: ALE's vectorized env cannot save" in told and ON_ITS_NOTE in told
     assert "they start new episodes" in told
 
 

@@ -243,7 +243,7 @@ def test_a_state_of_other_wrappers_leaves_the_env_as_it_was():
     state = capture(Scaled(gym.make("Pendulum-v1")))
     for other in (ScaledMore(gym.make("Pendulum-v1")), gym.make("Pendulum-v1")):
         before = [vars(link).copy() for link in (other, other.unwrapped)]
-        with pytest.raises(ValueError, match="the state is that of Scaled of "):
+        with pytest.raises(ValueError, match="the state belongs to Scaled of "):
             Restore(state)(other)
         assert [vars(link) for link in (other, other.unwrapped)] == before
 
@@ -254,7 +254,7 @@ def test_a_state_that_an_earlier_version_wrote_is_taken():
     old = pickle.dumps([env.get_state()])
     Restore(old)(other)
     assert other.place == 0.5
-    with pytest.raises(ValueError, match="the state is that of Scaled, but the env is"):
+    with pytest.raises(ValueError, match="the state belongs to Scaled, but the env is"):
         Restore(old)(Scaled(other))  # type: ignore[arg-type]
 
 

@@ -80,7 +80,7 @@ class EnvSource:
         return self if is_same else replace(self, evaluates=True)
 
     def differs_from(self, other: EnvSource) -> bool:
-        """Return True if env, arguments or wrappers differ, ignoring what the sources are used for."""
+        """Return True if env, arguments or wrappers differ."""
         names = [f.name for f in fields(self) if f.name not in ("evaluates", "in_batch")]
         return any(getattr(self, name) is not getattr(other, name) for name in names)
 
@@ -102,7 +102,7 @@ class EnvSource:
         family = self.family()
         if family is None:
             return ""
-        batch = ", with ALE's vectorized env (backend native)" if self.in_batch else ""
+        batch = ", by ALE's own batches (backend native)" if self.in_batch else ""
         return f"{self.name}: {family.note.format(frames=self._num_frames(family))}{batch}"
 
     def episode_keys(self) -> tuple[str, ...]:

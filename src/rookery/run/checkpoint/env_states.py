@@ -113,7 +113,7 @@ def _keeps_state(link: Any) -> bool:
 
 
 def _kinds(chain: list[Any]) -> tuple[str, ...]:
-    """Return class names without modules, because a script's module is named otherwise in workers."""
+    """Return class names without modules, which may differ in workers."""
     return tuple(type(link).__qualname__ for link in chain)
 
 
