@@ -552,7 +552,7 @@ def test_the_parts_of_a_batch_have_as_many_rows(tmp_path: Path) -> None:
         agent = trainer.agent()
     batch = {k: np.array([v, v]) for k, v in _shown().items()}
     assert agent.act(batch).shape == (2,)
-    with pytest.raises(rookery.SpaceError, match="as many rows each"):
+    with pytest.raises(rookery.SpaceError, match="the same number of rows"):
         agent.act({**batch, "flags": batch["flags"][:1]})
 
 

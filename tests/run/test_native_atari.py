@@ -320,7 +320,7 @@ def test_what_trains_in_a_batch_can_travel():
             "take no repeat_action_probability='x'",
         ),
         (PONG, ["--collector", "workers"], "choose collector 'caller'"),
-        (PONG, ["--isolate"], "isolate is about envs that are stepped one by one"),
+        (PONG, ["--isolate"], "isolate needs envs that are stepped one by one"),
         (PONG, ["--info-keys", "lives"], "info_keys is about envs"),
         (PONG, ["--on-fault", "restart"], r"a batch in a worker process (num_workers=1 or more)"),
         (FAKE, [], "another env than ALE's batches have; backend 'auto' can"),
