@@ -1,4 +1,4 @@
-"""Actor: a policy that acts in the envs of one worker, beside them; no step needs the caller."""
+"""Actor: a copy of the policy that acts inside a worker, so that no step needs the caller."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from rookery.rollout.join import Finals, numbers_of
 from rookery.shared.slab import SEE_SLAB, News
 from rookery.worker.loop import Methods, WorkerParts
 
-RESET_ALL = "reset_all"  # a request: begin new episodes, with these seeds
+RESET_ALL = "reset_all"  # request to start new episodes with given seeds
 
 
 class Report(NamedTuple):
-    """What an actor tells of a rollout beside what it has written.
+    """Message of an actor about a rollout that it wrote to shared memory.
 
     Attributes:
-        finals: how episodes ended, with the columns of its own envs; None if none ended.
-        policy_s: seconds that were not spent stepping envs.
-        env_s: seconds that were.
+        finals: episode ends, with columns counted within this worker; None if no episode ended.
+        policy_s: seconds of the rollout outside env steps.
+        env_s: seconds of the rollout in env steps.
     """
 
     finals: Finals | None
@@ -46,15 +46,15 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class ActorSpec:
-    """What an actor is told.
+    """Everything that a worker needs to create its actor.
 
     Attributes:
-        shape: of the rollouts that all actors share.
-        policy: acts; every actor has a copy.
+        shape: shape of the rollouts that all actors fill together.
+        policy: policy of which every actor has a copy.
         first_id: index of the worker's first env.
-        last_id: one more than that of its last env.
-        stream: which random numbers the copy draws; see `Policy.use_stream`.
-        info_keys: names of the numbers to keep of the infos with which episodes end.
+        last_id: index after the worker's last env.
+        stream: random stream of this copy; see `Policy.use_stream`.
+        info_keys: keys of the numbers to keep from the infos of episode ends.
     """
 
     shape: RolloutShape
@@ -66,24 +66,24 @@ class ActorSpec:
 
 
 def install_actor(parts: WorkerParts, spec: ActorSpec) -> Methods:
-    """Put an actor beside the envs of a worker."""
+    """Create an actor in a worker and return its methods."""
     actor = Actor(parts, spec)
     return {"collect": actor.collect, RESET_ALL: actor.reset_all}
 
 
 class StoppedError(Exception):
-    """The collector is being closed; nobody will read what was begun."""
+    """Raised in an actor when the collector is being closed."""
 
 
 class EndsOfEpisodes:
-    """The sink of envs whose infos have no reader: keeps what episodes ended with, no more.
+    """Sink of infos that keeps only the final observations and numbers of ended episodes.
 
     Args:
-        info_keys: names of the numbers to keep of the infos.
+        info_keys: keys of the numbers to keep from the infos.
 
     Attributes:
-        t: the row that is being stepped.
-        kept: row, env id, final observation and numbers of each episode that ended.
+        t: the current row of the rollout.
+        kept: row, env id, final observation and numbers of each ended episode.
     """
 
     has_posted = False
@@ -108,7 +108,7 @@ class EndsOfEpisodes:
                 self.final(env_id, info["final_obs"], info.get("final_info", {}))
 
     def joined(self, first_id: int, like: Tree) -> Finals | None:
-        """What is kept, as `Report` has it."""
+        """Return the episode ends in the form of `Report.finals`."""
         if not self.kept:
             return None
         own = [(t, env_id - first_id, obs, numbers) for t, env_id, obs, numbers in self.kept]
@@ -122,7 +122,7 @@ class EndsOfEpisodes:
 
 
 class Actor:
-    """Steps the envs of a batch T times per rollout, with its own copy of the policy."""
+    """A policy copy that steps the envs of one worker T times per rollout."""
 
     def __init__(self, parts: WorkerParts, spec: ActorSpec) -> None:
         self._policy = policy = spec.policy
@@ -149,16 +149,16 @@ class Actor:
         self._words = shared.words(spec.first_id)
         self._info_keys = spec.info_keys
         self._follow_seed = parts.follow_seed
-        self._is_reset = False  # since the last rollout
-        self._was_reset = False  # ever
+        self._is_reset = False  # reset since the last rollout
+        self._was_reset = False  # reset at least once
         self._follows_episodes = follows_episodes(policy)
         self._decide = decider(policy)
 
     def reset_all(self, seeds: Sequence[int | None]) -> None:
-        """Begin new episodes in all envs; what they show is where the next rollout begins.
+        """Start new episodes in all envs, from which the next rollout starts.
 
         Args:
-            seeds: one, or None, for each env.
+            seeds: a seed or None for each env.
         """
         ids, first = self._batch.ids, first_seed(seeds)
         if first is not None and not self._was_reset:
