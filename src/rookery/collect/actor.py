@@ -168,10 +168,10 @@ class Actor:
         self._is_reset = self._was_reset = True
 
     def collect(self, buffer: int) -> Report:
-        """Fill a buffer: go on from where the buffer before it ended, or amid it.
+        """Fill a buffer, continuing from the previous buffer or from the rows already filled.
 
-        Rows that a lost worker has filled, under the same weights, are kept. A new worker resets
-        its envs first, unless it was told to.
+        Rows that a lost worker filled with the same weights are kept. A new worker resets its envs
+        first.
         """
         started, busy_s = time.perf_counter(), self._batch.busy_s
         version = self._weights.read(self._policy.model)
@@ -182,8 +182,8 @@ class Actor:
         start = self._words[START]
         if not self._was_reset:
             self.reset_all([None] * rollout.num_envs)
-        shown = self._reset_obs if self._is_reset else self._obs[buffer - 1][-1]
-        assign(self._obs[buffer][start], ..., shown)
+        first_obs = self._reset_obs if self._is_reset else self._obs[buffer - 1][-1]
+        assign(self._obs[buffer][start], ..., first_obs)
         self._ends.kept.clear()
         if start:
             self._leave_out_lost_ends(rollout, start)
@@ -198,7 +198,7 @@ class Actor:
         return Report(finals, time.perf_counter() - started - env_s, env_s)
 
     def _begin(self, rollout: Rollout, version: int) -> None:
-        """Write what is known of a rollout before its first row."""
+        """Initialize the columns of a rollout that do not depend on its steps."""
         rollout.valid[:] = True
         rollout.policy_version[:] = version
         rollout.after_reset[:] = self._is_reset
@@ -206,10 +206,9 @@ class Actor:
             rollout.memory[:] = self._policy.memory
 
     def _leave_out_lost_ends(self, rollout: Rollout, start: int) -> None:
-        """Mark rows whose true final observations went with the worker that has filled them.
+        """Mark rows as invalid if their final observations were lost with a worker.
 
-        As with any fault, the last observation known stands in for it. After a termination none is
-        needed.
+        The last known observation replaces the lost one. After a termination none is needed.
         """
         lost = (rollout.truncated & ~rollout.terminated)[:start]
         rollout.valid[:start] &= ~lost
@@ -219,7 +218,7 @@ class Actor:
             self._ends.kept.append((t, self._first_id + b, obs, none))
 
     def _run(self, buffer: int, rollout: Rollout, start: int) -> None:
-        """Step the envs. Everything that can be done for all rows at once is done afterwards."""
+        """Step the envs; work that can be done for all rows at once is done afterwards."""
         step, to_env, decide = self._batch.step, self._policy.to_env, self._decide
         arrays, ends, actions, stop = self._arrays, self._ends, rollout.action, self._stop
         first, words = buffer * self._num_steps, self._words
@@ -228,7 +227,7 @@ class Actor:
                 raise StoppedError
             action = decide(rollout, t, obs)
             actions[t] = action
-            arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
+            arrays.actions_now = copy(to_env(action))  # a copy, because an env may keep its action
             ends.t = t
             words[ROW] = first + t
             step(first + t)

@@ -265,7 +265,7 @@ class Replay:
     # ---------------------------------------------------------------- saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data.
+        """Return the state as plain data.
 
         The arrays are the replay's own, valid until the next `add`: a copy of a large replay might
         not fit into memory beside it.
@@ -282,7 +282,7 @@ class Replay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state of `state_dict`."""
         for name, saved in state["rows"].items():
             column = zeros_rows(self._num_places, tree_map(lambda a: a[0], _trees(saved)))
             assign(column, slice(0, len(state["rows"]["valid"])), _trees(saved))
