@@ -79,7 +79,7 @@ def test_the_second_signal_ends_the_update_at_once_and_leaves_the_checkpoint_bef
             list(trainer)
         finally:
             for call in (lambda: next(trainer), trainer.save):
-                with pytest.raises(UsageError, match=r"cut short.*rookery\.resume"):
+                with pytest.raises(UsageError, match=r"was interrupted.*rookery\.resume"):
                     call()
     assert len(steps) == LATE
     assert_equal(before, load_checkpoint(tmp_path / "halves" / "checkpoint.pt"))

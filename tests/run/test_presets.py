@@ -149,7 +149,7 @@ def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, ca
 def test_an_env_without_one_is_told_of(tmp_path: Path, capsys) -> None:
     arguments = ["train", "a2c", "FrozenLake-v1", *QUICK, "--run-dir", str(tmp_path / "run")]
     assert main(arguments) == 0
-    expected = "FrozenLake-v1: a2c without a preset: its plain defaults"
+    expected = "FrozenLake-v1: a2c without a preset: plain defaults"
     assert expected in capsys.readouterr().err
 
 
@@ -196,7 +196,7 @@ def test_a_preset_beside_settings_that_are_given_whole_is_refused(
         rookery.train("CartPole-v1", algo, preset=choice, run_dir=tmp_path / "run")
     message = str(refused.value)
     assert f"preset {choice!r}" in message and f"algo={named!r}" in message
-    assert "Leave preset out" in message and type(algo).__name__ in message
+    assert "Leave out preset" in message and type(algo).__name__ in message
     assert not (tmp_path / "run").exists()
     assert RunPlan.new("CartPole-v1", algo, {"preset": "none"}).settings.preset == "none"
 
