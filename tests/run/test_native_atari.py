@@ -220,7 +220,7 @@ def test_a_run_amid_games_of_single_envs_goes_on_in_them_unless_told(tmp_path, c
     assert ON_ITS_NOTE not in told and "new episodes" not in told
     rookery.resume(run_dir, backend="native", total_steps=180, progress=True)
     told = capsys.readouterr().err
-    assert ON_ITS_NOTE in told and "nor take them back; they start new episodes" in told
+    assert ON_ITS_NOTE in told and "the states of its games; they start new episodes" in told
 
 
 def test_batches_can_live_in_worker_processes(tmp_path):
@@ -321,7 +321,7 @@ def test_what_trains_in_a_batch_can_travel():
         ),
         (PONG, ["--collector", "workers"], "choose collector 'caller'"),
         (PONG, ["--isolate"], "isolate needs envs that are stepped one by one"),
-        (PONG, ["--info-keys", "lives"], "info_keys is about envs"),
+        (PONG, ["--info-keys", "lives"], "info_keys needs envs"),
         (PONG, ["--on-fault", "restart"], r"a batch in a worker process (num_workers=1 or more)"),
         (FAKE, [], "another env than ALE's batches have; backend 'auto' can"),
         ("CartPole-v1", [], "only Atari games that a run preprocesses"),
