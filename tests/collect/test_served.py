@@ -241,5 +241,5 @@ def test_policies_that_hold_something_for_each_env_are_refused(collector, kept):
         spaces = venv.single_observation_space, venv.single_action_space
         policy = make_policy(*spaces, **kept)
         venvs = venv if collector is rookery.ServedCollector else (venv, other)
-        with pytest.raises(rookery.ConfigError, match="cannot keep"):
+        with pytest.raises(rookery.ConfigError, match="does not support"):
             collector(venvs, policy, T)

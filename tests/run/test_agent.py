@@ -116,7 +116,7 @@ def test_what_holds_no_policy_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match="no checkpoint at"):
         rookery.load(tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"nothing")
-    with pytest.raises(rookery.ConfigError, match=r"checkpoint\.pt is no checkpoint"):
+    with pytest.raises(rookery.ConfigError, match=r"checkpoint\.pt is not a checkpoint"):
         rookery.load(tmp_path)
 
 

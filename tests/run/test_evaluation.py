@@ -95,10 +95,10 @@ def test_an_evaluation_in_which_workers_die_again_and_again_ends(
             autoreset_mode="same_step",
             faults=FaultPolicy("restart", max_restarts=10_000),
         ) as venv,
-        pytest.warns(UserWarning, match="given up after 0 of 1 episodes"),
+        pytest.warns(UserWarning, match="stopped after 0 of 1 episodes"),
     ):
         score = evaluation.run_episodes(venv, Idle(), 1, 1)  # type: ignore[arg-type]
-    assert score.returns.shape == (0,) and "faults of workers cut off 5 others" in score.note
+    assert score.returns.shape == (0,) and "worker faults cut off 5 others" in score.note
 
 
 def test_what_a_fault_cut_off_is_not_counted() -> None:

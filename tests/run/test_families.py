@@ -109,7 +109,7 @@ def test_a_package_that_is_not_there_is_named(env, monkeypatch):
     monkeypatch.setattr("rookery.run.env_source.is_installed", lambda module: False)
     monkeypatch.setattr("rookery.env.recipe.is_installed", lambda module: False)
     package = packages.package_of(env)
-    told = f"pip install {package.pip}.*Once it is, training imports it by itself"
+    told = f"pip install {package.pip}.*After the installation, training imports it automatically"
     with pytest.raises(UnknownEnvError, match=told):
         EnvSource(env, preprocess=True).arguments()
 
@@ -687,10 +687,10 @@ def test_a_wrapper_that_has_a_name_only_in_its_module_keeps_it(tmp_path, monkeyp
         (":Plus", "write module:Class"),
         ("no_such_module:Plus", "cannot import 'no_such_module'"),
         ("fake_game:Pluss", "fake_game has no 'Pluss'; did you mean Plus?"),
-        ("fake_game:NOT_CALLABLE", "it is a int, and no callable Env -> Env"),
-        ("fake_game:NoWrapper", "the class NoWrapper is no gymnasium.Wrapper"),
-        ("fake_game:needs_more", "name a function that gives it the other arguments"),
-        ("gymnasium.wrappers.vector:RecordEpisodeStatistics", "is no gymnasium.Wrapper"),
+        ("fake_game:NOT_CALLABLE", "it is a int, not a callable Env -> Env"),
+        ("fake_game:NoWrapper", "the class NoWrapper is not a gymnasium.Wrapper"),
+        ("fake_game:needs_more", "name a function that passes the other arguments"),
+        ("gymnasium.wrappers.vector:RecordEpisodeStatistics", "is not a gymnasium.Wrapper"),
     ],
 )
 def test_a_wrong_wrapper_is_one_line_before_anything_starts(

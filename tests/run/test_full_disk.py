@@ -118,9 +118,9 @@ def test_the_last_checkpoint_stays_whole_and_the_run_goes_on_from_it(
 @pytest.mark.parametrize("limit", LIMITS)
 def test_where_nothing_was_saved_yet_nobody_is_told_to_resume(fill: Fill, limit: str) -> None:
     folder, told, is_saved, has_config, steps = fill.at_once(limit)
-    begun = ", with overwrite=True (--overwrite)" if has_config else ""
+    again = "restart it with overwrite=True (--overwrite)" if has_config else "start it again"
     assert f"cannot write {folder}" in told and "--resume" not in told
-    assert told.endswith(f"nothing of this run was saved yet; make room and start it again{begun}")
+    assert told.endswith(f"nothing of this run was saved yet; free disk space and {again}")
     assert (is_saved, steps) == (False, 256)
 
 

@@ -83,7 +83,7 @@ def test_a_run_remembers_which_network_reads_its_images(tmp_path: Path) -> None:
     assert _encoders(agent.policy.model.module) == [ImpalaCNN]  # type: ignore[attr-defined]
     assert agent.act(np.zeros(IMAGE.shape, np.uint8)) in (0, 1)
     assert rookery.resume(tmp_path, total_steps=32).steps == 32
-    with pytest.raises(ConfigError, match="image_encoder cannot be changed amid a run"):
+    with pytest.raises(ConfigError, match="image_encoder cannot be changed when a run is resumed"):
         rookery.resume(tmp_path, total_steps=48, image_encoder="nature")
 
 

@@ -192,7 +192,7 @@ def test_an_update_that_was_interrupted_goes_on_with_all(tmp_path):
     ("settings", "message"),
     [
         ({"num_learners": 0}, "num_learners must be a whole number of at least 1"),
-        ({"num_learners": 5}, "num_envs is 4, but each of 5 learners needs one at least"),
+        ({"num_learners": 5}, "num_envs is 4, but each of 5 learners needs at least one"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(settings, message, tmp_path):
@@ -205,7 +205,7 @@ def test_an_algorithm_of_ones_own_learns_alone(tmp_path):
         num_steps, collectors = 4, ("caller",)
         make_policy = start = update = state_dict = load_state_dict = None
 
-    with pytest.raises(errors.ConfigError, match="an Algorithm object of your own has one learner"):
+    with pytest.raises(errors.ConfigError, match="a custom algorithm needs num_learners=1"):
         rookery.train("CartPole-v1", run_dir=tmp_path / "run", **{**RUN, "algo": Mine()})
 
 

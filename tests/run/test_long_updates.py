@@ -55,7 +55,7 @@ def test_the_first_signal_is_answered_in_words_and_the_update_finished(
     trainer = _trainer(tmp_path / "halves", algo)
     with pytest.raises(KeyboardInterrupt), trainer:
         list(trainer)
-    told = "rookery: Ctrl-C: ending once the present update is made and saved; a second one ends at"
+    told = "rookery: Ctrl-C: ending after the current update is saved; a second signal ends at"
     assert capsys.readouterr().err.count(told) == 1
     assert len(steps) > LATE
     assert load_checkpoint(tmp_path / "halves" / "checkpoint.pt")["steps"] == trainer.steps
@@ -79,7 +79,7 @@ def test_the_second_signal_ends_the_update_at_once_and_leaves_the_checkpoint_bef
             list(trainer)
         finally:
             for call in (lambda: next(trainer), trainer.save):
-                with pytest.raises(UsageError, match=r"cut short.*rookery\.resume"):
+                with pytest.raises(UsageError, match=r"was interrupted.*rookery\.resume"):
                     call()
     assert len(steps) == LATE
     assert_equal(before, load_checkpoint(tmp_path / "halves" / "checkpoint.pt"))

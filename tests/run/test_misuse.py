@@ -106,7 +106,7 @@ def test_evaluations_of_no_episodes_are_refused_where_they_are_asked_for_anew(
 @pytest.mark.parametrize("place", ["file", "file/below", "file/below/it"])
 def test_a_run_directory_that_is_or_lies_in_a_file_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match="cannot make the run directory"):
+    with pytest.raises(ConfigError, match="cannot create the run directory"):
         _trainer(tmp_path / place)
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -413,7 +413,7 @@ def test_a_file_that_is_no_checkpoint_is_told_without_bad_advice(tmp_path: Path,
         next(trainer)
     (tmp_path / "text").write_text("hello")
     (tmp_path / "empty").touch()
-    with pytest.raises(ConfigError, match="is no checkpoint of plain data") as caught:
+    with pytest.raises(ConfigError, match="is not a checkpoint of plain data") as caught:
         rookery.load(tmp_path / name)
     assert "weights_only" not in str(caught.value)
 
@@ -421,7 +421,7 @@ def test_a_file_that_is_no_checkpoint_is_told_without_bad_advice(tmp_path: Path,
 def test_a_file_in_the_place_of_a_run_is_told(tmp_path: Path) -> None:
     with _trainer(tmp_path) as trainer:
         next(trainer)
-    with pytest.raises(ConfigError, match="give the folder of the run"):
+    with pytest.raises(ConfigError, match="pass the folder of the run"):
         rookery.resume(tmp_path / "checkpoint.pt")
 
 
@@ -464,7 +464,7 @@ def test_half_of_the_metrics_is_not_left_where_the_rest_finds_no_room(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(StorageError, match=r"metrics\.jsonl.*No space left.*make room"):
+    with pytest.raises(StorageError, match=r"metrics\.jsonl.*No space left.*free disk space"):
         sinks_of(RunDirectory(tmp_path), TrainSettings(), False, 32)
     monkeypatch.undo()
     assert not list(tmp_path.rglob("*.tmp"))
@@ -552,7 +552,7 @@ def test_the_parts_of_a_batch_have_as_many_rows(tmp_path: Path) -> None:
         agent = trainer.agent()
     batch = {k: np.array([v, v]) for k, v in _shown().items()}
     assert agent.act(batch).shape == (2,)
-    with pytest.raises(rookery.SpaceError, match="as many rows each"):
+    with pytest.raises(rookery.SpaceError, match="the same number of rows"):
         agent.act({**batch, "flags": batch["flags"][:1]})
 
 

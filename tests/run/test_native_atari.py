@@ -200,7 +200,7 @@ def test_a_run_that_is_resumed_begins_new_games(tmp_path, capsys):
     capsys.readouterr()
     assert main(["train", "--resume", str(run_dir), "--total-steps", "120"]) == 0
     told = capsys.readouterr().err
-    assert "resuming at 60 steps: ALE's batches neither give" in told and ON_ITS_NOTE in told
+    assert "resuming at 60 steps: ALE's vectorized env cannot save" in told and ON_ITS_NOTE in told
     assert "they start new episodes" in told
 
 
@@ -220,7 +220,7 @@ def test_a_run_amid_games_of_single_envs_goes_on_in_them_unless_told(tmp_path, c
     assert ON_ITS_NOTE not in told and "new episodes" not in told
     rookery.resume(run_dir, backend="native", total_steps=180, progress=True)
     told = capsys.readouterr().err
-    assert ON_ITS_NOTE in told and "nor take them back; they start new episodes" in told
+    assert ON_ITS_NOTE in told and "the states of its games; they start new episodes" in told
 
 
 def test_batches_can_live_in_worker_processes(tmp_path):
@@ -320,8 +320,8 @@ def test_what_trains_in_a_batch_can_travel():
             "take no repeat_action_probability='x'",
         ),
         (PONG, ["--collector", "workers"], "choose collector 'caller'"),
-        (PONG, ["--isolate"], "isolate is about envs that are stepped one by one"),
-        (PONG, ["--info-keys", "lives"], "info_keys is about envs"),
+        (PONG, ["--isolate"], "isolate needs envs that are stepped one by one"),
+        (PONG, ["--info-keys", "lives"], "info_keys needs envs"),
         (PONG, ["--on-fault", "restart"], r"a batch in a worker process (num_workers=1 or more)"),
         (FAKE, [], "another env than ALE's batches have; backend 'auto' can"),
         ("CartPole-v1", [], "only Atari games that a run preprocesses"),

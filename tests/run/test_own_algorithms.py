@@ -215,7 +215,7 @@ def test_callbacks_neither_close_the_run_nor_go_on_with_it(
     tmp_path: Path, callback: Callable[..., None]
 ) -> None:
     with (
-        pytest.raises(UsageError, match=r"an update is under way; .*StopTraining"),
+        pytest.raises(UsageError, match=r"during an update; .*StopTraining"),
         _trainer(tmp_path, QUICK, callbacks=[callback]) as trainer,
     ):
         list(trainer)

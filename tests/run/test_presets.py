@@ -140,7 +140,7 @@ def test_a_module_that_registers_the_env_is_imported_before_its_family_is_asked_
 
 def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, capsys) -> None:
     config = _train(tmp_path / "run", "--preset", "none", "--minibatch-size", "32")
-    expected = "CartPole-v1: ppo without a preset: its plain defaults, but for what was given\n"
+    expected = "CartPole-v1: ppo without a preset: plain defaults, plus the settings you set\n"
     assert expected in capsys.readouterr().err
     assert config["train"]["preset"] == "none"
     assert config["ppo"] == {**rookery.PPOConfig().to_dict(), "minibatch_size": 32}
@@ -149,7 +149,7 @@ def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, ca
 def test_an_env_without_one_is_told_of(tmp_path: Path, capsys) -> None:
     arguments = ["train", "a2c", "FrozenLake-v1", *QUICK, "--run-dir", str(tmp_path / "run")]
     assert main(arguments) == 0
-    expected = "FrozenLake-v1: a2c without a preset: its plain defaults"
+    expected = "FrozenLake-v1: a2c without a preset: plain defaults"
     assert expected in capsys.readouterr().err
 
 
@@ -161,7 +161,7 @@ def test_a_run_goes_on_with_the_preset_that_it_began_with(tmp_path: Path, capsys
     assert after["train"] == {**before["train"], "total_steps": 128}
     capsys.readouterr()
     assert main(["train", "--resume", str(tmp_path / "run"), "--preset", "none"]) == 2
-    assert "preset cannot be changed amid a run" in capsys.readouterr().err
+    assert "preset cannot be changed when a run is resumed" in capsys.readouterr().err
 
 
 def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_preset_beside_settings_that_are_given_whole_is_refused(
         rookery.train("CartPole-v1", algo, preset=choice, run_dir=tmp_path / "run")
     message = str(refused.value)
     assert f"preset {choice!r}" in message and f"algo={named!r}" in message
-    assert "Leave preset out" in message and type(algo).__name__ in message
+    assert "Leave out preset" in message and type(algo).__name__ in message
     assert not (tmp_path / "run").exists()
     assert RunPlan.new("CartPole-v1", algo, {"preset": "none"}).settings.preset == "none"
 

@@ -162,7 +162,7 @@ def test_states_of_envs_can_be_left_out(tmp_path: Path, capsys):
     rookery.resume(tmp_path)
     said = capsys.readouterr().err
     assert "replay was not saved" in said
-    assert "states were not to be saved; they start new episodes" in said
+    assert "saving the envs' states was disabled (save_env_states); they start new episodes" in said
 
 
 def test_a_deleted_companion_is_one_that_was_not_saved(tmp_path: Path, capsys):
@@ -243,7 +243,7 @@ def test_a_state_of_other_wrappers_leaves_the_env_as_it_was():
     state = capture(Scaled(gym.make("Pendulum-v1")))
     for other in (ScaledMore(gym.make("Pendulum-v1")), gym.make("Pendulum-v1")):
         before = [vars(link).copy() for link in (other, other.unwrapped)]
-        with pytest.raises(ValueError, match="the state is that of Scaled of "):
+        with pytest.raises(ValueError, match="the state belongs to Scaled of "):
             Restore(state)(other)
         assert [vars(link) for link in (other, other.unwrapped)] == before
 
@@ -254,7 +254,7 @@ def test_a_state_that_an_earlier_version_wrote_is_taken():
     old = pickle.dumps([env.get_state()])
     Restore(old)(other)
     assert other.place == 0.5
-    with pytest.raises(ValueError, match="the state is that of Scaled, but the env is"):
+    with pytest.raises(ValueError, match="the state belongs to Scaled, but the env is"):
         Restore(old)(Scaled(other))  # type: ignore[arg-type]
 
 
@@ -381,7 +381,7 @@ def test_a_signal_that_is_waited_with_is_answered_in_words(capsys):
     interrupts = Interrupts()
     with interrupts, interrupts.deferred():
         os.kill(os.getpid(), signal.SIGTERM)
-        assert "rookery: SIGTERM: ending once the" in capsys.readouterr().err
+        assert "rookery: SIGTERM: ending after the" in capsys.readouterr().err
         with pytest.raises(Terminated):
             interrupts.check()
 

@@ -173,7 +173,7 @@ def test_a_failure_of_the_last_evaluation_is_told_as_that(
     with pytest.raises(rookery.EnvFailed, match="lost key"):
         rookery.train(make, config, run_dir=tmp_path / "run", **options)
     told = capsys.readouterr().err
-    assert "all 64 steps are made" in told and "the evaluation at the end failed" in told
+    assert "training finished after 64 steps" in told and "the final evaluation failed" in told
     assert f"rookery eval {tmp_path / 'run'}" in told
 
 

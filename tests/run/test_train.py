@@ -457,7 +457,7 @@ def test_a_torn_write_leaves_the_checkpoint_before_it(tmp_path: Path, monkeypatc
 def test_a_file_that_is_no_checkpoint_is_named(tmp_path: Path, content: bytes):
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"checkpoint\.pt is no checkpoint"):
+    with pytest.raises(ConfigError, match=r"checkpoint\.pt is not a checkpoint"):
         load_checkpoint(path)
 
 
@@ -468,7 +468,7 @@ def test_loading_a_checkpoint_executes_no_code(tmp_path: Path):
 
     path = tmp_path / "checkpoint.pt"
     torch.save({"steps": Trap()}, path)
-    with pytest.raises(ConfigError, match="is no checkpoint"):
+    with pytest.raises(ConfigError, match="is not a checkpoint"):
         load_checkpoint(path)
     assert not (tmp_path / "sprung").exists()
 

@@ -108,7 +108,7 @@ def test_evaluations_keep_the_best_policy_and_stop_at_a_return(tmp_path: Path) -
     with _trainer(tmp_path, callbacks=[callback], total_steps=1024) as trainer:
         updates = list(trainer)
     assert [update.steps for update in updates] == [32, 64]  # any episode gives more than 1
-    assert "has reached 1" in trainer.stopped
+    assert "reached 1" in trainer.stopped
     told = updates[-1].metrics["eval_return_mean"]
     assert trainer.best_return == told
     assert rookery.evaluate(tmp_path / "best.pt", episodes=2).eval_return_mean == told
@@ -456,7 +456,7 @@ def test_a_run_whose_learning_rate_has_come_to_nothing_says_so(
     with _trainer(tmp_path) as trainer:
         list(trainer)
     rookery.resume(tmp_path, total_steps=160)
-    assert "learning rate has come to its end, 0" in capsys.readouterr().err
+    assert "learning-rate schedule has reached 0" in capsys.readouterr().err
     rookery.resume(tmp_path, total_steps=192, learning_rate=1e-3, final_learning_rate=None)
     assert "learning rate" not in capsys.readouterr().err
     assert read_rows(tmp_path / "metrics.jsonl")[-1]["learning_rate"] == 1e-3
@@ -472,7 +472,7 @@ def test_a_function_that_has_come_to_nothing_is_told_too(
     with _trainer(tmp_path, PPOConfig(num_steps=16, learning_rate=_to_nothing)) as trainer:
         list(trainer)
     rookery.resume(tmp_path, total_steps=160)
-    assert "learning rate has come to its end, 0" in capsys.readouterr().err
+    assert "learning-rate schedule has reached 0" in capsys.readouterr().err
     rookery.resume(tmp_path, total_steps=192, learning_rate=1e-3, final_learning_rate=None)
     assert "learning rate" not in capsys.readouterr().err
 

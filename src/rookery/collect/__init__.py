@@ -1,4 +1,8 @@
-"""Vector env and policy in, rollouts out."""
+"""Collectors: they let a policy act in envs and return rollouts.
+
+``run``, ``tuning`` and users may import this folder. Start reading in ``base.py`` (the interface)
+and ``sync.py`` (the plain collector).
+"""
 
 from rookery.collect.base import Collector, CollectorStatistics
 from rookery.collect.double import DoubleBufferedCollector

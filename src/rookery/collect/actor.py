@@ -1,4 +1,4 @@
-"""Actor: a policy that acts in the envs of one worker, beside them; no step needs the caller."""
+"""Actor: a copy of the policy that acts inside a worker, so that no step needs the caller."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from rookery.rollout.join import Finals, numbers_of
 from rookery.shared.slab import SEE_SLAB, News
 from rookery.worker.loop import Methods, WorkerParts
 
-RESET_ALL = "reset_all"  # a request: begin new episodes, with these seeds
+RESET_ALL = "reset_all"  # request to start new episodes with given seeds
 
 
 class Report(NamedTuple):
-    """What an actor tells of a rollout beside what it has written.
+    """Message of an actor about a rollout that it wrote to shared memory.
 
     Attributes:
-        finals: how episodes ended, with the columns of its own envs; None if none ended.
-        policy_s: seconds that were not spent stepping envs.
-        env_s: seconds that were.
+        finals: episode ends, with columns counted within this worker; None if no episode ended.
+        policy_s: seconds of the rollout outside env steps.
+        env_s: seconds of the rollout in env steps.
     """
 
     finals: Finals | None
@@ -46,15 +46,15 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class ActorSpec:
-    """What an actor is told.
+    """Everything that a worker needs to create its actor.
 
     Attributes:
-        shape: of the rollouts that all actors share.
-        policy: acts; every actor has a copy.
+        shape: shape of the rollouts that all actors fill together.
+        policy: policy of which every actor has a copy.
         first_id: index of the worker's first env.
-        last_id: one more than that of its last env.
-        stream: which random numbers the copy draws; see `Policy.use_stream`.
-        info_keys: names of the numbers to keep of the infos with which episodes end.
+        last_id: index after the worker's last env.
+        stream: random stream of this copy; see `Policy.use_stream`.
+        info_keys: keys of the numbers to keep from the infos of episode ends.
     """
 
     shape: RolloutShape
@@ -66,24 +66,24 @@ class ActorSpec:
 
 
 def install_actor(parts: WorkerParts, spec: ActorSpec) -> Methods:
-    """Put an actor beside the envs of a worker."""
+    """Create an actor in a worker and return its methods."""
     actor = Actor(parts, spec)
     return {"collect": actor.collect, RESET_ALL: actor.reset_all}
 
 
 class StoppedError(Exception):
-    """The collector is being closed; nobody will read what was begun."""
+    """Raised in an actor when the collector is being closed."""
 
 
 class EndsOfEpisodes:
-    """The sink of envs whose infos have no reader: keeps what episodes ended with, no more.
+    """Sink of infos that keeps only the final observations and numbers of ended episodes.
 
     Args:
-        info_keys: names of the numbers to keep of the infos.
+        info_keys: keys of the numbers to keep from the infos.
 
     Attributes:
-        t: the row that is being stepped.
-        kept: row, env id, final observation and numbers of each episode that ended.
+        t: the current row of the rollout.
+        kept: row, env id, final observation and numbers of each ended episode.
     """
 
     has_posted = False
@@ -108,7 +108,7 @@ class EndsOfEpisodes:
                 self.final(env_id, info["final_obs"], info.get("final_info", {}))
 
     def joined(self, first_id: int, like: Tree) -> Finals | None:
-        """What is kept, as `Report` has it."""
+        """Return the episode ends in the form of `Report.finals`."""
         if not self.kept:
             return None
         own = [(t, env_id - first_id, obs, numbers) for t, env_id, obs, numbers in self.kept]
@@ -122,7 +122,7 @@ class EndsOfEpisodes:
 
 
 class Actor:
-    """Steps the envs of a batch T times per rollout, with its own copy of the policy."""
+    """A policy copy that steps the envs of one worker T times per rollout."""
 
     def __init__(self, parts: WorkerParts, spec: ActorSpec) -> None:
         self._policy = policy = spec.policy
@@ -149,16 +149,16 @@ class Actor:
         self._words = shared.words(spec.first_id)
         self._info_keys = spec.info_keys
         self._follow_seed = parts.follow_seed
-        self._is_reset = False  # since the last rollout
-        self._was_reset = False  # ever
+        self._is_reset = False  # reset since the last rollout
+        self._was_reset = False  # reset at least once
         self._follows_episodes = follows_episodes(policy)
         self._decide = decider(policy)
 
     def reset_all(self, seeds: Sequence[int | None]) -> None:
-        """Begin new episodes in all envs; what they show is where the next rollout begins.
+        """Start new episodes in all envs, from which the next rollout starts.
 
         Args:
-            seeds: one, or None, for each env.
+            seeds: a seed or None for each env.
         """
         ids, first = self._batch.ids, first_seed(seeds)
         if first is not None and not self._was_reset:
@@ -168,10 +168,10 @@ class Actor:
         self._is_reset = self._was_reset = True
 
     def collect(self, buffer: int) -> Report:
-        """Fill a buffer: go on from where the buffer before it ended, or amid it.
+        """Fill a buffer, continuing from the previous buffer or from the rows already filled.
 
-        Rows that a lost worker has filled, under the same weights, are kept. A new worker resets
-        its envs first, unless it was told to.
+        Rows that a lost worker filled with the same weights are kept. A new worker resets its envs
+        first.
         """
         started, busy_s = time.perf_counter(), self._batch.busy_s
         version = self._weights.read(self._policy.model)
@@ -182,8 +182,8 @@ class Actor:
         start = self._words[START]
         if not self._was_reset:
             self.reset_all([None] * rollout.num_envs)
-        shown = self._reset_obs if self._is_reset else self._obs[buffer - 1][-1]
-        assign(self._obs[buffer][start], ..., shown)
+        first_obs = self._reset_obs if self._is_reset else self._obs[buffer - 1][-1]
+        assign(self._obs[buffer][start], ..., first_obs)
         self._ends.kept.clear()
         if start:
             self._leave_out_lost_ends(rollout, start)
@@ -198,7 +198,7 @@ class Actor:
         return Report(finals, time.perf_counter() - started - env_s, env_s)
 
     def _begin(self, rollout: Rollout, version: int) -> None:
-        """Write what is known of a rollout before its first row."""
+        """Initialize the columns of a rollout that do not depend on its steps."""
         rollout.valid[:] = True
         rollout.policy_version[:] = version
         rollout.after_reset[:] = self._is_reset
@@ -206,10 +206,9 @@ class Actor:
             rollout.memory[:] = self._policy.memory
 
     def _leave_out_lost_ends(self, rollout: Rollout, start: int) -> None:
-        """Mark rows whose true final observations went with the worker that has filled them.
+        """Mark rows as invalid if their final observations were lost with a worker.
 
-        As with any fault, the last observation known stands in for it. After a termination none is
-        needed.
+        The last known observation replaces the lost one. After a termination none is needed.
         """
         lost = (rollout.truncated & ~rollout.terminated)[:start]
         rollout.valid[:start] &= ~lost
@@ -219,7 +218,7 @@ class Actor:
             self._ends.kept.append((t, self._first_id + b, obs, none))
 
     def _run(self, buffer: int, rollout: Rollout, start: int) -> None:
-        """Step the envs. Everything that can be done for all rows at once is done afterwards."""
+        """Step the envs; work that can be done for all rows at once is done afterwards."""
         step, to_env, decide = self._batch.step, self._policy.to_env, self._decide
         arrays, ends, actions, stop = self._arrays, self._ends, rollout.action, self._stop
         first, words = buffer * self._num_steps, self._words
@@ -228,7 +227,7 @@ class Actor:
                 raise StoppedError
             action = decide(rollout, t, obs)
             actions[t] = action
-            arrays.actions_now = copy(to_env(action))  # its own: an env may keep its action
+            arrays.actions_now = copy(to_env(action))  # a copy, because an env may keep its action
             ends.t = t
             words[ROW] = first + t
             step(first + t)

@@ -1,4 +1,4 @@
-"""What a policy gives to a rollout: actions, row by row, and values once it is whole."""
+"""The policy's columns of a rollout: actions row by row, and values of the complete rollout."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rookery.rollout import Rollout, Tree
 
 
 def decider(policy: Policy) -> Callable[[Rollout, Any, Tree], npt.NDArray[Any]]:
-    """What draws the actions ``[B, *action]`` of row t of a rollout, given its observations.
+    """Return a function ``(rollout, t, obs)`` that samples the actions ``[B, *action]`` of row t.
 
-    In place of t it takes any index of ``B`` pairs of row and env. Of a policy that is not split,
-    log probabilities and values are noted there.
+    ``t`` may also be an index of ``B`` pairs of row and env. Unless the policy is a `SplitPolicy`,
+    the function also writes log probabilities and values to the rollout.
     """
     if isinstance(policy, SplitPolicy):
         return lambda rollout, t, obs: policy.sample(obs)
@@ -29,12 +29,12 @@ def decider(policy: Policy) -> Callable[[Rollout, Any, Tree], npt.NDArray[Any]]:
 
 
 def add_values(policy: Policy, rollout: Rollout) -> None:
-    """Compute what the envs did not have to wait for.
+    """Compute the columns that stepping the envs does not need.
 
     Args:
-        policy: with the weights that acted.
-        rollout: gets ``last_value`` and ``final_value``, and of a `SplitPolicy` also ``log_prob``
-            and ``value``.
+        policy: policy with the weights that acted.
+        rollout: receives ``last_value`` and ``final_value``, and from a `SplitPolicy` also
+            ``log_prob`` and ``value``.
     """
     if isinstance(policy, SplitPolicy):
         log_prob, value = policy.assess(merge_axes(rollout.obs), merge_axes(rollout.action))
@@ -42,7 +42,7 @@ def add_values(policy: Policy, rollout: Rollout) -> None:
         rollout.value[:] = value.reshape(rollout.value.shape)
     rollout.last_value[:] = policy.value(rollout.last_obs)
     rollout.final_value[:] = 0.0
-    # Where a policy remembers, only its learner knows what it did remember there.
+    # The memory of a recurrent policy at these observations is known to its learner only.
     if len(rollout.final_index) and not policy.is_recurrent:
         final_obs, t, b = rollout.cut_off()
         if len(t):

@@ -1,4 +1,4 @@
-"""What every collector does."""
+"""The interface of collectors."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from rookery.vector.statistics.snapshot import Statistics
 
 
 def refuse_memory(policy: Any, collector: str) -> None:
-    """Complain of a policy that remembers, where all envs must be decided for at once."""
+    """Raise `ConfigError` if the policy is recurrent."""
     if getattr(policy, "is_recurrent", False):
         raise ConfigError(
-            f"{collector} cannot keep what a recurrent policy remembers; use SyncCollector or "
-            "WorkerCollector"
+            f"{collector} does not support recurrent policies; use SyncCollector or WorkerCollector"
         )
 
 
 def refuse_held_noise(policy: Any, collector: str) -> None:
-    """Complain of noise that goes on from one step of an env to the next, likewise."""
+    """Raise `ConfigError` if the policy's noise continues from one step of an env to the next."""
     layout = getattr(policy, "layout", None)
     if getattr(policy, "follows_episodes", False) or getattr(layout, "num_latent", 0):
         raise ConfigError(
-            f"{collector} cannot keep the noise that {type(policy).__name__} holds from step to "
-            "step; use SyncCollector or WorkerCollector"
+            f"{collector} does not support the noise that {type(policy).__name__} keeps between "
+            "steps; use SyncCollector or WorkerCollector"
         )
 
 
 def memory_size(policy: Policy) -> int:
-    """Count the numbers that a policy remembers of one env; its own memory stays as it is.
+    """Return the size of a policy's memory per env, without changing its current memory.
 
     Raises:
-        ConfigError: it is recurrent, and shows no memory once episodes have begun.
+        ConfigError: the policy is recurrent but has no memory after ``begin_episodes``.
     """
     if not policy.is_recurrent:
         return 0
@@ -58,11 +57,11 @@ def memory_size(policy: Policy) -> int:
 
 @dataclass(frozen=True)
 class CollectorStatistics:
-    """What faults have cost so far.
+    """Counts of faults so far.
 
     Attributes:
-        restarts: workers that were replaced.
-        lost_rows: rows, of one env each, that were begun and are not learned from.
+        restarts: number of workers that were replaced.
+        lost_rows: number of started env steps that are excluded from learning.
     """
 
     restarts: int
@@ -70,13 +69,13 @@ class CollectorStatistics:
 
 
 class Collector(ABC):
-    """Lets a policy act in envs and hands out what they experienced.
+    """Base class of collectors, which let a policy act in envs and return rollouts.
 
     Attributes:
-        num_envs: B of the rollouts.
-        num_steps: T of the rollouts.
-        policy_s: seconds spent deciding so far.
-        env_s: seconds spent stepping envs so far, waiting for them included.
+        num_envs: number of envs, B of the rollouts.
+        num_steps: steps per env, T of the rollouts.
+        policy_s: seconds spent in the policy so far.
+        env_s: seconds spent stepping envs so far, including waiting for them.
     """
 
     num_envs: int
@@ -88,28 +87,28 @@ class Collector(ABC):
     def collect(self) -> Rollout:
         """Step every env ``num_steps`` times and return the rollout, ``[T, B, ...]``.
 
-        Episodes go on from one rollout to the next.
+        Episodes continue from one rollout to the next.
         """
 
     def reset(self, seed: Sequence[int] | None = None) -> None:
-        """Begin new episodes in all envs; a collector that does so by itself need do nothing."""
+        """Start new episodes in all envs; the default does nothing."""
         return
 
     def statistics(self) -> CollectorStatistics:
-        """What faults have cost so far, as a frozen snapshot; after ``close`` the last one."""
+        """Return counts of faults so far; after ``close``, the last counts."""
         return CollectorStatistics(0, 0)
 
     def telemetry(self) -> Statistics | None:
-        """What envs, workers and caller did and use, as ``VectorEnv.statistics`` tells it.
+        """Return measurements of envs, workers and caller, as from ``VectorEnv.statistics``.
 
-        After ``close`` the last snapshot. None where the envs tell nothing of the kind.
+        After ``close`` this is the last snapshot. None if the envs provide no statistics.
         """
         return None
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Where it stands, as plain data; None where that cannot be said."""
+        """Return the collector's state as plain data; None if it cannot be saved."""
         return None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave; the envs must have been reset."""
-        raise NotImplementedError(f"{type(self).__name__} cannot go on from a state")
+        """Load a state of `state_dict`; the envs must have been reset."""
+        raise NotImplementedError(f"{type(self).__name__} cannot load a state")

@@ -1,4 +1,4 @@
-"""How episodes end, as vector infos tell it in the same-step mode, and which a fault has ended."""
+"""Reading of episode ends and faults from the infos of a vector env in same-step mode."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from rookery.common.trees import copy
 from rookery.rollout import Tree
 from rookery.rollout.join import numbers_of
 
-_OF_FAULT = ("cause", "env_ids", "attempt")  # what `worker.recovery` tells of a fault
+_OF_FAULT = ("cause", "env_ids", "attempt")  # keys of a fault, see `worker.recovery`
 
 
 def ends_told(
     info: dict[str, Any], like: Tree, as_arrays: Callable[[Tree], Tree], keys: Sequence[str]
 ) -> Iterator[tuple[int, Tree, dict[str, float]]]:
-    """The place, final observation and numbers of each episode that a vector info says is over.
+    """Yield index, final observation and numbers of each episode that ended.
 
     Args:
-        info: of some envs.
-        like: a batch of observations, for its structure.
-        as_arrays: what rollouts hold of an observation.
-        keys: names of the numbers that are asked for; NaN where an info holds none.
+        info: merged info of a step.
+        like: a batch of observations with the same structure.
+        as_arrays: converts an observation to its form in rollouts.
+        keys: keys of the numbers to read; a missing number becomes NaN.
     """
     if "final_obs" not in info:
         return
-    told = info.get("final_info", {})
+    final_info = info.get("final_info", {})
     for place in np.flatnonzero(info["_final_obs"]).tolist():
         obs = copy(as_arrays(_of_env(info["final_obs"], place, like)))
-        yield place, obs, numbers_told(told, place, keys)
+        yield place, obs, numbers_told(final_info, place, keys)
 
 
 def faults_told(info: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
-    """Whose step a fault has closed, bool ``[N]``, as a vector info says; None if nobody's.
+    """Return a mask bool ``[N]`` of envs whose step ended with a fault; None without faults.
 
-    An env may well have a key ``fault`` or ``_fault`` of its own. A fault is known by its columns.
+    An env may use the keys ``fault`` or ``_fault`` itself, so this also checks the keys inside.
     """
     fault = info.get("fault")
     if not isinstance(fault, dict) or any(f"_{name}" not in fault for name in _OF_FAULT):
         return None
-    told: npt.NDArray[np.bool_] = np.logical_and.reduce([fault[f"_{name}"] for name in _OF_FAULT])
-    return told
+    mask: npt.NDArray[np.bool_] = np.logical_and.reduce([fault[f"_{name}"] for name in _OF_FAULT])
+    return mask
 
 
 def numbers_told(info: dict[str, Any], place: int, keys: Sequence[str]) -> dict[str, float]:
-    """What one env's part of a vector info holds under some names; NaN where it holds none."""
-    own = {
+    """Return numbers of one env from a merged info; a missing number becomes NaN."""
+    found = {
         key: info[key][place]
         for key in keys
         if key in info and bool(info.get(f"_{key}", np.ones(place + 1, np.bool_))[place])
     }
-    return numbers_of(own, keys)
+    return numbers_of(found, keys)
 
 
 def _of_env(vectored: Any, place: int, like: Tree) -> Tree:
-    """Pick one env's observation out of gymnasium's vector info.
+    """Return one env's observation from a merged info.
 
-    There a Dict observation is a dict of arrays over the envs (with ``_key`` masks beside them);
-    any other is one element of an object array.
+    A Dict observation is stored as a dict of arrays over the envs, any other as an element of an
+    object array.
     """
     if isinstance(vectored, dict):
         return {key: _of_env(vectored[key], place, branch) for key, branch in like.items()}

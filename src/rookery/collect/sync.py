@@ -1,4 +1,4 @@
-"""The plain collector: policy and vector env take turns in the calling process."""
+"""The plain collector: policy and vector env alternate in the calling process."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _STEPPED = ("obs", "action", "reward", "terminated", "truncated", "log_prob", "v
 class SyncCollector(Collector):
     """Collects rollouts from any ``gymnasium.vector.VectorEnv``, in every autoreset mode.
 
-    The three modes give the same data, apart from the rows in which next_step only resets an env;
-    these are marked invalid.
+    All modes produce the same data, except for rows in which next_step only resets an env; these
+    are marked invalid.
     """
 
     def __init__(
@@ -49,19 +49,20 @@ class SyncCollector(Collector):
         info_keys: Sequence[str] = (),
         between_steps: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare; the envs are reset by the first `collect`.
+        """Create the collector; the first `collect` resets the envs.
 
         Args:
             venv: the envs; ``make_vec(..., copy=False)`` is safe here.
-            policy: who acts. A `SplitPolicy` is faster.
+            policy: policy that acts. A `SplitPolicy` is faster.
             num_steps: steps of every env in a rollout, ``T``.
-            seed: passed to the first reset.
+            seed: seed or seeds of the first reset.
             copy: False reuses the rollout's arrays, which are then valid until the next `collect`.
-            values: False leaves log probabilities and values zero, for learners that read none.
-            info_keys: names of numbers in the infos with which episodes end; a rollout's
-                ``final_info`` has them.
-            between_steps: called before every step; what it raises leaves `collect`, and the next
-                one goes on where it was left.
+            values: False leaves log probabilities and values zero, for learners that do not need
+                them.
+            info_keys: keys of numbers in the infos of episode ends, which a rollout stores in
+                ``final_info``.
+            between_steps: called before every step. If it raises, `collect` raises, and the next
+                `collect` continues the rollout.
         """
         self.num_envs = venv.num_envs
         self.num_steps = num_steps
@@ -76,7 +77,7 @@ class SyncCollector(Collector):
                 "they would remember the rows that only reset an env"
             )
         self._space = venv.single_observation_space
-        array_leaves(self._space)  # complains of what no rollout can hold
+        array_leaves(self._space)  # raises if a rollout cannot hold the observations
         self._has_text = holds_text(self._space)
         self._values = values
         self._between_steps = between_steps
@@ -99,7 +100,7 @@ class SyncCollector(Collector):
         return self.result()
 
     def steps(self) -> Generator[None, None, None]:
-        """Make the steps of a rollout, and give way while the envs step; `result` ends it."""
+        """Make the steps of a rollout, yielding while the envs step; call `result` afterwards."""
         if self._obs is None or self._is_stepping:
             self.reset()
         if self._row == 0:
@@ -113,7 +114,7 @@ class SyncCollector(Collector):
         return self._run(self._storage)
 
     def result(self) -> Rollout:
-        """The rollout whose `steps` were made."""
+        """Complete and return the rollout whose `steps` were made."""
         rollout = self._storage
         assert rollout is not None
         self._mark_valid(rollout)
@@ -127,10 +128,10 @@ class SyncCollector(Collector):
         return rollout
 
     def reset(self, seed: Sequence[int] | None = None) -> None:
-        """Reset all envs and begin a rollout; the first `collect` does so by itself.
+        """Reset all envs and start a rollout; the first `collect` does this automatically.
 
         Args:
-            seed: of the envs; None takes the one given at the start, once.
+            seed: seeds of the envs; None uses the constructor's seed at the first reset only.
         """
         chosen = self._seed if seed is None else seed
         self._seed = None
@@ -139,8 +140,8 @@ class SyncCollector(Collector):
         if MASK_KEY in info and not (isinstance(self._obs, dict) and MASK_KEY in self._obs):
             gym.logger.warn(
                 "%s",
-                "The envs tell in their infos which actions are legal (action_mask), but nobody "
-                "reads it there; wrap them in rookery.ActionMaskFromInfo (masks_from_info=True in "
+                "The envs' infos hold a mask of legal actions (action_mask), which is ignored; to "
+                "use it, wrap the envs in rookery.ActionMaskFromInfo (masks_from_info=True in "
                 "training, --masks-from-info)",
             )
         self._policy.begin_episodes(np.ones(self.num_envs, np.bool_))
@@ -159,7 +160,7 @@ class SyncCollector(Collector):
         return self._storage
 
     def _run(self, rollout: Rollout) -> Generator[None, None, None]:
-        """Step the envs. Everything that can be done for all rows at once is done afterwards."""
+        """Step the envs; work that can be done for all rows at once is left to `result`."""
         (begin, wait), to_env, obs = _halves_of_step(self._venv), self._policy.to_env, self._obs
         rewards, terminated, truncated = rollout.reward, rollout.terminated, rollout.truncated
         for t in range(self._row, self.num_steps):
@@ -174,7 +175,7 @@ class SyncCollector(Collector):
             begun = time.perf_counter()
             try:
                 yield
-            except GeneratorExit:  # nobody will go on; leave nothing under way
+            except GeneratorExit:  # the caller stopped; leave no step pending
                 wait()
                 raise
             waited = time.perf_counter()
@@ -193,7 +194,7 @@ class SyncCollector(Collector):
             self._obs, self._row, self._is_stepping = obs, t + 1, False
 
     def _read(self, info: dict[str, Any], t: int) -> None:
-        """Note the final observations (same_step) and the faults that step ``t`` reports."""
+        """Store the final observations (same_step) and the faults that step ``t`` reports."""
         for b, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
             self._final.append((t, b, obs, numbers))
         faulted = faults_told(info)
@@ -203,7 +204,7 @@ class SyncCollector(Collector):
     def _reset_ended(
         self, obs: Tree, ended: npt.NDArray[np.bool_], t: int, info: dict[str, Any]
     ) -> Tree:
-        """Reset the envs whose episode ended, where nobody else does (mode disabled)."""
+        """Reset the envs whose episode ended (mode disabled)."""
         if not ended.any():
             return obs
         for b in np.flatnonzero(ended).tolist():
@@ -211,7 +212,7 @@ class SyncCollector(Collector):
         return self._as_arrays(self._venv.reset(options={"reset_mask": ended})[0])
 
     def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
-        """Note with which infos episodes ended whose last observation comes later (next_step)."""
+        """Store the infos of ended episodes, whose final observation comes later (next_step)."""
         for b in np.flatnonzero(ended).tolist():
             self._final.append((t, b, None, self._numbers(info, b)))
 
@@ -237,8 +238,8 @@ class SyncCollector(Collector):
         index = np.argwhere(rollout.done)
         noted = {(t, b): numbers for t, b, _, numbers in self._final}
         none = numbers_of({}, self._info_keys)  # of the row that only resets an env
-        told = [noted.get((t, b), none) for t, b in index.tolist()]
-        info = {key: np.array([each[key] for each in told]) for key in self._info_keys}
+        found = [noted.get((t, b), none) for t, b in index.tolist()]
+        info = {key: np.array([each[key] for each in found]) for key in self._info_keys}
         Finals(index, _following(rollout, index), info).put_into(rollout)
 
     def statistics(self) -> CollectorStatistics:
@@ -250,9 +251,10 @@ class SyncCollector(Collector):
         return self._venv.statistics() if isinstance(self._venv, HalvedVectorEnv) else None
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Where it stands, amid a rollout too, as plain data. It goes with the envs' own states.
+        """Return the collector's state as plain data, also during a rollout.
 
-        None before the first `collect`, and where a step was broken off: then no such state exists.
+        It belongs together with the envs' states. None before the first `collect` and after an
+        interrupted step.
         """
         if self._obs is None or self._is_stepping:
             return None
@@ -277,7 +279,7 @@ class SyncCollector(Collector):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave; the envs must have been reset."""
+        """Load a state of `state_dict`; the envs must have been reset."""
         like = self._obs
         self._obs = _as_tree(state["obs"], like)
         self._ended = np.array(state["ended"], np.bool_)
@@ -304,14 +306,14 @@ def _copied(memory: Any) -> npt.NDArray[np.float32] | None:
 
 
 def _as_tree(saved: Any, like: Tree) -> Tree:
-    """Give back to plain data the structure and the dtypes of ``like``."""
+    """Convert plain data to the structure and dtypes of ``like``."""
     return tree_map(lambda a, values: np.array(values, a.dtype), like, saved)
 
 
 def _halves_of_step(
     venv: VectorEnv[Any, Any, Any],
 ) -> tuple[Callable[[Any], None], Callable[[], Any]]:
-    """What begins a step, and what waits for it; where steps cannot be halved, that makes it."""
+    """Return functions that start a step and wait for it; other vector envs step while waiting."""
     if isinstance(venv, HalvedVectorEnv):
         return venv.step_async, venv.step_wait
     begun: list[Any] = []
@@ -319,7 +321,7 @@ def _halves_of_step(
 
 
 def _following(rollout: Rollout, index: npt.NDArray[np.int64]) -> Tree:
-    """Observations ``[K, ...]`` of the rows after ``(t, b)``: in next_step, the final ones."""
+    """Return the observations ``[K, ...]`` after rows ``(t, b)``, in next_step the final ones."""
     t, b = index.T
     after = t + 1
     inside = after < rollout.num_steps

@@ -1,4 +1,7 @@
-"""What was experienced: the ``[T, B, ...]`` data between a collector and a learner."""
+"""Rollouts, the ``[T, B, ...]`` data between collectors and learners, and functions on them.
+
+Every folder above ``common`` and ``shared`` may import this one. Start reading in ``rollout.py``.
+"""
 
 from rookery.common.trees import Tree
 from rookery.rollout.episodes import Episodes, EpisodeTracker

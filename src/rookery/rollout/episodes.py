@@ -13,13 +13,13 @@ from rookery.rollout.rollout import Rollout
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """Episodes that ended.
+    """Ended episodes.
 
     Attributes:
-        env_ids: int64 ``[K]``.
-        returns: float64 ``[K]``, undiscounted sums of rewards.
-        lengths: int64 ``[K]``, steps.
-        times: int64 ``[K]``, the rows of the rollout in which they ended.
+        env_ids: env of each episode, int64 ``[K]``.
+        returns: undiscounted sums of rewards, float64 ``[K]``.
+        lengths: numbers of steps, int64 ``[K]``.
+        times: rows of the rollout in which the episodes ended, int64 ``[K]``.
     """
 
     env_ids: npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ class EpisodeTracker:
     """Follows the episodes of B envs across rollouts.
 
     Args:
-        num_envs: how many, ``B``.
+        num_envs: number of envs, ``B``.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -43,19 +43,18 @@ class EpisodeTracker:
         self._length = np.zeros(num_envs, np.int64)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data."""
+        """Return the state as plain data."""
         return {"return": self._return.copy(), "length": self._length.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state of `state_dict`."""
         self._return = np.asarray(state["return"], np.float64)
         self._length = np.asarray(state["length"], np.int64)
 
     def update(self, rollout: Rollout) -> Episodes:
-        """Take in the next rollout and return the episodes that ended in it, by env and time.
+        """Process the next rollout and return the episodes that ended in it, by env and time.
 
-        An episode that a fault or a reset cut off is left out: how it would have ended is not
-        known.
+        Episodes that a fault or a reset cut off are excluded, because their return is unknown.
         """
         anew = rollout.env_ids[rollout.after_reset]
         self._return[anew], self._length[anew] = 0.0, 0
@@ -68,7 +67,7 @@ class EpisodeTracker:
         valid: npt.NDArray[np.bool_],
         env_ids: npt.NDArray[np.int64] | slice = slice(None),
     ) -> Episodes:
-        """Take in ``[T, B]`` arrays of the envs ``env_ids``, all by default; see `update`."""
+        """Process ``[T, B]`` arrays of the envs ``env_ids``, by default all; see `update`."""
         total = np.cumsum(reward, axis=0, dtype=np.float64) + self._return[env_ids]
         steps = np.cumsum(valid, axis=0, dtype=np.int64) + self._length[env_ids]
         columns, times = np.nonzero(done.T)

@@ -1,4 +1,4 @@
-"""Rollouts of different envs over the same number of steps, put side by side."""
+"""Joining of rollouts of different envs over the same number of steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PER_ENV = ("last_obs", "last_value", "policy_version", "env_ids", "memory", "af
 
 
 class Finals(NamedTuple):
-    """How K episodes ended: ``final_index``, ``final_obs`` and ``final_info`` of a `Rollout`."""
+    """The ends of K episodes: ``final_index``, ``final_obs`` and ``final_info`` of a `Rollout`."""
 
     index: npt.NDArray[np.int64]  # type: ignore[assignment]
     obs: Tree
@@ -25,11 +25,11 @@ class Finals(NamedTuple):
 
     @classmethod
     def of(cls, ends: Sequence[tuple[int, int, Tree, Mapping[str, float]]], like: Tree) -> Finals:
-        """Put single ends together.
+        """Combine single episode ends.
 
         Args:
-            ends: row, column, observation and numbers of each.
-            like: a batch of observations, for the shapes where there are no ends.
+            ends: row, column, observation and numbers of each end.
+            like: a batch of observations, which gives the shapes if ``ends`` is empty.
         """
         index = np.array([(t, b) for t, b, _, _ in ends], np.int64).reshape(-1, 2)
         names = ends[0][3] if ends else ()
@@ -37,12 +37,12 @@ class Finals(NamedTuple):
         return cls(index, stack([obs for _, _, obs, _ in ends], like), info)
 
     def put_into(self, rollout: Rollout) -> None:
-        """Make them those of a rollout."""
+        """Store the ends in a rollout."""
         rollout.final_index, rollout.final_obs, rollout.final_info = self
 
 
 def numbers_of(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
-    """The numbers that one env's info holds under ``keys``; NaN where it holds none."""
+    """Return the numbers under ``keys`` in the info of one env; a missing number becomes NaN."""
     return {key: _number(info.get(key)) for key in keys}
 
 
@@ -54,7 +54,7 @@ def _number(value: Any) -> float:
 
 
 def side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
-    """Join rollouts ``[T, B_i, ...]`` to one ``[T, sum(B_i), ...]``; the arrays are fresh."""
+    """Join rollouts ``[T, B_i, ...]`` to one ``[T, sum(B_i), ...]`` with new arrays."""
     joined: dict[str, Any] = {
         field.name: _concatenated(
             [getattr(rollout, field.name) for rollout in rollouts], int(field.name not in _PER_ENV)
@@ -69,7 +69,7 @@ def side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
 
 
 def size_of(rollout: Rollout) -> int:
-    """Bytes of all its arrays, but for the ends of episodes."""
+    """Return the bytes of a rollout's arrays, without those of the episode ends."""
     sizes: list[int] = []
     for field in fields(Rollout):
         tree = getattr(rollout, field.name)
@@ -80,10 +80,10 @@ def size_of(rollout: Rollout) -> int:
 
 
 def merge_finals(parts: Sequence[tuple[int, Finals]]) -> Finals:
-    """Join the ends of episodes, in order of time, then of columns.
+    """Join episode ends, ordered by row, then by column.
 
     Args:
-        parts: the first column of each part, and its ends.
+        parts: the offset of each part's columns, and its ends.
     """
     some = [(first, finals) for first, finals in parts if len(finals.index)]
     if not some:  # as in most rollouts of a few steps
@@ -95,6 +95,6 @@ def merge_finals(parts: Sequence[tuple[int, Finals]]) -> Finals:
 
 
 def _concatenated(trees: Sequence[Tree], axis: int) -> Tree:
-    if trees[0] is None:  # the memory of policies that have none
+    if trees[0] is None:  # the memory of policies that are not recurrent
         return None
     return tree_map(lambda *arrays: np.concatenate(arrays, axis), *trees)

@@ -1,4 +1,4 @@
-"""Running statistics that bring observations and rewards to unit scale."""
+"""Normalization of observations and rewards by running statistics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ EPSILON = 1e-8
 
 
 class BatchMoments(NamedTuple):
-    """What a batch adds to statistics.
+    """Moments of a batch.
 
     Attributes:
         num_samples: number of samples.
-        mean: float64 ``[*shape]``.
-        squares: float64 ``[*shape]``, sum of squared distances from the mean.
+        mean: mean of the samples, float64 ``[*shape]``.
+        squares: sum of squared distances from the mean, float64 ``[*shape]``.
     """
 
     num_samples: int
@@ -27,28 +27,28 @@ class BatchMoments(NamedTuple):
     squares: npt.NDArray[np.float64]
 
 
-# Gives the moments of everybody's batches for those of one's own, where several learn together.
+# Returns the batch moments of all learners, given those of this learner.
 Gather: TypeAlias = "Callable[[BatchMoments], list[BatchMoments]]"
 
 
 def only_own(moments: BatchMoments) -> list[BatchMoments]:
-    """There is nobody else."""
+    """Return the moments of a single learner."""
     return [moments]
 
 
 class RunningMoments:
-    """Mean and variance of everything seen so far, kept per feature.
+    """Mean and variance of all samples so far, per feature.
 
     Batches are merged by the parallel form of Welford's update (Chan, Golub and LeVeque 1979,
     equation 2.1), which is exact and does not lose digits when the mean is large.
 
     Args:
-        shape: of one sample.
+        shape: shape of one sample.
 
     Attributes:
         count: number of samples.
-        mean: float64 ``[*shape]``.
-        squares: float64 ``[*shape]``, sum of squared distances from the mean.
+        mean: mean of the samples, float64 ``[*shape]``.
+        squares: sum of squared distances from the mean, float64 ``[*shape]``.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -58,9 +58,9 @@ class RunningMoments:
         self._refresh()
 
     def update(self, batch: npt.NDArray[Any], gather: Gather = only_own) -> None:
-        """Merge ``batch``, ``[N, *shape]``; rows with numbers that are not finite are left out.
+        """Merge ``batch``, ``[N, *shape]``, without rows that are not finite.
 
-        ``gather`` gives the batches' moments of all who keep these statistics together.
+        ``gather`` returns the batch moments of all learners that share these statistics.
         """
         is_finite = np.isfinite(batch)
         if not is_finite.all():
@@ -86,7 +86,7 @@ class RunningMoments:
 
     @property
     def variance(self) -> npt.NDArray[np.float64]:
-        """Population variance, float64 ``[*shape]``; one before anything was seen."""
+        """Population variance, float64 ``[*shape]``; one before the first sample."""
         return self.squares / self.count if self.count else np.ones_like(self.mean)
 
     def normalize(self, values: npt.NDArray[np.float32], limit: float) -> npt.NDArray[np.float32]:
@@ -96,11 +96,11 @@ class RunningMoments:
         return np.clip(scaled, -limit, limit, out=scaled)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data."""
+        """Return the state as plain data."""
         return {"count": self.count, "mean": self.mean.copy(), "squares": self.squares.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state of `state_dict`."""
         self.count = int(state["count"])
         self.mean = np.asarray(state["mean"], np.float64)
         self.squares = np.asarray(state["squares"], np.float64)
@@ -118,9 +118,9 @@ class RewardScaler:
     Engstrom et al. (2020), section 3. The mean is not subtracted: that would change the task.
 
     Args:
-        num_envs: how many envs there are, ``B``.
+        num_envs: number of envs, ``B``.
         gamma: discount.
-        limit: the most that a scaled reward may be, either way.
+        limit: maximum absolute value of a scaled reward.
     """
 
     def __init__(self, num_envs: int, gamma: float, limit: float = 10.0) -> None:
@@ -130,9 +130,9 @@ class RewardScaler:
         self._limit = limit
 
     def scale(self, rollout: Rollout, gather: Gather = only_own) -> npt.NDArray[np.float32]:
-        """Merge the rollout's returns into the statistics, then return its rewards scaled.
+        """Merge the rollout's returns into the statistics, then return its scaled rewards.
 
-        ``gather`` is as for `RunningMoments.update`.
+        ``gather`` returns the batch moments of all learners that share these statistics.
 
         Returns:
             float32 ``[T, B]``, clipped to +-``limit``.
@@ -143,7 +143,7 @@ class RewardScaler:
         for t, reward in enumerate(rollout.reward):
             returns[t] = carried + reward
             carried = returns[t] * decay[t]
-        # What is not finite must not stand in the way of all that follows.
+        # A return that is not finite would make all later returns of the env not finite.
         self._return = np.where(np.isfinite(carried), carried, np.float32(0))
         self.moments.update(returns[rollout.valid], gather)
         scale = 1.0 / np.sqrt(self.moments.variance + EPSILON)
@@ -152,12 +152,12 @@ class RewardScaler:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data."""
+        """Return the state as plain data."""
         return {"moments": self.moments.state_dict(), "return": self._return.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state of `state_dict`."""
         self.moments.load_state_dict(state["moments"])
         found = np.asarray(state["return"], np.float32)
-        # Where the envs are shared otherwise than before, returns are counted anew.
+        # If the number of learners changed, the returns of this learner's envs restart at 0.
         self._return = found if found.shape == self._return.shape else self._return * 0

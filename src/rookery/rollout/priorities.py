@@ -1,4 +1,4 @@
-"""Prioritised experience replay: which transitions are worth another look."""
+"""Priorities of prioritised experience replay."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rookery.rollout.sum_tree import SumTree
 
 
 class Priorities:
-    """Draws transitions in proportion to their last error (Schaul et al. 2016).
+    """Sampler that draws transitions in proportion to their last error (Schaul et al. 2016).
 
     Transition i is drawn with ``P(i) = p_i^alpha / sum_k p_k^alpha`` (equation 1), where
     ``p_i = |error_i| + epsilon``; new ones get the largest priority so far (algorithm 1, line 6).
 
     Args:
-        size: how many places there are.
-        alpha: 0 draws uniformly, 1 in proportion to the error.
-        epsilon: keeps a transition without error from being forgotten.
+        size: number of places for transitions.
+        alpha: exponent of the priorities; 0 draws uniformly, 1 in proportion to the error.
+        epsilon: added to the error, so that a transition with error 0 can still be drawn.
     """
 
     def __init__(self, size: int, alpha: float, epsilon: float = 1e-6) -> None:
@@ -29,7 +29,7 @@ class Priorities:
         self._largest = 1.0
 
     def admit(self, index: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]) -> None:
-        """Give the places ``index``, int64 ``[N]``, the largest priority; none where not valid."""
+        """Set the places ``index``, int64 ``[N]``, to the largest priority, or 0 if not valid."""
         self._tree.set(index, np.where(valid, self._largest**self._alpha, 0.0))
 
     def draw(
@@ -45,18 +45,18 @@ class Priorities:
         return index, self._tree.weights[index] / self._tree.total
 
     def learn(self, index: npt.NDArray[np.int64], error: npt.NDArray[np.float32]) -> None:
-        """Take over the errors, float32 ``[N]``, that the transitions ``index`` had this time."""
+        """Set the priorities of the transitions ``index`` from their errors, float32 ``[N]``."""
         priority = np.abs(error.astype(np.float64)) + self._epsilon
         self._largest = max(self._largest, float(priority.max()))
         # A transition drawn twice has the same error twice.
         self._tree.set(index, priority**self._alpha)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data; the weights are a view."""
+        """Return the state as plain data; the weights are a view."""
         return {"weights": self._tree.weights, "largest": self._largest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state of `state_dict`."""
         weights = np.asarray(state["weights"], np.float64)
         self._tree.set(np.arange(len(weights)), weights)
         self._largest = float(state["largest"])

@@ -1,4 +1,4 @@
-"""Old experience, kept to learn from again: a ring of rows for each env."""
+"""Replay of past transitions, with a ring buffer of rows for each env."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _COLUMNS = ("obs", "action", "reward", "terminated", "truncated", "valid")
 
 
 class Transitions(NamedTuple):
-    """N steps, or sums of a few steps, out of a replay.
+    """N sampled transitions of one or ``n_step`` steps.
 
     Attributes:
-        place: int64 ``[N]``, where they lie in the replay.
+        place: int64 ``[N]``, places in the replay.
         obs: ``[N, *obs]``.
         action: ``[N, *action]``.
         reward: float32 ``[N]``, the discounted sum of up to ``n_step`` rewards.
-        next_obs: ``[N, *obs]``, what followed the last of them, in the same episode.
-        discount: float32 ``[N]``, what a value of ``next_obs`` counts: ``gamma ** steps``, or zero
-            where the episode terminated.
-        weight: float32 ``[N]``, corrects for drawing some more often than others; ones where all
-            are drawn alike.
+        next_obs: ``[N, *obs]``, the observation after the last reward, in the same episode.
+        discount: float32 ``[N]``, factor of the value of ``next_obs``: ``gamma ** steps``, or zero
+            if the episode terminated.
+        weight: float32 ``[N]``, importance weights of prioritised sampling; ones for uniform
+            sampling.
         path_obs: ``[n_step - 1, N, *obs]``, the observations between ``obs`` and ``next_obs``;
-            None unless the replay was asked for them, and with ``n_step`` 1.
-        path_discount: float32 ``[n_step - 1, N]``, by how much the reward that followed each of
-            them was discounted in the sum; zero where the sum had ended before.
+            None without ``with_path`` and with ``n_step`` 1.
+        path_discount: float32 ``[n_step - 1, N]``, factor of the reward after each of ``path_obs``
+            in the sum; zero if the sum ended before.
     """
 
     place: Ints
@@ -67,22 +67,21 @@ class _Sums(NamedTuple):
 
 
 class Replay:
-    """The last transitions of B envs.
+    """Replay buffer of the last transitions of B envs.
 
-    Row ``[r, b]`` holds what env b showed, was told and answered. What it showed next is the next
-    row's observation and is stored once only; where an episode was truncated there is no such row,
-    and the true final observation is kept aside. One row beyond an env's newest holds the
-    observation that nobody acted on yet. Every env has a ring of its own, so that rollouts of some
-    of the envs can be added.
+    Row ``[r, b]`` holds observation, action, reward and flags of one step of env b. The next
+    observation is stored only once, in the next row. Final observations of truncated episodes are
+    stored separately. The row after an env's newest row holds the observation without an action
+    yet. Every env has a separate ring, so that rollouts of some of the envs can be added.
 
     Args:
-        num_rows: how many rows are kept, so ``num_rows * num_envs`` transitions.
-        num_envs: B.
+        num_rows: number of rows, for ``num_rows * num_envs`` transitions.
+        num_envs: number of envs, B.
         gamma: discount within sums of rewards.
-        n_step: the most rewards in one sum (Sutton 1988); a sum ends with its episode, before an
-            invalid row, and at the newest row.
-        priority_exponent: alpha of prioritised replay; None draws all transitions alike.
-        with_path: whether transitions tell the observations within their sums.
+        n_step: maximum number of rewards in one sum (Sutton 1988); a sum ends with its episode,
+            before an invalid row, and at the newest row.
+        priority_exponent: alpha of prioritised replay; None samples uniformly.
+        with_path: include the observations within the sums in transitions.
     """
 
     def __init__(
@@ -114,15 +113,15 @@ class Replay:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was added yet, drawable or not."""
+        """True if no rollout was added yet."""
         return not self._rows
 
     # ---------------------------------------------------------------- writing
 
     def add(self, rollout: Rollout) -> None:
-        """Take in a rollout; its arrays are copied.
+        """Add a copy of a rollout.
 
-        Its columns are the envs ``rollout.env_ids``, and each goes on from the one before it.
+        Its columns are the envs ``rollout.env_ids``. Each continues the env's last rollout.
         """
         if not self._rows:
             self._allocate(rollout)
@@ -148,7 +147,7 @@ class Replay:
             self._priorities.admit(index, self._rows["valid"].reshape(-1)[index])
 
     def _end_episodes(self, envs: Ints) -> None:
-        """Note that the newest rows of ``envs``, reset from outside, were their episodes' last."""
+        """Mark the newest rows of ``envs``, which were reset from outside, as episode ends."""
         for b in envs[self._counts[envs] > 0].tolist():
             newest, head = (self._heads[b] - 1) % self._num_places, self._heads[b]
             if not self._done((newest, b)):
@@ -164,7 +163,7 @@ class Replay:
             )
 
     def _drop_final_obs(self, places: Ints, envs: Ints) -> None:
-        """Forget the final observations of rows that are about to be written."""
+        """Delete the final observations of rows that are about to be overwritten."""
         cut = self._rows["truncated"][places, envs] & ~self._rows["terminated"][places, envs]
         for t, k in np.argwhere(cut).tolist():
             self._final_obs.pop((int(places[t, k]), int(envs[k])), None)
@@ -183,7 +182,7 @@ class Replay:
         Args:
             count: N.
             rng: draws them.
-            beta: how far prioritised drawing is corrected for, from 0 to 1: the weights are
+            beta: degree of the correction for prioritised sampling, from 0 to 1: the weights are
                 ``(N * P(i)) ** -beta``, divided by the largest (Schaul et al. 2016, section 3.4).
         """
         if self._priorities is None:
@@ -221,7 +220,7 @@ class Replay:
         )
 
     def set_errors(self, index: Ints, error: Floats) -> None:
-        """Tell what errors, float32 ``[N]``, the transitions ``index`` had; priorities follow."""
+        """Set the priorities of the transitions ``index`` from their errors, float32 ``[N]``."""
         if self._priorities:
             self._priorities.learn(index, error)
 
@@ -265,10 +264,10 @@ class Replay:
     # ---------------------------------------------------------------- saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data.
+        """Return the state as plain data.
 
-        The arrays are the replay's own, valid until the next `add`: a copy of a large replay might
-        not fit into memory beside it.
+        The arrays are views, valid until the next `add`, because a copy of a large replay might
+        not fit into memory.
         """
         # Before a ring has come round, nothing lies beyond its head.
         full = bool((self._counts == self._num_places - 1).any())
@@ -282,7 +281,7 @@ class Replay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state of `state_dict`."""
         for name, saved in state["rows"].items():
             column = zeros_rows(self._num_places, tree_map(lambda a: a[0], _trees(saved)))
             assign(column, slice(0, len(state["rows"]["valid"])), _trees(saved))

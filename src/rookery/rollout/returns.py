@@ -40,8 +40,8 @@ def gae(
         final_value: float32 ``[T, B]``, read where ``truncated`` and not ``terminated``.
         gamma: discount.
         gae_lambda: lambda; 0 is the one-step error, 1 the Monte Carlo advantage.
-        valid: bool ``[T, B]``; an invalid row gets advantage zero and hands none to the row
-            before it, which so bootstraps from the invalid row's value.
+        valid: bool ``[T, B]``. The advantage of an invalid row is zero, so the row before it
+            bootstraps from the invalid row's value.
 
     Returns:
         Advantages and returns (``advantage + value``), float32 ``[T, B]`` each.
@@ -60,6 +60,6 @@ def gae(
 def following_value(
     value: Floats, last_value: Floats, terminated: Flags, truncated: Flags, final_value: Floats
 ) -> Floats:
-    """Value of what came after each row: zero, the final observation's, or the next row's."""
+    """Return the value after each row: zero, that of the final observation or of the next row."""
     following = np.concatenate([value[1:], last_value[None]])
     return np.where(terminated, 0.0, np.where(truncated, final_value, following))

@@ -1,4 +1,4 @@
-"""One rollout: what ``B`` envs experienced in ``T`` steps, laid out as ``[T, B, ...]``."""
+"""Rollout: the experience of ``B`` envs in ``T`` steps, as arrays ``[T, B, ...]``."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from rookery.errors import MissingExtra
 class Rollout:
     """Experience of B envs over T steps.
 
-    Row ``[t, b]`` says: env b showed ``obs``, got ``action``, and answered with ``reward`` and the
-    two flags. Episodes follow one another down a column.
+    Row ``[t, b]`` holds the observation ``obs`` of env b, the ``action`` taken, and the resulting
+    ``reward`` and flags. A column holds consecutive episodes of one env.
 
     Attributes:
         obs: array ``[T, B, *obs]`` in the env's own dtype, or dicts and tuples of such arrays.
-        action: ``[T, B, *action]``, as the policy drew it (before clipping to the env's bounds); of
-            a Dict or Tuple space rows ``[T, B, K]``, its parts side by side.
-        reward: float32 ``[T, B]``, as the env gave it.
+        action: ``[T, B, *action]``, as sampled by the policy, before clipping to the env's bounds;
+            for a Dict or Tuple space ``[T, B, K]``, its parts concatenated.
+        reward: float32 ``[T, B]``, as returned by the env.
         terminated: bool ``[T, B]``.
         truncated: bool ``[T, B]``.
         valid: bool ``[T, B]``. False marks rows that must not be learned from: the step that
             only resets an env in next_step autoreset mode, and transitions cut off by a fault.
-        log_prob: float32 ``[T, B]``, log probability of ``action`` when it was drawn.
+        log_prob: float32 ``[T, B]``, log probability of ``action`` when it was sampled.
         value: float32 ``[T, B]``, the policy's value of ``obs``.
         last_obs: the observations after the last step, ``[B, *obs]``.
         last_value: float32 ``[B]``, the value of ``last_obs``.
         final_obs: ``[K, *obs]``, the true last observations of the K episodes that ended.
         final_index: int64 ``[K, 2]``, the ``(t, b)`` of each of them, in order of t.
-        final_info: by name, float64 ``[K]``: numbers out of the infos with which the K episodes
-            ended, NaN where an info held none; only those that the collector was asked for.
+        final_info: maps each of the collector's ``info_keys`` to float64 ``[K]``: numbers from the
+            infos of the K episode ends, NaN if an info has no such number.
         final_value: float32 ``[T, B]``, the value of the true final observation where an
-            episode was truncated; elsewhere, and where the policy is recurrent, zero.
+            episode was truncated; zero elsewhere, and zero everywhere for a recurrent policy.
         policy_version: int64 ``[B]``, the version of the weights that acted.
-        memory: float32 ``[B, M]``, what a recurrent policy remembered before the first row; None
-            where the policy remembers nothing.
-        env_ids: int64 ``[B]``, which env each column is of.
-        after_reset: bool ``[B]``, whether the env was reset from outside before the first row, so
-            that this does not go on with the episode of the rollout before, which has no end.
+        memory: float32 ``[B, M]``, memory of a recurrent policy before the first row; None for
+            other policies.
+        env_ids: int64 ``[B]``, index of the env of each column.
+        after_reset: bool ``[B]``, True if the env was reset from outside before the first row. The
+            column then does not continue the last episode of the previous rollout.
     """
 
     obs: Tree
@@ -67,7 +67,7 @@ class Rollout:
 
     @classmethod
     def allocate(cls, num_steps: int, obs: Tree, action: npt.NDArray[Any]) -> Rollout:
-        """Make storage for ``num_steps`` steps of envs that show ``obs`` and take ``action``.
+        """Allocate arrays for ``num_steps`` steps of envs with such ``obs`` and ``action``.
 
         Args:
             num_steps: steps of every env, ``T``.
@@ -97,36 +97,36 @@ class Rollout:
 
     @property
     def num_steps(self) -> int:
-        """T, the steps of every env."""
+        """Number of steps of every env, T."""
         return len(self.reward)
 
     @property
     def num_envs(self) -> int:
-        """B, the number of envs."""
+        """Number of envs, B."""
         return len(self.policy_version)
 
     @property
     def num_transitions(self) -> int:
-        """The env steps that the rollout cost, valid or not, ``T * B``."""
+        """Number of env steps, valid or not, ``T * B``."""
         return self.num_steps * self.num_envs
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
-        """bool ``[T, B]``: the episode ended with this transition, either way."""
+        """Mask bool ``[T, B]`` of transitions that were terminated or truncated."""
         return self.terminated | self.truncated
 
     def cut_off(self) -> tuple[Tree, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Episodes that were truncated and not terminated: a value stands in for their rest.
+        """Return the episodes that were truncated but not terminated.
 
         Returns:
-            Their true final observations, ``[C, *obs]``, and the t and b of each, int64 ``[C]``.
+            Their true final observations, ``[C, *obs]``, and their t and b, int64 ``[C]`` each.
         """
         t, b = self.final_index.T
         cut = self.truncated[t, b] & ~self.terminated[t, b]
         return take(self.final_obs, cut), t[cut], b[cut]
 
     def torch(self) -> Rollout:
-        """The same rollout with tensors in place of the arrays, over the same memory.
+        """Return the rollout with tensors that share the memory of its arrays.
 
         Raises:
             MissingExtra: torch is not installed.

@@ -1,4 +1,4 @@
-"""A sum tree: draw one of many by weight, in logarithmic time, for whole batches at once."""
+"""A sum tree: sampling by weight in logarithmic time, for whole batches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 class SumTree:
-    """Weights at the leaves of a binary tree whose inner nodes hold the sums beneath them.
+    """A binary tree with weights at its leaves and the sum of both children at inner nodes.
 
     Schaul et al. (2016), appendix B.2.1. Node 1 is the root, and ``2 k`` and ``2 k + 1`` are the
     children of node ``k``.
 
     Args:
-        num_leaves: how many weights; all are zero at first.
+        num_leaves: number of weights; all are zero at first.
     """
 
     def __init__(self, num_leaves: int) -> None:
@@ -34,7 +34,7 @@ class SumTree:
 
     @property
     def weights(self) -> Doubles:
-        """float64 ``[num_leaves]``, a view."""
+        """View of all weights, float64 ``[num_leaves]``."""
         return self._nodes[self._first_leaf : self._first_leaf + self._num_leaves]
 
     def set(self, index: Ints, weight: Doubles | float) -> None:
@@ -52,14 +52,14 @@ class SumTree:
             mass: float64 ``[N]`` in ``[0, total)``.
 
         Returns:
-            int64 ``[N]``; never a leaf of weight zero, unless all are.
+            Indices of leaves, int64 ``[N]``; never a leaf of weight zero, unless all are.
         """
         mass = mass.copy()
         node = np.ones(len(mass), np.int64)
         for _ in range(self._depth):
             left = 2 * node
             beneath = self._nodes[left]
-            # Rounding may leave more mass than the whole right side has.
+            # Because of rounding, the mass may exceed the sum of the right side.
             right = (mass >= beneath) & (self._nodes[left + 1] > 0.0)
             mass -= beneath * right
             node = left + right

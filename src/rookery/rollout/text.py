@@ -1,4 +1,4 @@
-"""Text in observations as arrays, which rollouts can hold."""
+"""Conversion of text in observations to arrays, which rollouts can hold."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rookery.shared.spaces import FreeLeaf, Leaf, leaves
 
 
 def text_dtype(space: spaces.Text) -> np.dtype[Any]:
-    """The dtype of arrays that hold any string of a Text space."""
+    """Return the dtype of arrays that hold any string of a Text space."""
     return np.dtype(f"<U{max(space.max_length, 1)}")
 
 
 def holds_text(space: spaces.Space[Any]) -> bool:
-    """Whether a part of the space is a Text."""
+    """Return True if a part of the space is a Text."""
     return any(
         isinstance(leaf, FreeLeaf) and isinstance(leaf.space, spaces.Text)
         for leaf in leaves(space, "observation")
@@ -26,7 +26,7 @@ def holds_text(space: spaces.Space[Any]) -> bool:
 
 
 def array_leaves(space: spaces.Space[Any]) -> list[Leaf]:
-    """The parts of an observation as rollouts hold them, a Text as one string.
+    """Return the leaves of an observation as rollouts hold them, a Text as one string.
 
     Raises:
         SpaceError: a part has no fixed array form.
@@ -46,11 +46,11 @@ def array_leaves(space: spaces.Space[Any]) -> list[Leaf]:
 
 
 def text_as_arrays(space: spaces.Space[Any], obs: Tree) -> Tree:
-    """Turn text in one observation, or in a batch, into arrays of strings; the rest stays.
+    """Convert text in an observation or a batch to arrays of strings; keep all other parts.
 
     Args:
-        space: of one env.
-        obs: where the space is a Text, a string, or a sequence of N strings.
+        space: observation space of one env.
+        obs: an observation or a batch; a Text part is a string or a sequence of N strings.
     """
     match space:
         case spaces.Dict():

@@ -1,6 +1,6 @@
-"""What users show an agent: one observation or a batch, as the batch that a policy takes.
+"""Conversion of observations from users of an agent to the batches that a policy accepts.
 
-Nothing is bent to fit: what a cast would change stands for something else than was meant.
+Values that a cast to the space's dtype would change raise an error.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from rookery.common.trees import Tree, tree_map
 from rookery.errors import SpaceError
 from rookery.rollout.text import text_as_arrays
 
-_NUMBERS = "biuf"  # kinds of dtypes
+_NUMBERS = "biuf"  # dtype kinds
 
 
 def as_batch(space: Space[Any], obs: Any) -> tuple[Tree, bool]:
-    """Read one observation, or a batch of them.
+    """Convert a single observation or a batch of observations to a batch.
 
     Args:
-        space: of one.
-        obs: what is given for it.
+        space: space of a single observation.
+        obs: a single observation or a batch.
 
     Returns:
-        The batch, and whether ``obs`` was a single one.
+        The batch, and True if ``obs`` was a single observation.
 
     Raises:
-        SpaceError: it is neither, or its numbers are none that the space can hold.
+        SpaceError: ``obs`` has another form, or holds numbers that are outside the space.
     """
     try:
         if _has_form(space, obs, is_batch=False):
@@ -49,20 +49,20 @@ def as_batch(space: Space[Any], obs: Any) -> tuple[Tree, bool]:
 
 
 def _require_one_length(obs: Any, batch: Tree) -> None:
-    """Refuse parts of several lengths, and a batch of none."""
+    """Raise if the parts have different lengths or the batch is empty."""
     lengths: set[int] = set()
     tree_map(lambda leaf: lengths.add(len(leaf)), batch)
     if len(lengths) > 1:
         raise SpaceError(
-            f"the parts of a batch must have as many rows each, one for each env; those of this "
-            f"observation are {_shapes(obs)}"
+            f"the parts of a batch must have the same number of rows, one for each env; those of "
+            f"this observation are {_shapes(obs)}"
         )
     if lengths == {0}:
-        raise SpaceError("a batch must have one observation at least; this one has none")
+        raise SpaceError("a batch must have at least one observation; this one is empty")
 
 
 def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
-    """Whether ``obs`` has the form of one observation, or of a batch of them."""
+    """Return True if ``obs`` has the form of one observation, or of a batch of them."""
     match space:
         case spaces.Dict():
             return isinstance(obs, dict) and all(
@@ -74,8 +74,8 @@ def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
                 isinstance(obs, tuple)
                 and len(obs) == len(space.spaces)
                 and all(
-                    _has_form(part, own, is_batch)
-                    for part, own in zip(space.spaces, obs, strict=True)
+                    _has_form(part, value, is_batch)
+                    for part, value in zip(space.spaces, obs, strict=True)
                 )
             )
         case spaces.Text():
@@ -110,14 +110,14 @@ def _as_tree(space: Space[Any], obs: Any) -> Tree:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str)  # numpy's strings are such, too
+    return isinstance(value, str)  # includes numpy strings
 
 
 def _whole(space: Space[Any], obs: Any, low: Any, end: Any) -> npt.NDArray[Any]:
-    """Whole numbers from ``low`` to below ``end``, as an array of the space's dtype.
+    """Convert integers in ``[low, end)`` to an array of the space's dtype.
 
     Raises:
-        SpaceError: they are others.
+        SpaceError: a number is not an integer or outside this range.
     """
     given = _numbers(space, obs)
     with np.errstate(invalid="ignore"):
@@ -128,10 +128,10 @@ def _whole(space: Space[Any], obs: Any, low: Any, end: Any) -> npt.NDArray[Any]:
 
 
 def _finite(space: Space[Any], obs: Any) -> npt.NDArray[Any]:
-    """Numbers as an array of the space's dtype.
+    """Convert numbers to an array of the space's dtype.
 
     Raises:
-        SpaceError: one of them is not finite in it.
+        SpaceError: a number is not finite in this dtype.
     """
     with np.errstate(over="ignore"):
         numbers = _numbers(space, obs).astype(space.dtype)

@@ -19,21 +19,21 @@ Callback: TypeAlias = "Callable[[Trainer, Update], Any]"
 
 
 class StopTraining(Exception):
-    """Raised by a callback, it ends the run in good order after this update; say why in it."""
+    """Exception that a callback raises to end the run after this update; its text is the reason."""
 
 
 class EvaluateEvery:
-    """Evaluates once every ``steps`` env steps, and keeps the best policy in ``best.pt``.
+    """Callback that evaluates every ``steps`` env steps and keeps the best policy in ``best.pt``.
 
-    Metrics are ``eval_return_mean`` and ``eval_return_std``, which ``evaluations.jsonl`` and the
-    curve show too.
+    It adds the metrics ``eval_return_mean`` and ``eval_return_std``, which ``evaluations.jsonl``
+    and the learning curve also show.
 
     Args:
         steps: env steps between two evaluations.
-        episodes: of each.
+        episodes: number of episodes of each evaluation.
         stop_at: end the run once the mean return reaches this.
-        keep_best: whether ``best.pt`` is written.
-        deterministic: take the most probable actions instead of drawing them.
+        keep_best: write ``best.pt``.
+        deterministic: take the most probable actions instead of sampling them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EvaluateEvery:
         self._stop_at, self._keep_best, self._deterministic = stop_at, keep_best, deterministic
 
     def __call__(self, trainer: Trainer, update: Update) -> None:
-        """Evaluate if it is time."""
+        """Evaluate if an evaluation is due."""
         if not _is_due(self._every, update):
             return
         score = trainer.evaluate(self._episodes, deterministic=self._deterministic)
@@ -60,24 +60,25 @@ class EvaluateEvery:
         trainer.evaluations.add(update.steps, mean, std)
         best = trainer.best_return
         if best is None or mean > best or math.isnan(best):
-            if self._keep_best:  # first: an interruption between must not lose the file
+            if self._keep_best:  # before best_return, so that an interruption cannot lose the file
                 trainer.save(trainer.run_dir.best)
             trainer.best_return = mean
         if self._stop_at is not None and mean >= self._stop_at:
             raise StopTraining(
-                f"the mean return of {score.episodes} episodes, {mean:.1f}, has reached "
+                f"the mean return of {score.episodes} episodes, {mean:.1f}, reached "
                 f"{self._stop_at:g}"
             )
 
 
 class CheckpointEvery:
-    """Keeps a checkpoint by itself once every ``steps`` env steps, in ``checkpoints/``.
+    """Callback that writes a checkpoint to ``checkpoints/`` every ``steps`` env steps.
 
-    ``rookery.load`` takes them. They hold neither replay nor envs, which ``checkpoint.pt`` does.
+    ``rookery.load`` reads these checkpoints. Unlike ``checkpoint.pt`` they contain neither the
+    replay nor the envs.
 
     Args:
-        steps: env steps between two of them.
-        keep: how many are kept, the latest.
+        steps: env steps between two checkpoints.
+        keep: number of latest checkpoints to keep.
     """
 
     def __init__(self, steps: int, keep: int = 5) -> None:
@@ -85,7 +86,7 @@ class CheckpointEvery:
         self._keep = whole_number("keep", keep, 1)
 
     def __call__(self, trainer: Trainer, update: Update) -> None:
-        """Write one if it is time, and delete the oldest."""
+        """Write a checkpoint if one is due, and delete the oldest."""
         if not _is_due(self._every, update):
             return
         folder = trainer.run_dir.checkpoints
@@ -95,10 +96,10 @@ class CheckpointEvery:
 
 
 class RecordVideo:
-    """Plays one episode once every ``steps`` env steps and keeps it as an mp4 file in ``videos/``.
+    """Callback that records an episode as mp4 in ``videos/`` every ``steps`` env steps.
 
-    The episode is played in an env built for it, with the most probable actions, so that training
-    is the same with videos and without them.
+    The episode is played in a separate env with the most probable actions, so recording does not
+    change the training.
 
     Args:
         steps: env steps between two videos.
@@ -114,7 +115,7 @@ class RecordVideo:
         self._every = whole_number("steps", without_fraction(steps), 1)
 
     def __call__(self, trainer: Trainer, update: Update) -> None:
-        """Record an episode if it is time."""
+        """Record an episode if a video is due."""
         if _is_due(self._every, update):
             from rookery.run.video import record
 
@@ -124,15 +125,15 @@ class RecordVideo:
 
 
 def _is_due(every: int, update: Update) -> bool:
-    """Whether an update has led over a multiple of ``every`` env steps."""
+    """Return True if the update passed a multiple of ``every`` env steps."""
     return update.steps // every > (update.steps - update.new_steps) // every
 
 
 def _checked(callbacks: Any) -> list[Callback]:
-    """``callbacks`` as a list.
+    """Return ``callbacks`` as a list.
 
     Raises:
-        ConfigError: they are not a sequence of callables.
+        ConfigError: ``callbacks`` is not a sequence of callables.
     """
     if isinstance(callbacks, str) or not isinstance(callbacks, Iterable):
         raise unfit("callbacks", "a sequence of callables (trainer, update)", callbacks)
@@ -149,10 +150,10 @@ def _checked(callbacks: Any) -> list[Callback]:
 
 
 def callbacks_of(plan: RunPlan, more: Any) -> list[Callback]:
-    """All callbacks of a run: those that its settings ask for, then ``more``.
+    """Return all callbacks of a run: those that its settings create, then ``more``.
 
     Raises:
-        ConfigError: ``more`` are no callbacks, or one of all cannot do its work in this run.
+        ConfigError: ``more`` is not a sequence of callables, or the env cannot be recorded.
     """
     callbacks = [*_asked_for(plan.settings), *_checked(more)]
     for callback in callbacks:

@@ -1,4 +1,4 @@
-"""How a run collects: the policy acts in this process, or in the workers beside the envs."""
+"""The envs, policy and collector of a run, for each setting of ``collector``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rookery.run.log.clock import CallerMeter, Meter, WorkerMeter
 from rookery.run.settings import CollectorName, TrainSettings
 from rookery.vector.base import VectorEnv
 
-_NO_STATES = "ALE's batches neither give the states of their games nor take them back"
+_NO_STATES = "ALE's vectorized env cannot save or restore the states of its games"
 
 PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
 
@@ -38,12 +38,12 @@ class Collection(ABC):
     """The envs of a run, the policy that acts in them, and the collector.
 
     Attributes:
-        policy: who acts; carries the weights.
-        collector: hands out rollouts.
+        policy: the acting policy, which holds the weights.
+        collector: source of rollouts.
         spaces: observation space and action space of one env.
-        meter: knows how its time was spent.
-        venv: the envs, if they can be played in beside the collector.
-        runs_ahead: whether rollouts may be of older weights than the policy's.
+        meter: measures how the collection time is spent.
+        venv: the envs, if evaluation can use them; else None.
+        runs_ahead: rollouts may come from older weights than the policy's.
     """
 
     policy: Any
@@ -55,23 +55,23 @@ class Collection(ABC):
 
     @abstractmethod
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
-        """The state of every env, or None and why they cannot be had.
+        """Return the state of every env, or None and the reason why they cannot be saved.
 
         Args:
-            between_steps: whether the collector knows where it stands.
+            between_steps: no step of the envs was interrupted.
         """
 
     @abstractmethod
     def restore_envs(self, states: list[bytes]) -> None:
-        """Give every env what `capture_envs` returned for it."""
+        """Restore in every env the state that `capture_envs` returned for it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the envs; twice is fine."""
+        """Close the envs; may be called twice."""
 
 
 class CallerCollection(Collection):
-    """The policy acts in this process, by turns with a vector env."""
+    """Collection in which the policy acts in this process, after all envs have stepped."""
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
@@ -98,7 +98,7 @@ class CallerCollection(Collection):
         if self.venv.backend == "native":
             return None, _NO_STATES
         if not between_steps:
-            return None, "the run was broken off amid a step of the envs"
+            return None, "the run was interrupted during a step of the envs"
         states, reason = capture_all(self.venv)
         return states, reason and f"the envs' states cannot be saved ({reason})"
 
@@ -112,25 +112,25 @@ class CallerCollection(Collection):
 
 
 class PartlyCollection(Collection):
-    """The policy acts in this process, on a part of the envs while workers step the others."""
+    """Collection in which the policy acts on some envs while workers step the others."""
 
-    _envs: str  # which they are, for messages
-    _stack: ExitStack  # closes them
+    _envs: str  # what error messages call the envs
+    _stack: ExitStack  # closes the envs
 
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
         return None, f"{self._envs} are not saved"
 
     def restore_envs(self, states: list[bytes]) -> None:
-        raise ConfigError(f"{self._envs} take no states back")
+        raise ConfigError(f"{self._envs} cannot restore states")
 
     def close(self) -> None:
         self._stack.close()
 
 
 class DoubleCollection(PartlyCollection):
-    """The policy acts in this process, on one half of the envs while workers step the other."""
+    """Collection in which the policy acts on one half of the envs while workers step the other."""
 
-    _envs = "envs that step by halves"
+    _envs = "envs of the double collector"
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
@@ -151,9 +151,9 @@ class DoubleCollection(PartlyCollection):
 
 
 class ServedCollection(PartlyCollection):
-    """The policy acts in this process, on whichever envs are ready, while workers step others."""
+    """Collection in which the policy acts on the envs that are ready while workers step others."""
 
-    _envs = "envs that are served as they come"
+    _envs = "envs of the served collector"
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
@@ -175,7 +175,7 @@ class ServedCollection(PartlyCollection):
 
 
 def _half(source: EnvSource, settings: TrainSettings, half: int) -> VectorEnv:
-    """One half of the envs, the larger one first, in half of the workers."""
+    """Create a vector env of one half of the envs in half of the workers; half 0 is the larger."""
     num_envs = (settings.num_envs + 1 - half) // 2
     workers = max((settings.num_workers or usable_cpus()) // 2, 1)
     options = {**settings.vector_options(), "backend": "process", "caller_steps": False}
@@ -183,7 +183,7 @@ def _half(source: EnvSource, settings: TrainSettings, half: int) -> VectorEnv:
 
 
 class WorkerCollection(Collection):
-    """Copies of the policy act in worker processes."""
+    """Collection in which copies of the policy act in worker processes."""
 
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
@@ -209,10 +209,10 @@ class WorkerCollection(Collection):
         self.meter = WorkerMeter(workers, self.runs_ahead)
 
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
-        return None, "envs of workers that collect by themselves are not saved"
+        return None, "envs of the collectors workers and async are not saved"
 
     def restore_envs(self, states: list[bytes]) -> None:
-        raise ConfigError("envs of which workers collect by themselves take no states back")
+        raise ConfigError("envs of the collectors workers and async cannot restore states")
 
     def close(self) -> None:
         self._close()
@@ -228,18 +228,18 @@ def open_collection(
     share: Share | None = None,
     peers: Peers = ALONE,
 ) -> Collection:
-    """Start the envs and bring a fresh policy to them.
+    """Start the envs with a new policy.
 
     Args:
-        source: what the envs are.
-        algorithm: decides the policy.
-        settings: those of the run, or of a learner's share of it.
-        collector: who collects; not "auto".
-        policy_seed: of the policy's weights and of the actions that it draws.
-        check: called before every step, or ten times a second while workers are waited for; what
-            it raises leaves the collecting.
-        share: which of the run's envs these are; None means all.
-        peers: those who learn together.
+        source: source of the envs.
+        algorithm: creates the policy.
+        settings: settings of the run, or of a learner's share of it.
+        collector: name of the collector; not "auto".
+        policy_seed: seed of the policy's weights and actions.
+        check: called before every step, or ten times a second while waiting for workers. Its
+            exceptions end the collection.
+        share: the learner's share of the run's envs; None means all.
+        peers: the learners of the run.
     """
 
     def make_policy(observation_space: Space[Any], action_space: Space[Any]) -> Policy:
@@ -273,7 +273,7 @@ def _acting_here(
     source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
     check: Callable[[], None], seeds: list[int],
 ) -> dict[str, Any]:  # fmt: skip
-    """What every collector is told whose policy acts in this process."""
+    """Return the arguments of collectors whose policy acts in this process."""
     return {
         "seed": seeds,
         "values": getattr(algorithm, "reads_values", True),
@@ -283,16 +283,16 @@ def _acting_here(
 
 
 def _info_keys(source: EnvSource, settings: TrainSettings) -> tuple[str, ...]:
-    """What is read of the infos with which episodes end."""
+    """Return the keys to read from the infos of episode ends."""
     return tuple(dict.fromkeys((*settings.info_keys, *source.episode_keys())))
 
 
 def _way_out(source: EnvSource) -> str:
-    """What to do about an env whose spaces no built-in network takes."""
+    """Return advice for an env whose spaces no built-in network supports."""
     wrapper = "those of gymnasium.wrappers"
     if source.name.startswith(("MiniGrid-", "BabyAI-")):
         wrapper = "minigrid.wrappers.ImgObsWrapper, which leaves the text of the mission out"
     return (
-        f"Change them by a wrapper, such as {wrapper}: wrappers=[...] in Python, or a function "
-        "that makes the wrapped env, as 'my_module:make_env'"
+        f"Change them with a wrapper, such as {wrapper}: wrappers=[...] in Python, or a function "
+        "that creates the wrapped env, as 'my_module:make_env'"
     )

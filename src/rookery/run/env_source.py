@@ -1,4 +1,4 @@
-"""Which env a run trains on, in a form that config.json can hold and `evaluate` can rebuild."""
+"""EnvSource: the env of a run, in a form that config.json can store and `evaluate` can rebuild."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ from rookery.vector.make import make_vec
 
 @dataclass(frozen=True, slots=True)
 class EnvSource:
-    """What `make_vec` is given to build the envs.
+    """Description of a run's envs, from which `make` builds the vector env.
 
     Attributes:
         env: gym id, EnvSpec, or callable that returns an env.
-        env_kwargs: given to every env.
-        wrappers: callables ``Env -> Env``, outside of those of the env's family, but for the first
-            of them that these can read; see `Family.inside`.
+        env_kwargs: keyword arguments of every env.
+        wrappers: callables ``Env -> Env``. They wrap the preprocessed env, except that leading
+            wrappers listed in `Family.inside` are applied before the preprocessing.
         env_module: module to import first.
-        preprocess: whether the env is given what its `Family` has. One that is no plain id or spec,
-            or whose spec has wrappers already, is given nothing, nor is one whose user does the
-            same by wrappers.
-        frame_stack: how many observations are seen at once; None takes the family's number.
-        evaluates: whether they are envs of evaluations, for which families have other wrappers.
-        in_batch: whether the family's batch steps them, instead of single envs.
+        preprocess: apply the wrappers and arguments of the env's `Family`. This has no effect on
+            callables, on specs that contain wrappers, and if ``wrappers`` do the same.
+        frame_stack: number of stacked observations; None takes the family's number.
+        evaluates: the envs are evaluation envs, which may have other family wrappers.
+        in_batch: the family's vectorized env steps all envs, instead of single envs.
     """
 
     env: Any
@@ -54,7 +53,7 @@ class EnvSource:
 
     @property
     def name(self) -> str:
-        """A short name for titles and folders."""
+        """Short name of the env for titles and folders."""
         if isinstance(self.env, str):
             return self.env
         return self.env.id if isinstance(self.env, EnvSpec) else reference(self.env) or "env"
@@ -65,7 +64,7 @@ class EnvSource:
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Wrapper] | None = None,
     ) -> EnvSource:
-        """The same source but for what is given. Another env begins without ``env_kwargs``."""
+        """Return a copy with the given changes. A new env starts without ``env_kwargs``."""
         kwargs = self.env_kwargs if env is None else {}
         return replace(
             self,
@@ -75,18 +74,18 @@ class EnvSource:
         )
 
     def for_evaluation(self) -> EnvSource:
-        """The same envs as evaluations play them; this very source if that makes no difference."""
+        """Return the source of evaluation envs; ``self`` if they equal the training envs."""
         family = self.family()
         is_same = family is None or family.training == family.evaluation
         return self if is_same else replace(self, evaluates=True)
 
     def differs_from(self, other: EnvSource) -> bool:
-        """Whether another source was made of other things, whatever the two are used for."""
+        """Return True if env, arguments or wrappers differ."""
         names = [f.name for f in fields(self) if f.name not in ("evaluates", "in_batch")]
         return any(getattr(self, name) is not getattr(other, name) for name in names)
 
     def family(self) -> Family | None:
-        """Whose wrappers and arguments the env is given; None if nobody's."""
+        """Return the family whose preprocessing is applied, or None."""
         if not self.preprocess:
             return None
         self._register()
@@ -99,7 +98,7 @@ class EnvSource:
         return None if spec is not None and spec.additional_wrappers else family
 
     def note(self) -> str:
-        """What is done to the env that its user has not asked for, in a line; empty if nothing."""
+        """Describe the automatic preprocessing in one line; empty if there is none."""
         family = self.family()
         if family is None:
             return ""
@@ -107,12 +106,12 @@ class EnvSource:
         return f"{self.name}: {family.note.format(frames=self._num_frames(family))}{batch}"
 
     def episode_keys(self) -> tuple[str, ...]:
-        """What infos call return and length of a whole episode; empty if they are the env's own."""
+        """Return the info keys of an episode's return and length; empty without preprocessing."""
         family = self.family()
         return () if family is None or family.episode_keys is None else family.episode_keys
 
     def make(self, num_envs: int, **options: Any) -> VectorEnv:
-        """Build the vector env that training and evaluation use."""
+        """Build a vector env of ``num_envs`` envs for training or evaluation."""
         if self.in_batch:
             threads = max(usable_cpus() // (options.get("num_workers") or 1), 1)
             arguments = self.batch_arguments(threads)
@@ -128,11 +127,11 @@ class EnvSource:
         )
 
     def arguments(self) -> dict[str, Any]:
-        """What `make_vec` and `WorkerCollector` take under the same names; registers the env.
+        """Register the env and return its arguments for `make_vec` and `WorkerCollector`.
 
         Raises:
             UnknownEnvError: no such env is registered.
-            ConfigError: an argument of the env does not go with its preprocessing.
+            ConfigError: an argument of the env is incompatible with its preprocessing.
             MissingExtra: a package that the preprocessing needs is not installed.
         """
         self._register()
@@ -142,7 +141,7 @@ class EnvSource:
             if isinstance(error.__cause__, ImportError):
                 raise
             raise UnknownEnvError(f"{error} {self._how_to_register()}".rstrip()) from error
-        env, family = self._quiet_env(), self.family()
+        env, family = self._env_with_entry_point(), self.family()
         frames = self._num_frames(family)
         stack = () if frames is None else (FrameStack(frames),)
         if family is None:
@@ -161,15 +160,17 @@ class EnvSource:
         }
 
     def batch_arguments(self, num_threads: int | None = None) -> dict[str, Any]:
-        """What `make_vec` takes to make the family's batch of these envs.
+        """Return the arguments of `make_vec` for the family's vectorized env.
 
         Args:
-            num_threads: how many envs of a batch step at the same time.
+            num_threads: number of envs that step at the same time.
 
         Raises:
-            ConfigError: they cannot be stepped as a batch; says why. Else as `arguments`.
+            ConfigError: the envs cannot be stepped by a vectorized env, or see `arguments`.
+            UnknownEnvError: no such env is registered.
+            MissingExtra: a package that the preprocessing needs is not installed.
         """
-        self.arguments()  # complains of what no env can be
+        self.arguments()  # raises the errors that concern single envs too
         if self.wrappers:
             names = ", ".join(source_of(wrapper) for wrapper in self.wrappers)
             raise ConfigError(f"wrappers of single envs do not fit around a batch ({names})")
@@ -178,39 +179,39 @@ class EnvSource:
             raise ConfigError("only Atari games that a run preprocesses have a batch to train in")
         options = family.batch.options(spec, self.env_kwargs)
         frames = self._num_frames(family)
-        own = {**options, "frame_stack": frames, "num_threads": num_threads}
-        return {"env": family.batch, "env_kwargs": own}
+        kwargs = {**options, "frame_stack": frames, "num_threads": num_threads}
+        return {"env": family.batch, "env_kwargs": kwargs}
 
-    def _quiet_env(self) -> Any:
-        """The env; where its family has another entry point for it, a spec with that one."""
+    def _env_with_entry_point(self) -> Any:
+        """Return the env, with the entry point replaced if its family defines another one."""
         family = family_of(self.env)
         spec = None if family is None else _spec(self.env)
         if family is None or spec is None or not isinstance(spec.entry_point, str):
             return self.env
-        quiet = family.entry_points.get(spec.entry_point)
-        return self.env if quiet is None else replace(spec, entry_point=quiet)
+        replacement = family.entry_points.get(spec.entry_point)
+        return self.env if replacement is None else replace(spec, entry_point=replacement)
 
     def _register(self) -> None:
-        """Import what registers the env."""
+        """Import the module or package that registers the env."""
         if self.env_module:
             import_module(self.env_module)
         if isinstance(self.env, str):
             register(self.env)
 
     def _num_frames(self, family: Family | None) -> int | None:
-        """How many observations are stacked; None if none are."""
+        """Return the number of stacked observations; None without stacking."""
         if self.frame_stack is not None or family is None:
             return self.frame_stack
         return family.frame_stack
 
     def _check_fits(self, family: Family) -> None:
-        """Refuse what the wrappers of a family cannot work with."""
+        """Raise if the env's arguments or packages do not suit the family's wrappers."""
         for name, allowed in family.allowed_kwargs.items():
             value = self.env_kwargs.get(name, allowed[0])
             if value not in allowed:
                 raise ConfigError(
                     f"{self.name}: env_kwargs has {name}={in_words(value)}, but its preprocessing "
-                    f"needs {' or '.join(map(repr, allowed))}; leave it out, or give "
+                    f"needs {' or '.join(map(repr, allowed))}; leave it out, or pass "
                     "preprocess=False (--no-preprocess)"
                 )
         if family.needs is not None and not is_installed(family.needs[0]):
@@ -220,20 +221,22 @@ class EnvSource:
             )
 
     def _how_to_register(self) -> str:
-        """How to have an env registered whose id is not known."""
+        """Return a hint on how to register an env with an unknown id."""
         module, _, name = str(self.env).rpartition(":")
         if module:
-            return f"Module {module!r} was imported, and has no function {name!r} either."
+            return f"Module {module!r} was imported, but it has no function {name!r} either."
         if self.env_module:
             return f"{self.env_module!r} was imported and does not register it."
         package = package_of(name)
         if package is None:
             hint = "".join(f"Did you mean {each}? " for each in meant_ids(name))
             return f"{hint}On the command line, --env-module PACKAGE imports one."
-        return "" if is_installed(package.module) else "Once it is, training imports it by itself."
+        if is_installed(package.module):
+            return ""
+        return "After the installation, training imports it automatically."
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the source as JSON data; what has no name becomes null."""
+        """Describe the source as JSON data; objects that cannot be imported become null."""
         if isinstance(self.env, str):
             env: Any = self.env
         elif isinstance(self.env, EnvSpec):
@@ -257,10 +260,10 @@ class EnvSource:
         env_kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[Wrapper] | None = None,
     ) -> EnvSource:
-        """Undo `to_dict`; what is given replaces what is written there.
+        """Undo `to_dict`; arguments replace the stored values.
 
         Raises:
-            ConfigError: a part of it could not be written into config.json, and is not given.
+            ConfigError: config.json could not hold a value, and it is not passed again.
         """
         if env is None:
             env = _read_env(config["env"])
@@ -269,7 +272,7 @@ class EnvSource:
         if env_kwargs is None:
             raise ConfigError(
                 "the run's env_kwargs are not JSON data, so config.json does not hold them; pass "
-                "them again: rookery.evaluate(run_dir, env_kwargs=...), or rookery.resume likewise"
+                "them again: rookery.evaluate(run_dir, env_kwargs=...), also with rookery.resume"
             )
         if wrappers is None:
             wrappers = [named(address, resolve(address)) for address in config["wrappers"]]
@@ -278,14 +281,14 @@ class EnvSource:
             env_kwargs,
             wrappers,
             config["env_module"],
-            # Runs that were written before there was such a thing have neither.
+            # Runs of earlier versions store neither of the two.
             config.get("preprocess", False),
             config.get("frame_stack"),
         )
 
 
 def _spec(env: Any) -> EnvSpec | None:
-    """A spec itself, or the one that an id stands for; None where there is none."""
+    """Return the spec of an env or id; None if there is none."""
     if not isinstance(env, str):
         return env if isinstance(env, EnvSpec) else None
     try:
@@ -304,7 +307,7 @@ def import_module(name: str) -> Any:
     """Import a module by name.
 
     Raises:
-        ConfigError: it cannot be found.
+        ConfigError: the module cannot be imported.
     """
     try:
         return importlib.import_module(name)
@@ -313,7 +316,7 @@ def import_module(name: str) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """Return ``value`` as it comes back from JSON, or None where JSON cannot hold it."""
+    """Return ``value`` after a round trip through JSON, or None if it is not JSON data."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
@@ -321,22 +324,22 @@ def _as_json(value: Any) -> Any:
 
 
 def resolve(address: str | None) -> Any:
-    """Import what `reference` named.
+    """Import the object that `reference` named.
 
     Raises:
-        ConfigError: it had no name, or is not there any more.
+        ConfigError: the object had no importable name, or it no longer exists.
     """
     if address is None:
         raise ConfigError(
             "the run's env or a wrapper was a lambda, a local function or a partial, which "
             "config.json cannot hold; pass them again: rookery.evaluate(run_dir, env=..., "
-            "wrappers=...), or rookery.resume likewise"
+            "wrappers=...), also with rookery.resume"
         )
     try:
         return imported(address)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"the run's env or a wrapper was {address}, which is not to be found now ({error}); "
-            "pass it again: rookery.evaluate(run_dir, env=..., wrappers=...), or rookery.resume "
-            "likewise"
+            f"the run's env or a wrapper was {address}, which cannot be imported now ({error}); "
+            "pass it again: rookery.evaluate(run_dir, env=..., wrappers=...), also with "
+            "rookery.resume"
         ) from error

@@ -1,4 +1,4 @@
-"""How good a policy is: whole episodes, each env the same number of them."""
+"""Evaluation of a policy over complete episodes, spread evenly over the envs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rookery.run.env_source import EnvSource
 from rookery.run.results import EvalResult
 from rookery.vector.base import VectorEnv
 
-MOST_EPISODE_STEPS = 100_000  # of one episode of an evaluation, unless told otherwise
-_MOST_LOST = 20  # episodes that faults may cut off, beside twice as many as are asked for
+MOST_EPISODE_STEPS = 100_000  # default limit of one evaluation episode
+_MOST_LOST = 20  # episodes that faults may cut off, in addition to twice the requested number
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Score:
     """Returns and lengths of evaluation episodes.
 
     Attributes:
-        returns: float64 ``[episodes]``.
-        lengths: int64 ``[episodes]``.
-        seconds: how long they took.
-        note: what was not as it was asked for: episodes that never ended by themselves, or fewer of
-            them, as faults went on; empty if all is well.
+        returns: returns of the episodes, float64 ``[episodes]``.
+        lengths: steps of the episodes, int64 ``[episodes]``.
+        seconds: duration of the evaluation.
+        note: explains episodes that were cut off by the step limit and episodes that are missing
+            because of faults; empty if there are none.
     """
 
     returns: npt.NDArray[np.float64]
@@ -54,15 +54,15 @@ def run_episodes(
     max_episode_steps: int = MOST_EPISODE_STEPS,
     return_key: str | None = None,
 ) -> Score:
-    """Play ``episodes`` whole episodes in a vector env of autoreset mode same_step.
+    """Play ``episodes`` complete episodes in a vector env with autoreset mode same_step.
 
-    Every env plays a number fixed beforehand. Counting whichever episodes end first would favour
-    short ones. Episodes that a fault cuts off are not counted but played again, unless faults are
-    all that happens; the score's note, and a warning, say so then. What the policy remembers, and
-    the state of its generator, are afterwards as they were before.
+    Every env plays a number of episodes fixed in advance. Counting the episodes that end first
+    would favour short ones. Episodes that a fault cuts off are replayed. After too many of them
+    the evaluation stops early, and the score's note and a warning report that. The policy's memory
+    and random generator are restored afterwards.
 
-    An episode's return is what the info of its last step holds under ``return_key``, else the sum
-    of its rewards.
+    An episode's return is the value under ``return_key`` in the info of its last step, or the sum
+    of its rewards if there is none.
     """
     quota = np.full(venv.num_envs, episodes // venv.num_envs)
     quota[: episodes % venv.num_envs] += 1
@@ -106,24 +106,24 @@ def run_episodes(
 def _returns(
     total: npt.NDArray[np.float64], info: dict[str, Any], key: str | None
 ) -> npt.NDArray[np.float64]:
-    """The returns of episodes, float64 ``[B]``: as the infos of their last steps tell, else sums.
+    """Return the episode returns, float64 ``[B]``, from the final infos or else from the rewards.
 
     Args:
-        total: sums of rewards.
-        info: of the step.
-        key: of the infos of last steps; None reads none.
+        total: sums of rewards, float64 ``[B]``.
+        info: merged info of the step.
+        key: key of the return in the final info; None uses the sums.
     """
     final = info.get("final_info", {})
     return total if key not in final else np.where(final[f"_{key}"], final[key], total)
 
 
 class EvaluationEnvs:
-    """The vector env of evaluations, kept from one to the next.
+    """The vector env of evaluations, kept open between them.
 
     Args:
-        source: makes it.
-        options: of every vector env of the run.
-        spaces: of observations and actions of the policy, which those of the envs must be.
+        source: creates the vector env.
+        options: arguments of `make_vec`.
+        spaces: observation and action space of the policy. The envs must have the same.
     """
 
     def __init__(
@@ -133,22 +133,22 @@ class EvaluationEnvs:
         self._venv: VectorEnv | None = None
 
     def of(self, num_envs: int) -> VectorEnv:
-        """Return the one of so many envs.
+        """Return the vector env with ``num_envs`` envs.
 
         Raises:
-            ConfigError: its spaces are not the policy's.
+            ConfigError: its spaces differ from the policy's.
         """
         if self._venv is None or self._venv.num_envs != num_envs:
             self.close()
             venv = self._venv = self._source.make(num_envs, **self._options)
-            own = venv.single_observation_space, venv.single_action_space
+            found = venv.single_observation_space, venv.single_action_space
             kinds = ("observation", "action")
-            for kind, theirs, ours in zip(kinds, own, self._spaces, strict=True):
+            for kind, theirs, ours in zip(kinds, found, self._spaces, strict=True):
                 if theirs != ours:
                     self.close()
                     raise ConfigError(
                         f"the evaluation envs have {kind} space {theirs}, the policy has {ours}; "
-                        "give an eval_env (or eval_wrappers) of the same spaces"
+                        "pass an eval_env (or eval_wrappers) with the same spaces"
                     )
         return self._venv
 
@@ -161,7 +161,7 @@ class EvaluationEnvs:
 
 @contextmanager
 def as_it_was(policy: Any) -> Iterator[None]:
-    """Have a policy act, and remember and draw afterwards as if it had not, whatever happens."""
+    """Restore the policy's memory, noise and random generator when the block ends."""
     memory, generator = policy.memory, copy.deepcopy(getattr(policy, "rng", None))
     held = getattr(policy, "held_noise", None)
     if held is not None:
@@ -177,30 +177,30 @@ def as_it_was(policy: Any) -> Iterator[None]:
 
 
 def _note(num_cut: int, max_episode_steps: int, finished: int, episodes: int, lost: int) -> str:
-    """What a user must know who reads the mean of the returns."""
+    """Return warnings that concern the meaning of the mean return, or an empty string."""
     notes = []
     if num_cut:
         notes.append(
             f"{num_cut} of {finished} episodes had not ended after {max_episode_steps} steps and "
-            "were cut there; they count with their return so far (give the env a time limit, or "
-            "evaluate with another max_episode_steps)"
+            "were cut off; they count with their return so far (give the env a time limit, or "
+            "change max_episode_steps)"
         )
     if finished < episodes:
         notes.append(
-            f"given up after {finished} of {episodes} episodes, as faults of workers cut off "
-            f"{lost} others (what failed is in info['fault'] of a step, and in the worker's output)"
+            f"stopped after {finished} of {episodes} episodes, because worker faults cut off "
+            f"{lost} others (see info['fault'] of a step and the worker's output)"
         )
     return "; ".join(notes)
 
 
 def result_of(score: Score, folder: RunDirectory) -> EvalResult:
-    """What an evaluation came to.
+    """Summarize the score of an evaluation.
 
     Raises:
-        WorkerError: when no episode could be counted.
+        WorkerError: no episode could be counted.
     """
     if not len(score.returns):
-        raise WorkerError(f"The evaluation came to nothing: {score.note}", command="step")
+        raise WorkerError(f"No evaluation episode was completed: {score.note}", command="step")
     steps = int(score.lengths.sum())
     return EvalResult(
         run_dir=str(folder.path),
@@ -214,5 +214,5 @@ def result_of(score: Score, folder: RunDirectory) -> EvalResult:
 
 
 def evaluation_seed(seed: int) -> int:
-    """Derive the root seed of evaluation, so that it meets no episode of training."""
+    """Derive the root seed of evaluation, so that it differs from all seeds of training."""
     return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])

@@ -1,7 +1,7 @@
-"""Families of envs, and what a run does to the envs of each where its user says nothing else.
+"""Families of envs, and the preprocessing that a run applies to each by default.
 
-A run puts the family's wrappers inside of the user's own, and gives the env the family's arguments
-where the user gives none of the name.
+A run applies the family's wrappers before the user's wrappers. Arguments of the user override the
+family's arguments of the same name.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ Wrapper = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Family:
-    """Envs that are preprocessed alike.
+    """A group of envs with the same preprocessing.
 
     Attributes:
-        name: of the family.
-        modules: how the modules begin that its envs are defined in.
-        ids: how its envs' ids begin, wherever they are defined.
-        training: wrappers of envs to learn from, the first one innermost.
-        evaluation: wrappers of envs to evaluate in.
-        env_kwargs: arguments of the envs.
-        allowed_kwargs: by name, the values of the user's own arguments that the wrappers can work
-            with; arguments that are not named may have any.
-        frame_stack: how many observations are seen at once; None stacks none.
-        episode_keys: what the infos of last steps call return and length of a whole episode, where
-            an env's own rewards and ends are others; None where they are the same.
-        instead: how the addresses begin, ``module:name``, of wrappers of which one among the user's
-            own stands for all of this.
-        inside: how the addresses begin of wrappers whose result ``training`` can read: where they
-            come first among the user's own, they lie inside of it.
-        mark: the class of one of its wrappers, by which a built env is seen to have them; all that
-            ``instead`` may name lies beneath it.
-        entry_points: by those of its envs, others that make the same envs, but as a run has them.
-        needs: module and pip's name of what the wrappers need.
-        batch: what steps all envs of a run at once, as ``training`` would have them; None: nothing.
-        note: what is done, in words, with ``{frames}`` for the number of observations.
+        name: name of the family.
+        modules: prefixes of the modules that define its envs.
+        ids: prefixes of its envs' ids, regardless of the module.
+        training: wrappers of training envs, the innermost first.
+        evaluation: wrappers of evaluation envs, the innermost first.
+        env_kwargs: default arguments of the envs.
+        allowed_kwargs: maps an argument's name to the values that the wrappers support. Arguments
+            that are not listed may have any value.
+        frame_stack: number of stacked observations; None disables stacking.
+        episode_keys: info keys of the return and length of a complete episode, if the wrappers
+            change rewards or episode ends; else None.
+        instead: prefixes of wrapper addresses ``module:name``. If the user applies such a wrapper,
+            the family's preprocessing is disabled.
+        inside: prefixes of wrapper addresses. Such wrappers are applied before ``training`` if they
+            come first among the user's wrappers.
+        mark: class of a family wrapper, used to detect that a built env already has them. All
+            wrappers that ``instead`` names lie inside it.
+        entry_points: maps entry points of its envs to replacements that create the same envs.
+        needs: module and pip name of a package that the wrappers need.
+        batch: vectorized env that steps all envs with the preprocessing of ``training``, or None.
+        note: description of the preprocessing, with ``{frames}`` for the number of observations.
     """
 
     name: str
@@ -75,8 +75,8 @@ FAMILIES = (
         ids=("ALE/",),
         training=(atari.for_training,),
         evaluation=(atari.for_evaluation,),
-        # The screen is read by the wrapper; in colour the env would make another one that nobody
-        # sees, for every frame.
+        # The wrapper reads the screen itself. With obs_type "rgb" the env would also render an
+        # unused colour image of every frame.
         env_kwargs={"frameskip": 1, "obs_type": "grayscale"},
         allowed_kwargs={
             "frameskip": (1,),
@@ -118,9 +118,9 @@ FAMILIES = (
 
 
 def family_of(env: Any) -> Family | None:
-    """The family of an env.
+    """Return the family of an env, or None.
 
-    The package that registers an id is imported, where it is known and installed.
+    This imports the package that registers the id, if it is known and installed.
 
     Args:
         env: a Gymnasium id, ``"module:Id"`` or an EnvSpec; a callable has no family.
@@ -146,6 +146,6 @@ def _family(env_id: str, module: str) -> Family | None:
 
 
 def _module(spec: EnvSpec) -> str:
-    """The module that an env is defined in; empty where none is told."""
+    """Return the module that defines an env; empty if unknown."""
     entry = spec.entry_point
     return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")

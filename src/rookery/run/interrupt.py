@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, on Windows Ctrl-Break, when weights, optimiser and envs are whole."""
+"""Deferral of Ctrl-C, SIGTERM and (on Windows) Ctrl-Break until an update is complete."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
-if sys.platform == "win32":  # the one way to ask a program there to end, other than Ctrl-C
+if sys.platform == "win32":  # besides Ctrl-C the only signal that asks a program to exit
     SIGNALS[signal.SIGBREAK] = "Ctrl-Break"
 
 
 class Terminated(SystemExit):
-    """SIGTERM ended a run, after its checkpoint was written; uncaught, the exit code is 143."""
+    """Raised on SIGTERM, after the checkpoint was written; uncaught, the exit code is 143."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -28,16 +28,16 @@ class Terminated(SystemExit):
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM as exceptions, raised where the run can go on from later.
+    """Raises Ctrl-C and SIGTERM as exceptions at points from which the run can be resumed.
 
-    Entered, it takes the two signals over; entering it again within is fine. Outside `deferred` a
-    signal is raised at once: `KeyboardInterrupt` or `Terminated`. Within, the first one waits for
-    `check`, which standard error says at once; a second one is raised at once. Outside the main
-    thread, where Python delivers no signals, all this does nothing. A signal that this process
-    ignores, as a shell's background jobs do with Ctrl-C, goes on being ignored.
+    Entering it installs handlers for the signals; it may be nested. Outside `deferred`, a signal
+    raises `KeyboardInterrupt` or `Terminated` at once. Inside `deferred`, the first signal prints a
+    message to standard error and is raised by `check`; a second signal is raised at once. Outside
+    the main thread, where Python delivers no signals, this does nothing. A signal that this process
+    ignores, such as Ctrl-C in background jobs of a shell, stays ignored.
 
     Attributes:
-        cut_short: whether one was raised, since `begin`, amid what should have been finished.
+        cut_short: True if a signal was raised inside `deferred` since the last `begin`.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Interrupts:
         self.cut_short = False
         self._deferring = 0  # how many times `deferred` was entered
         self._is_restoring = False
-        self._is_ending = False  # whether one was raised since `begin`
+        self._is_ending = False  # True if a signal was raised since `begin`
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -65,15 +65,15 @@ class Interrupts:
             return
         self._is_restoring = True
         try:
-            for number in reversed(list(self._before)):  # Ctrl-C last: from then on it raises
-                # Otherwise another trainer, entered later, has it, and gives it back for both.
+            for number in reversed(list(self._before)):  # Ctrl-C last: it raises afterwards
+                # If another trainer was entered later, that one restores the handler for both.
                 if signal.getsignal(number) == self._on_signal:
                     signal.signal(number, self._handler_before(number))
         finally:
             self._is_restoring = False
 
     def _handler_before(self, number: int) -> Any:
-        """The handler to give back: not that of a trainer that has been left already."""
+        """Return the handler to restore, skipping trainers that were already left."""
         handler = self._before.pop(number)
         other = getattr(handler, "__self__", None)
         if isinstance(other, Interrupts) and not other._entered:
@@ -82,9 +82,9 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let signals wait until `check` is called, in the block or after it; it may be nested.
+        """Defer signals until `check` is called; may be nested.
 
-        After a signal was raised, the next one is the second, until `begin` is called.
+        After a signal was raised, the next signal counts as the second until `begin` is called.
         """
         with self:
             self._deferring += 1
@@ -94,11 +94,11 @@ class Interrupts:
                 self._deferring -= 1
 
     def begin(self) -> None:
-        """Note that something new begins, which signals before did not mean."""
+        """Start a new unit of work; the next signal counts as the first."""
         self._is_ending = self.cut_short = False
 
     def check(self) -> None:
-        """Raise what came in since.
+        """Raise the pending signal, if any.
 
         Raises:
             KeyboardInterrupt: after Ctrl-C.
@@ -117,22 +117,22 @@ class Interrupts:
         if self._is_restoring:
             return
         if self._deferring and not is_second:
-            _tell(number)
+            _announce(number)
             return
         self.cut_short = self.cut_short or self._deferring > 0
         self._raise()
 
 
-def _tell(number: int) -> None:
-    """Answer a signal that is waited with."""
+def _announce(number: int) -> None:
+    """Print that a signal was received and is deferred."""
     text = (
-        f"rookery: {SIGNALS[signal.Signals(number)]}: ending once the present update is made and "
-        "saved; a second one ends at once, without it\n"
+        f"rookery: {SIGNALS[signal.Signals(number)]}: ending after the current update is saved; "
+        "a second signal ends at once, without saving it\n"
     )
     try:
         if sys.stderr is not None:
             print(text, end="", file=sys.stderr, flush=True)
-    except RuntimeError:  # the signal came amid another line, and such writes cannot be nested
+    except RuntimeError:  # the signal interrupted another write, and buffered writes do not nest
         os.write(2, text.encode())
-    except (OSError, ValueError):  # nobody reads any more; an error would end the update
+    except (OSError, ValueError):  # standard error is closed; an error would end the update
         return

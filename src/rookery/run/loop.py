@@ -1,4 +1,4 @@
-"""The calls that most users make: train, go on, evaluate."""
+"""The main entry points: train a policy, resume a run, evaluate a policy."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ def train(
     progress: bool = False,
     **settings: Any,
 ) -> TrainResult:
-    """Train a policy on parallel envs, evaluate it, and leave the run in a folder.
+    """Train a policy on parallel envs, evaluate it, and store the run in a folder.
 
-    It is a loop over a `Trainer`, which takes the same arguments.
+    This is a loop over a `Trainer`, which takes the same arguments.
 
     Returns:
-        Where the run is, how fast it was, and the final evaluation.
+        The run's folder, its speed, and the result of the final evaluation.
 
     Raises:
         KeyboardInterrupt: on Ctrl-C, after a checkpoint was written and the envs were closed.
-        SystemExit: on SIGTERM, likewise; its code is 143.
+        SystemExit: on SIGTERM, after a checkpoint was written and the envs were closed. Its code
+            is 143.
     """
     if is_other_learner():
         own = {"encoder": encoder, "network": network, "learner": learner}
@@ -99,38 +100,40 @@ def resume(
     progress: bool = False,
     **changes: Any,
 ) -> TrainResult:
-    """Go on with a run from its last checkpoint, as if it had never stopped.
+    """Resume a run from its last checkpoint.
 
-    Weights, optimiser, schedules, statistics, generators, counters and replay are taken over, and
-    so are the envs amid their episodes, where their states can be saved. Where they cannot, they
-    start new episodes, and a line on standard error says why. Metrics after the checkpoint are
-    dropped, because they come again.
+    The checkpoint restores weights, optimiser, schedules, statistics, random generators, counters
+    and replay. Envs continue their episodes if their states could be saved. Other envs start new
+    episodes, and a line on standard error gives the reason. Metrics logged after the checkpoint
+    are dropped, because the resumed run writes them again.
 
-    Resume runs that you trust: the envs' states are pickles, and loading them executes code.
+    Resume only runs that you trust: the envs' states are pickles, and loading them executes code.
 
     Args:
         run_dir: folder that `train` wrote.
-        algo: needed where the run was trained with an algorithm object of one's own.
-        encoder: needed where it was one's own and cannot be imported by its name.
-        network: likewise.
-        learner: needed if the run had a custom learner that cannot be imported by its name.
-        env: what to train on; None takes the run's env. Needed where that was a lambda.
-        env_kwargs: likewise.
-        wrappers: likewise.
-        callbacks: as for `train`; they are not written down.
-        sinks: likewise.
-        eval_env: as for `train`; None takes the run's. Needed where that was a lambda.
-        eval_wrappers: likewise.
+        algo: the algorithm. Required if the run was trained with a custom `Algorithm` object.
+        encoder: the custom encoder. Required if it cannot be imported by name.
+        network: the custom network. Required if it cannot be imported by name.
+        learner: subclass of the algorithm's learner. Required if it cannot be imported by name.
+        env: env to train on; None takes the run's env. Required if that was a lambda.
+        env_kwargs: keyword arguments of every env; None takes the run's.
+        wrappers: wrappers of every env; None takes the run's. Required if one was a lambda.
+        callbacks: called after each update, as in `train`. The run does not store its callbacks.
+        sinks: further destinations of metrics, as in `train`. The run does not store its sinks.
+        eval_env: env of evaluations and videos; None takes the run's. Required if that was a
+            lambda.
+        eval_wrappers: wrappers of evaluation envs; None takes the run's. Required if one was a
+            lambda.
         progress: show progress on standard error.
         **changes: settings to change, of the run or of its algorithm, by name, such as
-            ``total_steps`` or ``learning_rate``. Schedules of a run with a new end go on from where
-            they were.
+            ``total_steps`` or ``learning_rate``. If ``total_steps`` changes, schedules continue
+            from their current values.
 
     Returns:
-        What `train` returns, for the whole run.
+        The result of the whole run, as from `train`.
 
     Raises:
-        ConfigError: there is no run in the folder, or no checkpoint of it, or a change cannot be.
+        ConfigError: the folder holds no run or no checkpoint, or a change is invalid.
     """
     if is_other_learner():
         own = {"encoder": encoder, "network": network, "learner": learner}
@@ -163,7 +166,7 @@ def resume(
 
 
 def _to_the_end(trainer: Trainer) -> TrainResult:
-    """Train until the run is over, evaluate, and close."""
+    """Train until the run ends, evaluate, and close the trainer."""
     try:
         with trainer:
             for _ in trainer:
@@ -176,7 +179,7 @@ def _to_the_end(trainer: Trainer) -> TrainResult:
 
 
 def _way_on(trainer: Trainer) -> str:
-    """What can be done with a run that was interrupted."""
+    """Return a hint on how to resume an interrupted run."""
     path = trainer.run_dir.path
     if not trainer.run_dir.checkpoint.is_file():
         return f"{path} has no checkpoint yet"
@@ -184,23 +187,22 @@ def _way_on(trainer: Trainer) -> str:
 
 
 def _final_evaluation(trainer: Trainer) -> EvalResult | None:
-    """Evaluate what was learned; if that fails, say that the rest did not."""
+    """Evaluate the policy; if that fails, print that the training itself is saved."""
     try:
         return trainer.final_evaluation()
     except RookeryError:
         if not trainer.is_saved:
             raise
         print(
-            f"rookery: all {trainer.steps} steps are made, and what was learned is saved in "
-            f"{trainer.run_dir.path}; the evaluation at the end failed (rookery eval "
-            f"{trainer.run_dir.path} makes another one)",
+            f"rookery: training finished after {trainer.steps} steps and is saved in "
+            f"{trainer.run_dir.path}, but the final evaluation failed; run rookery eval "
+            f"{trainer.run_dir.path} to repeat it",
             file=sys.stderr,
         )
         raise
 
 
 def _result(trainer: Trainer, score: EvalResult | None) -> TrainResult:
-    """What a run has come to."""
     return TrainResult(
         run_dir=str(trainer.run_dir.path),
         steps=trainer.steps,
@@ -227,32 +229,31 @@ def evaluate(
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
     max_episode_steps: int = MOST_EPISODE_STEPS,
 ) -> EvalResult:
-    """Evaluate what a run has learned.
+    """Evaluate the policy of a run.
 
     Args:
         run_dir: folder that `train` wrote, or a checkpoint in it, such as its ``best.pt``.
-        episodes: how many whole episodes.
-        seed: of envs and drawn actions; None takes the run's, which gives the episodes of its
-            own evaluations where ``num_envs`` and ``episodes`` are the same.
-        num_envs: how many envs run in parallel; None takes the run's number, but no more than
-            there are episodes.
-        deterministic: take the most probable actions instead of drawing them.
-        algo: needed where the run was trained with an algorithm object of one's own.
-        encoder: needed where it was one's own and cannot be imported by its name.
-        network: likewise.
-        learner: needed if the run had a custom learner that cannot be imported by its name.
-        env: what to evaluate on; None takes the run's env. Needed where that was a lambda.
-        env_kwargs: likewise.
-        wrappers: likewise.
-        max_episode_steps: an episode that has not ended after so many steps is cut there; it counts
-            with its return so far, and a warning says so.
+        episodes: number of complete episodes.
+        seed: seed of envs and sampled actions; None takes the run's. With the same ``num_envs``
+            and ``episodes``, that plays the same episodes as the run's own evaluations.
+        num_envs: number of parallel envs; None takes the run's number, but at most ``episodes``.
+        deterministic: take the most probable actions instead of sampling them.
+        algo: the algorithm. Required if the run was trained with a custom `Algorithm` object.
+        encoder: the custom encoder. Required if it cannot be imported by name.
+        network: the custom network. Required if it cannot be imported by name.
+        learner: subclass of the algorithm's learner. Required if it cannot be imported by name.
+        env: env to evaluate on; None takes the run's env. Required if that was a lambda.
+        env_kwargs: keyword arguments of every env; None takes the run's.
+        wrappers: wrappers of every env; None takes the run's. Required if one was a lambda.
+        max_episode_steps: an episode is cut off after this many steps. It counts with its return
+            so far, and a warning is printed.
 
     Returns:
-        Mean and deviation of the returns, and how long it took.
+        Mean and standard deviation of the returns, and the duration.
 
     Raises:
-        ConfigError: there is no run, or no checkpoint of it.
-        WorkerError: when faults cut off one episode after the other, so that none could be counted.
+        ConfigError: the folder holds no run or no checkpoint.
+        WorkerError: faults cut off so many episodes in a row that none could be counted.
     """
     whole_number("max_episode_steps", max_episode_steps, 1)
     whole_number("episodes", episodes, 1)
@@ -275,8 +276,8 @@ def evaluate(
     file = path if path.is_file() else folder.checkpoint
     if num_envs is None:
         num_envs = min(settings.num_envs, episodes)
-    saved = load_checkpoint(file)  # before an env can go to another folder
-    here = replace(settings, cluster=None)  # which may have gone since
+    saved = load_checkpoint(file)  # before an env can change the working directory
+    here = replace(settings, cluster=None)  # the cluster may no longer exist
     with plan.eval_source.make(num_envs, **here.vector_options()) as venv:
         spaces = venv.single_observation_space, venv.single_action_space
         agent = agent_of(saved, plan.algorithm, spaces, file)
@@ -289,22 +290,22 @@ def evaluate(
 
 
 def _folder_of(checkpoint: Path) -> Path:
-    """The folder of the run that a checkpoint lies in."""
+    """Return the folder of the run to which a checkpoint file belongs."""
     parent = checkpoint.parent
     return parent.parent if parent.name == "checkpoints" else parent
 
 
-def _tell_settings(function: Any) -> None:
-    """Have ``help(function)`` and editors name the settings, which are written down once."""
+def _add_settings_to_signature(function: Any) -> None:
+    """Add the settings to the signature that ``help(function)`` and editors show."""
     signature = inspect.signature(function)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     settings = [
         inspect.Parameter(
             f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type
         )
         for f in fields(TrainSettings)
     ]
-    function.__signature__ = signature.replace(parameters=[*own, *settings])
+    function.__signature__ = signature.replace(parameters=[*named, *settings])
 
 
-_tell_settings(train)
+_add_settings_to_signature(train)

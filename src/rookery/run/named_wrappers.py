@@ -1,4 +1,4 @@
-"""Wrappers that are named as ``module:name``, on the command line and in config.json."""
+"""Wrappers named as ``module:name`` on the command line and in config.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rookery.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class NamedWrapper:
-    """A wrapper that is known by a name only, such as a partial that a module holds.
+    """A wrapper that is imported by its address, such as a partial defined in a module.
 
     Attributes:
         address: ``module:name``.
@@ -32,12 +32,12 @@ class NamedWrapper:
 
 
 def address_of(wrapper: Any) -> str | None:
-    """``module:name`` of a wrapper; None if it has none."""
+    """Return the address ``module:name`` of a wrapper, or None."""
     return wrapper.address if isinstance(wrapper, NamedWrapper) else reference(wrapper)
 
 
 def source_of(wrapper: Any) -> str:
-    """``module:name`` of the class or function that a wrapper, or a partial, calls, or nothing."""
+    """Return the address of the class or function that a wrapper or partial calls, or ""."""
     found = imported(wrapper.address) if isinstance(wrapper, NamedWrapper) else wrapper
     while isinstance(found, partial):
         found = found.func
@@ -45,15 +45,15 @@ def source_of(wrapper: Any) -> str:
 
 
 def named(address: str, wrapper: Any) -> Callable[[Any], Any]:
-    """The wrapper that was found at an address, as something that keeps the address."""
+    """Return the wrapper found at an address, in a form that remembers the address."""
     return wrapper if reference(wrapper) == address else NamedWrapper(address)
 
 
 def wrapper_at(address: str) -> Callable[[Any], Any]:
-    """The wrapper that a user names, once it is known to be one.
+    """Import and check the wrapper at ``module:name``.
 
     Raises:
-        ConfigError: it cannot be found, or is no wrapper of an env.
+        ConfigError: the address cannot be imported, or the object cannot wrap an env.
     """
     module_name, colon, path = address.partition(":")
     if not (module_name and colon and path):
@@ -76,18 +76,18 @@ def wrapper_at(address: str) -> Callable[[Any], Any]:
 
 
 def _problem(found: Any) -> str:
-    """Why something wraps no env; empty if it may."""
+    """Return the reason why an object cannot wrap an env; empty if it can."""
     if not callable(found):
-        return f"it is a {type(found).__name__}, and no callable Env -> Env"
+        return f"it is a {type(found).__name__}, not a callable Env -> Env"
     if isinstance(found, type) and not issubclass(found, gym.Env):
-        return f"the class {found.__name__} is no gymnasium.Wrapper"
+        return f"the class {found.__name__} is not a gymnasium.Wrapper"
     try:
         inspect.signature(found).bind(None)
-    except ValueError:  # written in C, and silent about its arguments
+    except ValueError:  # a C function without a signature
         return ""
     except TypeError as error:
         return (
-            f"it cannot be called with an env alone ({error}); name a function that gives it the "
+            f"it cannot be called with only an env ({error}); name a function that passes the "
             "other arguments"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Whether a run's envs are stepped one by one, or by the batch that their family has."""
+"""Choice between single envs and ALE's vectorized env for a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from rookery.errors import ConfigError, RookeryError
 from rookery.run.env_source import EnvSource
 from rookery.run.settings import CollectorName, TrainSettings
 
-# On 2 CPUs, which other programs used too, ALE's batches made 1.1 (Pong, 1 env) to 1.5 times (Pong
-# and Breakout, 8 envs) as many steps per second as the wrappers in Python did in the better of this
-# process and two workers, with 0.84 to 0.93 of the former's CPU time per step. Of about 450 us per
-# step 50 are this process's own, which CPUs cannot share: with more than 8 of them all would wait
-# for it. This last is reckoned, not measured.
+# On 2 shared CPUs, ALE's vectorized env made 1.1 times (Pong, 1 env) to 1.5 times (Pong and
+# Breakout, 8 envs) as many steps per second as the Python wrappers with the faster of serial and
+# two workers. It needed 0.84 to 0.93 times the CPU time of serial per step. About 50 of 450 us per
+# step run in this process alone, so more than 8 CPUs would wait for it (estimated, not measured).
 MOST_CPUS = 8
 
 
@@ -25,19 +24,19 @@ def stepped(
     collector: CollectorName,
     saved: Mapping[str, Any] | None = None,
 ) -> EnvSource:
-    """The envs of a run, in a batch if one was asked for, or if it is faster.
+    """Return the source with ``in_batch`` set if backend native is requested or faster.
 
     Args:
-        source: the envs.
-        settings: of the run.
-        collector: who collects; not "auto".
-        saved: where the run stands if it is gone on with. Amid episodes only single envs can.
+        source: source of the envs.
+        settings: settings of the run.
+        collector: name of the collector; not "auto".
+        saved: state of the run to resume. If it holds envs' states, auto keeps single envs.
 
     Raises:
-        ConfigError: a batch was asked for, and cannot be; says why. Else as `EnvSource.arguments`.
+        ConfigError: backend native is requested but not possible, or see `EnvSource.arguments`.
     """
     if settings.backend == "native":
-        source.arguments()  # complains of what nobody can step
+        source.arguments()  # raises the errors that concern single envs too
         try:
             _check(settings)
             source.batch_arguments()
@@ -46,24 +45,24 @@ def stepped(
                 f"{source.name}: backend 'native' cannot train it: {error}; backend 'auto' can"
             ) from error
         return replace(source, in_batch=True)
-    is_amid_episodes = bool((saved or {}).get("companions", {}).get("env_states"))
+    has_env_states = bool((saved or {}).get("companions", {}).get("env_states"))
     is_here = settings.backend == "auto" and settings.cluster is None and collector == "caller"
-    is_open = is_here and not is_amid_episodes
+    is_open = is_here and not has_env_states
     if not is_open or settings.num_workers or usable_cpus() > MOST_CPUS:
         return source
     try:
         _check(settings)
         source.batch_arguments()
-    except RookeryError:  # whoever makes the envs says what is wrong, if anything is
+    except RookeryError:  # building the envs raises it again if it concerns them
         return source
     return replace(source, in_batch=True)
 
 
 def _check(settings: TrainSettings) -> None:
-    """Complain of settings that are about single envs.
+    """Raise for settings that need single envs.
 
     Raises:
-        ConfigError: for the first.
+        ConfigError: such a setting is used.
     """
     faults = settings.faults()
     needs_worker = faults.restarts or faults.has_deadline or faults.max_worker_rss_mb
@@ -75,7 +74,7 @@ def _check(settings: TrainSettings) -> None:
     }
     for name, is_given in single.items():
         if is_given:
-            raise ConfigError(f"{name} is about envs that are stepped one by one")
+            raise ConfigError(f"{name} needs envs that are stepped one by one")
     if needs_worker and not settings.num_workers:
         raise ConfigError(
             "deadlines and restarts need a batch in a worker process (num_workers=1 or more)"

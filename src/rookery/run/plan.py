@@ -1,4 +1,4 @@
-"""RunPlan: everything that a run is made from, and how config.json tells it."""
+"""RunPlan: envs, algorithm and settings of a run, and their form in config.json."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rookery.run.presets.scaling import scaled
 from rookery.run.presets.tuned import Tuned, applied
 from rookery.run.settings import TrainSettings
 
-# What cannot change amid a run: shapes of what was saved, and what all random numbers come from.
+# Settings that a resumed run cannot change: they determine shapes of saved data or random numbers.
 _FIXED_SETTINGS = {
     "num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info", "preprocess",
     "frame_stack", "preset", "tuned", "scale_hyperparameters",
@@ -57,14 +57,14 @@ _FIXED_CONFIG = SHAPES | {
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to train, with what, and how.
+    """Envs, algorithm and settings of a run.
 
     Attributes:
-        source: the envs.
-        eval_source: the envs of evaluations.
-        algorithm: what learns.
-        settings: of the run.
-        notes: what was settled by a tuned file and by scaling, in lines.
+        source: source of the training envs.
+        eval_source: source of the evaluation envs.
+        algorithm: the algorithm that learns.
+        settings: settings of the run.
+        notes: lines for the user about settings that a tuned file or scaling determined.
     """
 
     source: EnvSource
@@ -88,12 +88,12 @@ class RunPlan:
         eval_env: Any = None,
         eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
     ) -> RunPlan:
-        """Make a plan of what a user has said.
+        """Create the plan of a new run.
 
-        The arguments are those of `Trainer`; ``algo`` may be a `Preset`, too, with changes.
+        The arguments are those of `Trainer`; ``algo`` may also be a `Preset` with changes.
 
         Raises:
-            ConfigError: what cannot be.
+            ConfigError: an argument or setting is invalid.
         """
         preset = _preset(env, algo, settings)
         given = settings
@@ -117,27 +117,25 @@ class RunPlan:
         algorithm, reasons = _fitted(algorithm, chosen, algo, preset)
         eval_source = source
         if eval_env is not None or eval_wrappers is not None:
-            own = None if eval_wrappers is None else (*eval_wrappers, *outermost)
-            eval_source = source.changed(eval_env, None, own)
+            around = None if eval_wrappers is None else (*eval_wrappers, *outermost)
+            eval_source = source.changed(eval_env, None, around)
         return cls(source, eval_source.for_evaluation(), algorithm, chosen, (*notes, *reasons))
 
     @property
     def title(self) -> str:
-        """A short name for pictures."""
+        """Title of the run's plots."""
         return f"{name_of(self.algorithm)} on {self.source.name}, seed {self.settings.seed}"
 
     def describe_settings(self) -> str:
-        """Where the settings come from, in one line; empty for an algorithm of the user's own."""
+        """Return the source of the settings in one line; empty for a custom algorithm."""
         if not isinstance(self.algorithm, BuiltIn):
             return ""
-        plain = (
-            f"{self.algorithm.name} without a preset: its plain defaults, but for what was given"
-        )
+        plain = f"{self.algorithm.name} without a preset: plain defaults, plus the settings you set"
         return f"{self.source.name}: {self.preset or plain}"
 
     @property
     def preset(self) -> Preset | None:
-        """Where settings are from that were not given; None if that is no preset any more."""
+        """The preset of the run; None if it uses none or the preset no longer exists."""
         name = self.settings.preset
         if is_file(name):
             return preset_of_run(name_of(self.algorithm), self.source.env, name)
@@ -146,10 +144,10 @@ class RunPlan:
 
     @property
     def expected_return(self) -> float | None:
-        """What was published for the preset; None where the env is not the one it is for.
+        """The published return of the preset; None if the env differs from the preset's env.
 
-        An env of the user's own under a name that is known is another one, and so is one with
-        arguments or wrappers.
+        An env with arguments or wrappers counts as different, and so does a custom env that is
+        registered under a known name.
         """
         preset, source = self.preset, self.source
         if preset is None or source.env != preset.env:
@@ -159,17 +157,17 @@ class RunPlan:
         return preset.expected if is_the_known_one and not is_changed else None
 
     def folder(self) -> RunDirectory:
-        """Choose the run's folder; nothing is made yet."""
+        """Choose the run's folder without creating it."""
         settings = self.settings
         name = f"{self.source.name}-{name_of(self.algorithm)}-{settings.seed}"
         return RunDirectory.plan(settings.run_dir, name, settings.overwrite)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything needed to repeat the run, as JSON data."""
+        """Return everything needed to repeat the run, as JSON data."""
         return {
             **algorithm_to_dict(self.algorithm),
             "source": self.source.to_dict(),
-            # None: the envs of training; a lambda beside a lambda would look the same
+            # None: the training envs. Two different lambdas would have the same description.
             "eval_source": (
                 self.eval_source.to_dict() if self.eval_source.differs_from(self.source) else None
             ),
@@ -194,30 +192,31 @@ class RunPlan:
         changes: Mapping[str, Any] | None = None,
         to_evaluate: bool = False,
     ) -> RunPlan:
-        """Read the plan of a run; what is given replaces what is written.
+        """Read the plan of an existing run; arguments replace the stored values.
 
         Args:
-            folder: of the run.
-            algo: needed where the algorithm was an object of the user's own.
-            encoder: needed where it was the user's own and cannot be imported by its name.
-            network: likewise.
-            learner: needed if the run had a custom learner that cannot be imported by its name.
-            env: needed where it cannot be written down, such as a lambda; so the next two.
-            env_kwargs: likewise.
-            wrappers: likewise.
-            eval_env: likewise, of evaluations.
-            eval_wrappers: likewise.
-            to_evaluate: nothing is trained: what is given is about the envs of evaluations.
+            folder: folder of the run.
+            algo: the algorithm; required if it was a custom `Algorithm` object.
+            encoder: the custom encoder; required if it cannot be imported by name.
+            network: the custom network; required if it cannot be imported by name.
+            learner: the custom learner class; required if it cannot be imported by name.
+            env: the env; required if config.json cannot hold it, such as a lambda.
+            env_kwargs: keyword arguments of every env; required if they are not JSON data.
+            wrappers: wrappers of every env; required if config.json cannot hold one of them.
+            eval_env: the evaluation env; required if config.json cannot hold it.
+            eval_wrappers: wrappers of evaluation envs; required if config.json cannot hold one.
+            to_evaluate: the run is only evaluated. ``env``, ``env_kwargs`` and ``wrappers`` then
+                replace those of the evaluation envs.
             changes: settings to change, of the run or of its algorithm, by name.
 
         Raises:
-            ConfigError: config.json cannot be understood, or a change cannot be made.
+            ConfigError: config.json is invalid, or a change is not allowed.
         """
         written = folder.read_config()
         try:
-            # Runs that were written before there was preprocessing had none.
-            told = {"preprocess": False, **written["train"]}
-            settings = TrainSettings.from_dict(told, "settings of a run")
+            # Runs written before preprocessing was introduced did none.
+            stored = {"preprocess": False, **written["train"]}
+            settings = TrainSettings.from_dict(stored, "settings of a run")
             modules = OwnModules(encoder, network, learner)
             algorithm = _algorithm(written, algo, modules, imports=True, learns=not to_evaluate)
             recorded = written["source"], written["eval_source"]
@@ -238,7 +237,7 @@ class RunPlan:
         return plan._changed(changes) if changes else plan
 
     def _changed(self, changes: Mapping[str, Any]) -> RunPlan:
-        """Change settings by name, wherever they belong."""
+        """Return a plan with changed settings of the run or of its algorithm."""
         names = {field.name for field in fields(TrainSettings)}
         config = getattr(self.algorithm, "config", None)
         of_config = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
@@ -247,8 +246,8 @@ class RunPlan:
         for name in changes:
             if name in (_FIXED_SETTINGS if name in names else _FIXED_CONFIG):
                 raise ConfigError(
-                    f"{name} cannot be changed amid a run; start another one (in Python, "
-                    "initial=rookery.load(...) begins it with the weights of this one)"
+                    f"{name} cannot be changed when a run is resumed; start a new run (in Python, "
+                    "initial=rookery.load(...) starts it with the weights of this run)"
                 )
         run = {name: value for name, value in changes.items() if name in names}
         learner = {name: value for name, value in changes.items() if name not in names}
@@ -264,23 +263,23 @@ class RunPlan:
 
 
 def _present(settings: TrainSettings, config: Any, name: str) -> Any:
-    """The value that a setting has, of the run or of its algorithm."""
+    """Return the current value of a setting of the run or of its algorithm."""
     return getattr(settings, name) if hasattr(settings, name) else getattr(config, name)
 
 
 def _evaluation_source(
     source: EnvSource, recorded: Mapping[str, Any] | None, env: Any, wrappers: Any
 ) -> EnvSource:
-    """The envs of evaluations of a run that is read back.
+    """Return the source of the evaluation envs of an existing run.
 
     Args:
-        source: the envs of training.
-        recorded: how config.json tells those of evaluations; None where they are the same.
-        env: replaces what is written there.
-        wrappers: likewise.
+        source: source of the training envs.
+        recorded: the evaluation source in config.json; None if it equals the training source.
+        env: replaces the recorded env; None keeps it.
+        wrappers: replace the recorded wrappers; None keeps them.
 
     Raises:
-        ConfigError: a part of them could not be written into config.json, and is not given.
+        ConfigError: config.json could not hold the env or a wrapper, and it is not passed again.
     """
     if recorded is None:
         return source if env is None and wrappers is None else source.changed(env, None, wrappers)
@@ -293,10 +292,10 @@ def _evaluation_source(
 def agent_algorithm(
     written: Mapping[str, Any], where: Path, algo: Any, modules: OwnModules
 ) -> Algorithm:
-    """Return the algorithm of a checkpoint, without importing what the file names.
+    """Create the algorithm that a checkpoint describes, without importing custom networks.
 
     Raises:
-        ConfigError: it cannot be understood, or needs what is not given.
+        ConfigError: the description is invalid, or needs an argument that is missing.
     """
     try:
         return _algorithm(written, algo, modules, imports=False, learns=False)
@@ -305,7 +304,7 @@ def agent_algorithm(
 
 
 def algorithm_to_dict(algorithm: Algorithm) -> dict[str, Any]:
-    """Return what config.json and checkpoints record about an algorithm; `_algorithm` reads it."""
+    """Describe an algorithm for config.json and checkpoints; `_algorithm` reads it back."""
     name, config = name_of(algorithm), getattr(algorithm, "config", None)
     modules = algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
     return {
@@ -334,7 +333,7 @@ def _algorithm(
     name = written["algo"]
     if name not in BUILT_IN:
         raise ConfigError(
-            f"its algorithm {name!r} is none of this library's; pass it again: algo=..."
+            f"its algorithm {name!r} is not built into this library; pass it again: algo=..."
         )
     modules.check()
     parts = modules._asdict()
@@ -345,22 +344,21 @@ def _algorithm(
             parts[part] = resolve(address)
         if parts[part] is None:
             raise ConfigError(
-                f"its {part} is the user's own ({address or 'a local function'}); pass it again: "
-                f"{part}=..."
+                f"its {part} is custom ({address or 'a local function'}); pass it again: {part}=..."
             )
     return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), OwnModules(**parts))
 
 
 def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
-    """The preset that a user asks for, if any.
+    """Return the preset that the settings ask for, or None.
 
     Raises:
-        ConfigError: there is none of this name; or beside it the algorithm was given with settings
-            of its own, of which nobody could tell whether they were meant to win over the preset's.
+        ConfigError: no preset has this name, or ``algo`` is a config or object instead of a name,
+            so that it is unclear which settings take precedence.
     """
     if isinstance(algo, Preset):
         return algo
-    if isinstance(algo, Given):  # whoever made it has looked for a preset
+    if isinstance(algo, Given):  # its creator already looked for a preset
         return None
     choice = settings.get("preset", NONE)
     if not isinstance(choice, str) or choice == NONE:
@@ -370,22 +368,22 @@ def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
         return find_preset(algo, env, choice, module) if algo in BUILT_IN else None
     name = next((name for name, (kind, _) in BUILT_IN.items() if isinstance(algo, kind)), "ppo")
     raise ConfigError(
-        f"preset {choice!r} stands for settings of an algorithm that is given by its name, such as "
-        f"algo={name!r}, but algo is {in_words(algo)}. Leave preset out to train with that, or "
-        f"give the name to train with the preset's settings"
+        f"preset {choice!r} needs an algorithm given by name, such as algo={name!r}, but algo is "
+        f"{in_words(algo)}. Leave out preset to train with that, or pass the name to train with "
+        f"the preset's settings"
     )
 
 
 def _tuned(
     settings: TrainSettings, given: Mapping[str, Any], algorithm: Algorithm, source: EnvSource
 ) -> tuple[TrainSettings, list[str]]:
-    """The settings with those of a tuned file among them, and what to say about it.
+    """Return the settings with those of the tuned file, and lines about them for the user.
 
     Args:
-        settings: of the run, with what its preset says.
-        given: what the user has said, which wins.
-        algorithm: of the run.
-        source: its envs.
+        settings: settings of the run, including those of its preset.
+        given: settings that the user passed, which override the tuned file.
+        algorithm: algorithm of the run.
+        source: envs of the run.
     """
     if settings.tuned is None:
         return settings, []
@@ -398,10 +396,10 @@ def _tuned(
 def _fitted(
     algorithm: Algorithm, settings: TrainSettings, algo: Any, preset: Preset | None
 ) -> tuple[Algorithm, list[str]]:
-    """The algorithm with settings that go with the number of envs, and what was changed, why.
+    """Return the algorithm with hyperparameters adapted to ``num_envs``, and the reasons.
 
     Raises:
-        ConfigError: they are to be scaled, and belong to an algorithm of the user's own.
+        ConfigError: ``scale_hyperparameters`` is set for a custom algorithm.
     """
     num_envs, reasons = settings.num_envs, list[str]()
     config = getattr(algorithm, "config", None)
@@ -409,11 +407,13 @@ def _fitted(
     if settings.scale_hyperparameters:
         if not isinstance(algorithm, BuiltIn) or not isinstance(config, Config):
             raise ConfigError(
-                "scale_hyperparameters knows the settings of this library's algorithms only; leave "
-                f"it out with {in_words(algo)}"
+                "scale_hyperparameters supports only the algorithms of this library; leave it out "
+                f"with {in_words(algo)}"
             )
-        said = algo.changes if isinstance(algo, Given) else {} if preset is None else preset.changes
-        config, reasons = scaled(config, algorithm.name, base, num_envs, frozenset(said))
+        set_by_user = (
+            algo.changes if isinstance(algo, Given) else {} if preset is None else preset.changes
+        )
+        config, reasons = scaled(config, algorithm.name, base, num_envs, frozenset(set_by_user))
         if not reasons:
             reasons = [f"{algorithm.name}: nothing to scale, the settings are for {base} envs"]
     if preset is not None and isinstance(config, Config):
@@ -430,7 +430,7 @@ def _fitted(
     return BuiltIn(algorithm.name, config, algorithm.modules), reasons
 
 
-# What `Trainer` takes beside settings: among these a name may have been meant.
+# Arguments of `Trainer` that are not settings, for suggestions after a misspelled name.
 OTHER_ARGUMENTS = {
     "env", "algo", "env_kwargs", "wrappers", "callbacks", "sinks", "encoder", "network", "learner",
     "initial", "eval_env", "eval_wrappers", "progress",
@@ -438,20 +438,20 @@ OTHER_ARGUMENTS = {
 
 
 def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
-    """Refuse names that are no settings of a run; say where one belongs that is the algorithm's.
+    """Raise for unknown settings; point out settings that belong to the algorithm.
 
     Raises:
-        ConfigError: for the first.
+        ConfigError: a name is not a setting of a run.
     """
     known = {field.name for field in fields(TrainSettings)} | OTHER_ARGUMENTS
     config = getattr(algorithm, "config", None)
-    own = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
+    of_config = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
     for name in settings:
-        near = near_names(name, known | own, 1)
-        if name in known or not near or near[0] not in own:
+        near = near_names(name, known | of_config, 1)
+        if name in known or not near or near[0] not in of_config:
             continue
         example = f"pass algo=rookery.{type(config).__name__}({near[0]}=...)"
-        if name in own:
+        if name in of_config:
             raise ConfigError(f"{name} is a setting of the algorithm: {example}")
         raise ConfigError(
             f"{name!r} is not among the settings of a run; did you mean {near[0]}? That is a "
@@ -461,7 +461,7 @@ def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of what a run is made with, by name."""
+    """Return the versions of Python and the main packages, by name."""
     from rookery import __version__
 
     return {

@@ -1,4 +1,4 @@
-"""What a training run, and an evaluation, came to."""
+"""Results of a training run and of an evaluation."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a training run came to.
+    """Result of a training run.
 
     Attributes:
         run_dir: the run's folder.
         steps: env steps trained for.
         seconds: time to start the envs and train, without evaluation.
-        steps_per_second: their quotient.
+        steps_per_second: ``steps / seconds``.
         eval_return_mean: mean return of the final evaluation; None without one.
-        eval_return_std: standard deviation of the same.
+        eval_return_std: standard deviation of the returns of the final evaluation; None without
+            one.
     """
 
     run_dir: str
@@ -27,19 +28,19 @@ class TrainResult:
     eval_return_std: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data."""
+        """Return the fields as a dict of plain data."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """What an evaluation came to.
+    """Result of an evaluation.
 
     Attributes:
         run_dir: the run's folder.
         steps: env steps of the counted episodes.
         seconds: time of the evaluation, without start-up.
-        steps_per_second: their quotient.
+        steps_per_second: ``steps / seconds``.
         eval_return_mean: mean return.
         eval_return_std: standard deviation of the returns.
         episodes: number of episodes.
@@ -54,5 +55,5 @@ class EvalResult:
     episodes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data."""
+        """Return the fields as a dict of plain data."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The settings of a run that are not its algorithm's. They are written down here, and only here."""
+"""Settings of a run, apart from the hyperparameters of its algorithm."""
 
 from __future__ import annotations
 
@@ -39,75 +39,78 @@ _LOWEST = {
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """Settings of a run that are not its algorithm's.
+    """Settings of a run, apart from the hyperparameters of its algorithm.
 
     They are the keyword arguments of `rookery.Trainer` and `rookery.train`, flags of
     ``rookery train``, and ``"train"`` in config.json.
 
     Attributes:
-        preset: Where settings come from that are not given: auto, the preset of the algorithm for
-            this env or its family, if there is one; none, the plain defaults; the env whose preset
-            is meant; or a .json file of presets, such as a search writes. On the command line auto,
-            in Python none, which is also the only choice beside settings of the algorithm that are
-            given whole.
-        tuned: File that rookery tune wrote: how many envs, where they run, where the policy acts.
-            What is given wins over it, and it wins over the preset.
-        scale_hyperparameters: Move the learner's settings with num_envs, from the number that the
-            preset, or the default, has; what is given stays. See docs/tuning.md.
-        total_steps: Env steps to train for, all envs together; rounded up to whole rollouts.
-        num_envs: Environments that run in parallel.
-        num_learners: Processes that learn together, each from its share of the envs, on the mean of
-            their gradients.
-        seed: Root of every random number of the run.
-        run_dir: Folder of the run; unset, a fresh one under runs/.
+        preset: Source of default settings: auto (the preset of the algorithm for this env or its
+            family, if one exists), none (the plain defaults), the id of an env that has a preset,
+            or a .json file of presets, such as a search writes. The default is auto on the command
+            line and none in Python. A complete config object requires none.
+        tuned: File written by rookery tune: number of envs, backend and collector. Settings that
+            you pass override this file, and the file overrides the preset.
+        scale_hyperparameters: Scale the hyperparameters with num_envs, relative to the num_envs of
+            the preset or of the defaults. Hyperparameters that you pass are not scaled. See
+            docs/tuning.md.
+        total_steps: Env steps to train for, summed over all envs; rounded up to whole rollouts.
+        num_envs: Number of envs that run in parallel.
+        num_learners: Number of learner processes. Each learns from its share of the envs, and all
+            apply the mean of their gradients.
+        seed: Seed from which all random numbers of the run are derived.
+        run_dir: Folder of the run; unset, a new folder under runs/.
         overwrite: Replace the run that run_dir already holds.
         env_module: Module to import first, which registers the env.
-        preprocess: Whether Atari games and MiniGrid are preprocessed as everybody does it, inside
-            of wrappers of one's own; other envs are as they are.
-        frame_stack: How many observations the policy sees at once, the latest; unset, 4 of Atari
-            games that are preprocessed and 1 of all others.
-        collector: Where the policy acts: in caller, this process, by turns with the envs; in the
-            workers; async, in workers that do not wait for the learner; double, in this process
-            on one half of the envs while the other half steps in workers; or served, in this
-            process on whichever envs are ready. auto is async for impala, workers on a cluster, and
-            caller for all others.
-        max_policy_lag: In async, the most versions that a rollout's weights may be behind.
-        backend: Where envs run: in this process, in worker processes, or the faster of the two.
-            native trains Atari games by ALE's own batches, and so does auto where they are faster;
-            evaluations are made in single envs.
-        cluster: Ray cluster on whose nodes the envs run: its address, auto for one that runs on
-            this machine already, or local to start Ray here; unset, none. Policies act beside the
-            envs there, and other learners learn there. Needs the extra ray.
-        num_workers: Worker processes; unset, the CPUs that may be used.
-        start_method: How worker processes start; unset, forkserver, or spawn on Windows.
-        isolate: One env per worker process, and none ever built in this one.
-        caller_steps: Whether this process steps a share of the envs; unset, backend auto decides.
-        threads_per_worker: Cap on each worker's BLAS, OpenMP and torch threads.
-        on_fault: What a failing env does to the run: end it, or have its worker replaced.
-        max_restarts: Replacements of one worker within a minute; one more fault ends the run.
-        step_timeout_s: The longest that one env's step may take; unset, for ever.
-        reset_timeout_s: The longest that one env's reset may take; unset, for ever.
-        max_worker_rss_mb: Replace a worker that grows beyond this; needs on_fault restart.
-        eval_episodes: Episodes of each evaluation; 0 leaves out the one at the end, and does not go
-            with eval_every.
-        eval_every: Env steps between evaluations, the best of which keeps best.pt; 0 makes none
-            before the end.
-        stop_at: End the run once an evaluation's mean return reaches this; needs eval_every.
-        checkpoint_interval_s: Seconds between writings of checkpoint.pt, of which the first comes
-            after a tenth of them, and one at the end. Writing takes at most a twentieth of the
-            time, or it is done less often.
-        checkpoint_every: Env steps between checkpoints that are kept by themselves, in
-            checkpoints/; 0 keeps none.
-        keep_checkpoints: How many of those are kept, the latest.
-        save_env_states: Keep the envs' states beside checkpoint.pt, to resume amid episodes.
+        preprocess: Apply the standard preprocessing to Atari and MiniGrid envs before your own
+            wrappers. Other envs are not changed.
+        frame_stack: Number of latest observations that the policy receives together; unset, 4 for
+            preprocessed Atari games and 1 for all other envs.
+        collector: Where the policy acts: in this process, after all envs have stepped (caller); in
+            the workers (workers); in workers that do not wait for the learner (async); in this
+            process on one half of the envs while the other half steps in workers (double); or in
+            this process on the envs that are ready (served). auto is async for impala, workers on
+            a cluster, and caller otherwise.
+        max_policy_lag: With async, how many policy versions a rollout's weights may lag behind.
+        backend: Where envs run: in this process (serial), in worker processes (process), or in the
+            faster of the two (auto). native trains Atari games with ALE's vectorized env, and auto
+            does so where it is faster. Evaluations always use single envs.
+        cluster: Ray cluster that runs the envs: its address, auto for a cluster that already runs
+            on this machine, or local to start Ray here; unset, no cluster. Policies act next to
+            the envs, and the additional learners run there too. Needs the extra ray.
+        num_workers: Number of worker processes; unset, the number of available CPUs.
+        start_method: Start method of worker processes; unset, forkserver, or spawn on Windows.
+        isolate: Run one env per worker process, and never build an env in this process.
+        caller_steps: Let this process step a share of the envs; unset, backend auto decides.
+        threads_per_worker: Maximum number of BLAS, OpenMP and torch threads of each worker.
+        on_fault: Reaction to a failing env: raise ends the run, restart replaces its worker.
+        max_restarts: Maximum number of restarts of one worker within a minute. A further fault
+            ends the run.
+        step_timeout_s: Time limit of one env step in seconds; unset, no limit.
+        reset_timeout_s: Time limit of one env reset in seconds; unset, no limit.
+        max_worker_rss_mb: Replace a worker whose memory exceeds this many MB; needs on_fault
+            restart.
+        eval_episodes: Number of episodes of each evaluation. 0 skips the final evaluation, and
+            cannot be combined with eval_every.
+        eval_every: Env steps between evaluations; best.pt keeps the best policy. 0 evaluates only
+            at the end.
+        stop_at: End the run when the mean return of an evaluation reaches this; needs eval_every.
+        checkpoint_interval_s: Seconds between checkpoints in checkpoint.pt. The first is written
+            after a tenth of this time, the last at the end of the run. The interval is extended if
+            writing would take more than a twentieth of the time.
+        checkpoint_every: Env steps between the additional checkpoints in checkpoints/; 0 writes
+            none.
+        keep_checkpoints: Number of latest checkpoints to keep in checkpoints/.
+        save_env_states: Save the envs' states next to checkpoint.pt, so that a resumed run
+            continues its episodes.
         video_every: Env steps between two videos of an episode; 0 records none.
-        masks_from_info: Whether infos tell, as action_mask, which actions are legal; the others are
-            never taken. A part action_mask of a Dict observation is read without being asked for.
-        telemetry_interval_s: Seconds between two looks at what envs, workers and this process do
-            and use, each a line of telemetry.jsonl, the first after a tenth of them; 0 looks at
-            nothing.
-        info_keys: Numbers that envs' infos hold when an episode ends, such as is_success; their
-            means over the recent episodes are among the metrics.
+        masks_from_info: Read a mask of legal actions from infos, under the key action_mask. Illegal
+            actions are never taken. A part action_mask of a Dict observation is always read.
+        telemetry_interval_s: Seconds between measurements of envs, workers and this process, each
+            a line of telemetry.jsonl. The first is made after a tenth of this time. 0 disables
+            them.
+        info_keys: Keys of numbers in the infos at the end of an episode, such as is_success. The
+            metrics contain their means over the recent episodes.
     """
 
     preset: str = "none"
@@ -174,13 +177,15 @@ class TrainSettings:
             raise ConfigError(f"info_keys is {keys!r}; it must be a tuple, ({keys!r},)")
         check_choice("collector", self.collector, ("auto", *get_args(CollectorName)))
         self._check_cluster()
-        self.faults()  # complains of what cannot be, before anything starts
+        self.faults()  # raises on invalid fault settings before anything starts
 
     def check_evaluations(self) -> None:
-        """Complain of evaluations of no episodes; not for runs that were begun with such.
+        """Raise if ``eval_every`` is set but evaluations have 0 episodes.
+
+        `__post_init__` leaves this out, because older runs may have such settings.
 
         Raises:
-            ConfigError: they are asked for.
+            ConfigError: ``eval_every`` is set and ``eval_episodes`` is 0.
         """
         if self.eval_every and not self.eval_episodes:
             raise ConfigError(
@@ -189,7 +194,7 @@ class TrainSettings:
             )
 
     def _check_cluster(self) -> None:
-        """Complain of what is about this machine, where envs are to run on others."""
+        """Raise if settings for local envs are combined with a cluster."""
         if self.cluster is None:
             return
         if not isinstance(self.cluster, str):
@@ -206,7 +211,7 @@ class TrainSettings:
                 raise ConfigError(f"{what} is for envs on this machine; leave it out with cluster")
 
     def vector_options(self) -> dict[str, Any]:
-        """The settings that `make_vec` takes under the same names, for single envs."""
+        """Return the arguments of `make_vec` that the settings determine, for single envs."""
         options: dict[str, Any] = {
             "num_workers": self.num_workers,
             "threads_per_worker": self.threads_per_worker,
@@ -221,14 +226,17 @@ class TrainSettings:
         return options
 
     def evaluation_options(self) -> dict[str, Any]:
-        """The same for envs of evaluations; on a cluster they use CPUs of those of training."""
+        """Return the arguments of `make_vec` for evaluation envs.
+
+        On a cluster, evaluation envs share the CPUs of the training envs.
+        """
         options = self.vector_options()
         if self.cluster is not None:
             options["ray_options"] = {**options["ray_options"], "num_cpus": 0}
         return options
 
     def worker_options(self) -> dict[str, Any]:
-        """The settings that `WorkerCollector` takes under the same names."""
+        """Return the arguments of `WorkerCollector` that the settings determine."""
         options = {
             "num_workers": self.num_envs if self.isolate else self.num_workers,
             "threads_per_worker": self.threads_per_worker,
@@ -243,14 +251,14 @@ class TrainSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], owner: str) -> TrainSettings:
-        """Make settings of names and values, also after a trip through JSON.
+        """Create settings from a mapping, which may come from JSON.
 
         Args:
-            values: by name.
-            owner: whose settings they are, for messages.
+            values: maps the name of each setting to its value.
+            owner: what error messages call the origin of the settings.
 
         Raises:
-            ConfigError: there is no such setting, or one has a value that cannot be.
+            ConfigError: a name is unknown, or a value is invalid.
         """
         known_names([field.name for field in fields(cls)], values, owner)
         values = dict(values)
@@ -262,13 +270,13 @@ class TrainSettings:
         return cls(**values)
 
     def faults(self) -> FaultPolicy:
-        """The settings that are about faults, as `make_vec` takes them."""
+        """Return the fault settings in the form that `make_vec` accepts."""
         names = ("on_fault", "max_restarts", "step_timeout_s", "reset_timeout_s")
         settings = {name: getattr(self, name) for name in names}
         return FaultPolicy(**settings, max_worker_rss_mb=self.max_worker_rss_mb)
 
 
 def is_number(value: Any) -> bool:
-    """Whether ``value`` is a number that can be compared with others."""
+    """Return True if ``value`` is a number other than NaN; a bool is not a number."""
     kinds = (int, float, np.integer, np.floating)
     return isinstance(value, kinds) and not isinstance(value, bool) and not math.isnan(value)

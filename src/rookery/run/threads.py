@@ -1,4 +1,4 @@
-"""How many threads numpy and torch may use while a run trains, and what memory they keep."""
+"""Thread limits of numpy and torch during training."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def threads_and_memory_for(
     num_parameters: int = 0,
     num_learners: int = 1,
 ) -> Iterator[None]:
-    """Keep BLAS and torch to as many threads as a run can use, and freed memory where it helps.
+    """Limit the threads of BLAS and torch, and keep freed memory if the networks are large.
 
     Args:
-        num_rows: rows of the largest product, the minibatch size.
+        num_rows: rows of the largest matrix product, usually the minibatch size.
         widths: widths of the hidden layers.
-        is_recurrent: whether the policy remembers.
-        num_parameters: of the policy; 0 if that is not known.
-        num_learners: which share the CPUs.
+        is_recurrent: the policy is recurrent.
+        num_parameters: number of the policy's parameters; 0 if unknown.
+        num_learners: number of learners that share the CPUs.
     """
     is_small = is_recurrent or 0 < num_rows * num_parameters < WORTH_SPLITTING
     blas, torch = blas_threads_for(num_rows, widths), torch_threads_for(is_small, num_learners)
@@ -35,12 +35,12 @@ def threads_and_memory_for(
 
 @contextmanager
 def torch_threads_for(is_small: bool, num_learners: int = 1) -> Iterator[None]:
-    """Keep torch to the CPUs that this process may use, and small steps to one thread.
+    """Limit torch to the CPUs that this process may use, or to one thread for small steps.
 
-    Small networks and recurrent ones take many of those. A step of PPO on 256 images took 98 ms on
-    two threads and 160 on one, with both cores free, which they are while the learner learns and
-    the envs wait. Torch knows nothing of a container's quota, and threads beyond it stand in each
-    other's way: with both cores busy, two threads took 520 ms where one took 176.
+    Small and recurrent networks make many small steps. On two idle cores, a PPO step on 256 images
+    took 98 ms with two threads and 160 ms with one. With both cores busy, it took 520 ms with two
+    threads and 176 ms with one. Torch ignores the CPU quota of a container, so the limit is set
+    here.
     """
     if not is_small and "torch" not in sys.modules:
         yield
@@ -56,20 +56,20 @@ def torch_threads_for(is_small: bool, num_learners: int = 1) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# Multiply-adds of one product from which a second thread is worth waking.
+# Number of multiply-adds of one product from which a second thread is worthwhile.
 WORTH_SPLITTING = 2**24
 
 
 @contextmanager
 def blas_threads_for(num_rows: int, widths: tuple[int, ...]) -> Iterator[None]:
-    """Keep BLAS to one thread while networks and minibatches are small.
+    """Limit BLAS to one thread while networks and minibatches are small.
 
     OpenBLAS splits a product of 256 rows by 64 x 64 over two threads, which saves 20 us on an idle
-    machine. Beside other busy processes its threads spin against them, and the same product was
-    seen to take a hundred times as long. Without threadpoolctl nothing is changed.
+    machine. Next to other busy processes its threads spin, and the same product took up to a
+    hundred times as long. Without threadpoolctl this does nothing.
 
     Args:
-        num_rows: rows of the largest product, the minibatch size.
+        num_rows: rows of the largest matrix product, usually the minibatch size.
         widths: widths of the hidden layers.
     """
     try:

@@ -1,4 +1,4 @@
-"""Trainer: a run of training as an iterator of updates."""
+"""Trainer: a training run as an iterator of updates."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from rookery.run.update import DueCallbacks, Update
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
-_CHECKPOINT_SHARE = 20  # a checkpoint is written once in this many times what the last one took
+_CHECKPOINT_SHARE = 20  # checkpoints are at least this many times their writing time apart
 
 
 class Trainer:
@@ -80,60 +80,62 @@ class Trainer:
                 print(update.steps, update.metrics.get("episode_return_mean"))
             print(trainer.evaluate(episodes=20).eval_return_mean)
 
-    The envs start, and the run's folder is made, when the trainer is. Leaving the ``with`` block
-    writes a checkpoint, also after Ctrl-C, SIGTERM and the failure of an env, which all leave the
-    weights whole; another exception never replaces a good checkpoint. While an update is made,
-    Ctrl-C waits for a moment at which everything is whole, and says so; a second one does not wait,
-    and leaves the checkpoint before.
+    Creating a trainer starts the envs and creates the run's folder. Leaving the ``with`` block
+    writes a checkpoint, also after Ctrl-C, SIGTERM or the failure of an env. After any other
+    exception the last checkpoint stays as it is. Ctrl-C during an update prints a message and
+    takes effect when the update is complete. A second Ctrl-C takes effect at once and writes no
+    checkpoint.
 
     Args:
-        env: what `rookery.make_vec` takes: gym id, ``"module:Id"``, EnvSpec or callable.
-        algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", settings such as a
-            `PPOConfig`, or an `Algorithm` of your own.
-        env_kwargs: given to every env.
-        wrappers: callables ``Env -> Env``, applied where the env lives, outside of what a run does
-            to Atari games and MiniGrid by itself (``preprocess``, ``frame_stack``).
+        env: env to train on, as for `rookery.make_vec`: gym id, ``"module:Id"``, EnvSpec or
+            callable.
+        algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", a config such as a
+            `PPOConfig`, or a custom `Algorithm`.
+        env_kwargs: keyword arguments of every env.
+        wrappers: callables ``Env -> Env``, applied in the process that runs the env. They wrap the
+            env after its preprocessing (``preprocess``, ``frame_stack``).
         callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
-            those that the settings ask for; see ``rookery.callbacks``.
+            the callbacks that the settings create; see ``rookery.callbacks``.
         sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
             ``close()``.
-        encoder: your own, in place of the built-in one: a callable ``(observation_space) ->
-            nn.Module`` from observations, a tree of tensors ``[N, ...]``, to features ``[N, F]``;
-            or a dict of such by dotted path of the part of a Dict observation that each reads.
-        network: your own for the whole: a callable ``(observation_space, action_space) ->
-            nn.Module`` from observations to outputs and values; see docs/networks.md.
+        encoder: custom encoder that replaces the built-in one: a callable ``(observation_space) ->
+            nn.Module`` whose module maps observations, a tree of tensors ``[N, ...]``, to features
+            ``[N, F]``. For a Dict observation also a dict that maps dotted paths to encoders.
+        network: custom network for the whole policy: a callable ``(observation_space,
+            action_space) -> nn.Module`` whose module maps observations to outputs and values; see
+            docs/networks.md.
         learner: a subclass of the algorithm's learner, such as a subclass of
             `rookery.learn.on_policy.ppo.PPO` with its own ``loss``; see docs/algorithms.md.
-        initial: an `Agent` whose weights the run begins with.
-        eval_env: what evaluations and videos are made in; None takes ``env``.
-        eval_wrappers: their wrappers; None takes ``wrappers``.
-        progress: tell on standard error how the env is preprocessed and where settings are from,
-            and show progress there.
-        **settings: see `rookery.TrainSettings`: ``total_steps``, ``num_envs``, ``seed``,
-            ``run_dir`` and others.
+        initial: an `Agent` that provides the initial weights.
+        eval_env: env of evaluations and videos; None takes ``env``.
+        eval_wrappers: wrappers of evaluation envs; None takes ``wrappers``.
+        progress: print the env's preprocessing, the source of the settings, and the progress to
+            standard error.
+        **settings: fields of `rookery.TrainSettings`, such as ``total_steps``, ``num_envs``,
+            ``seed`` and ``run_dir``.
 
     Attributes:
-        plan: what the run is made from.
-        run_dir: its folder.
-        policy: who acts; carries the weights.
+        plan: envs, algorithm and settings of the run.
+        run_dir: folder of the run.
+        policy: the acting policy, which holds the weights.
         collection: the envs, the policy in them, and the collector.
-        collector: hands out rollouts.
-        learners: this one, and those that learn along.
-        history: what became of the episodes.
-        evaluations: of this run so far, as evaluations.jsonl holds them.
-        due: the callbacks that the last update has still to be given to; None between updates.
-        steps: env steps so far, all envs together.
-        seconds: of training so far.
+        collector: source of rollouts.
+        learners: all learner processes, this one included.
+        history: returns and lengths of recent episodes.
+        evaluations: evaluations so far, as in evaluations.jsonl.
+        due: callbacks still to be called for the last update; None between updates.
+        steps: env steps so far, summed over all envs.
+        seconds: training time so far.
         best_return: the best mean return of an `EvaluateEvery` so far; None before the first.
-        stopped: why the run ended before its last step; empty if it did not.
+        stopped: the reason why the run ended early; empty if it did not.
 
     Raises:
-        ConfigError: settings that cannot be, before anything starts; or the folder is in use.
+        ConfigError: a setting is invalid, or another process uses the folder. Nothing was started.
     """
 
     due: DueCallbacks | None = None
-    _is_updating = False  # whether `next` is at work, the callbacks included
-    # What the last update has measured, as the journal takes it.
+    _is_updating = False  # True during `next`, including the callbacks
+    # Measurements of the last update, in the form that the journal expects.
     _means: Mapping[str, float] = MappingProxyType({})
     _times: Mapping[str, float] = MappingProxyType({})
     _peaks: Mapping[str, float] = MappingProxyType({})
@@ -172,8 +174,8 @@ class Trainer:
         )
         self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
         if progress:
-            _tell(self._note, plan.describe_settings())
-        _tell(*plan.notes)
+            _print_notes(self._note, plan.describe_settings())
+        _print_notes(*plan.notes)
 
     @classmethod
     def resume(
@@ -194,7 +196,7 @@ class Trainer:
         progress: bool = False,
         **changes: Any,
     ) -> Trainer:
-        """Go on with a run from its last checkpoint; see `rookery.resume` for the arguments."""
+        """Resume a run from its last checkpoint; see `rookery.resume` for the arguments."""
         folder = RunDirectory.existing(run_dir)
         plan = RunPlan.of_run(
             folder,
@@ -214,7 +216,7 @@ class Trainer:
         plan = replace(plan, algorithm=with_saved_layers(plan.algorithm, saved))
         trainer._open(plan, folder, callbacks, sinks, progress, None, saved)
         if progress:
-            _tell(trainer._note)
+            _print_notes(trainer._note)
         return trainer
 
     def _open(
@@ -227,11 +229,11 @@ class Trainer:
         initial: Agent | None,
         saved: dict[str, Any] | None = None,
     ) -> None:
-        """Start everything; what fails leaves nothing behind.
+        """Start the run; on an error, close everything that was started.
 
-        ``saved`` tells where a run stands that is gone on with; the rest is as for the class.
+        ``saved`` is the state of the run to resume, or None for a new run.
         """
-        self._closed = True  # until all is there
+        self._closed = True  # until everything is open
         self.plan, self.run_dir = plan, folder
         settings, algorithm = plan.settings, plan.algorithm
         if not isinstance(initial, Agent | None):
@@ -242,18 +244,19 @@ class Trainer:
         if isinstance(config, Config):
             config.check(settings.num_envs)
             check_schedules(config)
-        collector = collector_for(algorithm, settings)  # all that complains before anything starts
+        collector = collector_for(algorithm, settings)  # the last check before anything starts
         source = stepped(plan.source, settings, collector, saved)
         self._note = source.note()
-        self.fresh_seeds: list[int] | None = None  # of envs that a resumed run starts anew
+        self.fresh_seeds: list[int] | None = None  # of envs that a resumed run restarts
         self.steps, self.saves, self.seconds, self.stopped = 0, 0, 0.0, ""
         self.best_return: float | None = None
         self.schedule = state.Schedule(settings.total_steps)
         self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
         self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
         self._unsaved, self._save_s = saved is None, 0.0
-        self._unwritten: Update | None = None  # the last one, until the journal has it
-        # Whether the envs were used for the final evaluation; whether no update is half done.
+        self._unwritten: Update | None = None  # the last update, until the journal has it
+        # _is_over: the final evaluation was made and may have used the envs. _is_whole: no update
+        # is incomplete.
         self._is_over, self._is_whole = False, True
         began = time.perf_counter()
         with ExitStack() as stack:
@@ -282,12 +285,12 @@ class Trainer:
                 )
             )
             self._stack = stack.pop_all()
-        # One that nobody closed: what was not saved is lost, but no process, file or lock is. This
-        # runs before what is collected together with it, files among it, has its own end.
-        weakref.finalize(self, _close_own, self._stack, self._pid)
+        # Releases processes, files and locks of a trainer that was never closed. It runs before
+        # the finalizers of objects that are garbage-collected together with the trainer.
+        weakref.finalize(self, _close_in_owner, self._stack, self._pid)
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
         self._saved_at = as_if_done(settings.checkpoint_interval_s)
-        # A run that is gone on with has had its advice.
+        # A resumed run printed its advice when it started.
         self._first = (
             advised(algorithm, settings.num_envs, self.learners.share.count, self.spaces[0])
             if saved is None
@@ -302,7 +305,7 @@ class Trainer:
         collector: CollectorName,
         saved: dict[str, Any] | None,
     ) -> None:
-        """Start the envs, the policy in them, and the other learners with theirs."""
+        """Start the envs, the policy in them, and the other learners."""
         settings = self.plan.settings
         seed = settings.seed if saved is None else state.policy_seed(saved, settings.seed)
         self.learners = open_learners(self.plan, collector, seed)
@@ -323,11 +326,11 @@ class Trainer:
         sinks: Sequence[Sink],
         collector: CollectorName,
     ) -> None:
-        """Open what is told of the run; ``resumed_at`` is where it goes on, None begins one."""
+        """Open logs and sinks; ``resumed_at`` is the step of the checkpoint, None for a new run."""
         settings = self.plan.settings
         self.evaluations = EvaluationLog(self.run_dir.evaluations, resumed_at)
         line = None if self.due is None else line_at(self.run_dir.metrics, self.steps)
-        # The line of an update whose callbacks are due is written anew, with what they add.
+        # The line of an update with due callbacks is written again, with the metrics they add.
         kept = resumed_at if self.due is None else self.steps - 1
         self._journal = Journal(
             sinks_of(self.run_dir, settings, progress, kept, sinks),
@@ -360,16 +363,16 @@ class Trainer:
     def __next__(self) -> Update:
         """Collect one rollout and learn from it.
 
-        After an interruption amid the callbacks of an update, that update comes again, to those of
-        them that have not had it.
+        If an interruption stopped the callbacks of the last update, this returns the same update
+        again, after calling the remaining callbacks.
 
         Raises:
-            StopIteration: ``total_steps`` are done, or a callback has ended the run.
-            WorkerError: an env, or its worker, failed.
-            TrainingDiverged: numbers were not finite again and again.
+            StopIteration: ``total_steps`` are done, or a callback ended the run.
+            WorkerError: an env or its worker failed.
+            TrainingDiverged: losses, gradients or env data were repeatedly not finite.
         """
         self._require_whole("next")
-        self._refuse_amid_an_update("next")
+        self._refuse_during_update("next")
         is_over = self.stopped or self.steps >= self.plan.settings.total_steps
         if self.due is None and is_over:
             raise StopIteration
@@ -377,11 +380,11 @@ class Trainer:
         self._is_updating = True
         try:
             due = self._update_and_call()
-        except StopIteration as stop:  # nobody's way to say that the run is over
+        except StopIteration as stop:  # would end the caller's loop without an error
             raise UsageError(
                 "a callback, sink, schedule or algorithm of this run raised StopIteration, maybe "
-                "by next() of what has no more; the traceback above says where. A callback that is "
-                "to end the run raises rookery.StopTraining"
+                "by calling next() on an exhausted iterator; see the traceback above. To end the "
+                "run from a callback, raise rookery.StopTraining"
             ) from stop
         finally:
             self._is_updating = False
@@ -392,7 +395,7 @@ class Trainer:
         return due.update
 
     def _update_and_call(self) -> DueCallbacks:
-        """Make an update, unless one is under way, and give it to the callbacks and the journal."""
+        """Make an update, unless one has callbacks due, then call callbacks and the journal."""
         try:
             due = self._updated() if self.due is None else self.due
             self._unsaved = True
@@ -403,15 +406,15 @@ class Trainer:
         return due
 
     def _write_down(self) -> None:
-        """Add the last update to the journal, unless it is there."""
-        with self._interrupts.deferred():  # no sink gets half of a line
+        """Add the last update to the journal, if it is not there yet."""
+        with self._interrupts.deferred():  # a sink never receives half of a line
             update, self._unwritten = self._unwritten, None
             if update is not None:
                 now, means = update.metrics, self._means
                 self._journal.add(update.steps, now, means, self._times, self._peaks)
 
     def _call_all(self, due: DueCallbacks) -> None:
-        """Call callbacks; those that an interruption keeps from their turn stay due."""
+        """Call the due callbacks; after an interruption, the remaining ones stay due."""
         try:
             while due:
                 with due.turn() as callback:
@@ -423,12 +426,12 @@ class Trainer:
             raise
 
     def _call(self, callback: Callback, update: Update) -> None:
-        """Call a callback; one that ends the run keeps no other from its turn."""
+        """Call a callback; after `StopTraining` the other callbacks are still called."""
         try:
             if callback(self, update) is False:
                 self._warn_of_false(callback)
         except StopTraining as stop:
-            self.stopped = str(stop) or "a callback has ended the run"
+            self.stopped = str(stop) or "a callback ended the run"
 
     def _warn_of_false(self, callback: Callback) -> None:
         """Warn once of a callback that returns False, which ends a run of other libraries."""
@@ -442,7 +445,7 @@ class Trainer:
             )
 
     def _updated(self) -> DueCallbacks:
-        """Collect and learn; signals wait until that is done, or until nothing is half done."""
+        """Collect and learn; signals are deferred until the update is complete."""
         with self._interrupts.deferred():
             began = time.perf_counter()
             progress = self.schedule.progress(self.steps)
@@ -456,7 +459,7 @@ class Trainer:
                     self._means = self._learn(rollout, progress)
                     everybodys = self.learners.everybodys(rollout)
             except LearnerDied:
-                self._is_whole = True  # gradient steps are made by all or by nobody
+                self._is_whole = True  # a gradient step is applied by all learners or by none
                 raise
             self._times = self._clock.lap(began, collected)
             lag = self.policy.version - rollout.policy_version
@@ -487,7 +490,7 @@ class Trainer:
         return algorithm.update(rollout, progress)
 
     def _faults(self) -> dict[str, float]:
-        """What faults have cost, as metrics; none while there was no fault."""
+        """Return metrics of worker restarts; empty without restarts."""
         statistics = self.collector.statistics()
         if not statistics.restarts:
             return {}
@@ -500,13 +503,13 @@ class Trainer:
         try:
             return self.collector.collect()
         except WorkerError:
-            # A signal to the whole process group ends the workers too; it is what happened.
+            # A signal to the whole process group also kills the workers: report the signal.
             self._interrupts.check()
             raise
 
     @property
     def is_saved(self) -> bool:
-        """Whether the run's checkpoint, or the one it was resumed from, is of the present steps."""
+        """True if the latest checkpoint contains the current step count."""
         return not self._unsaved
 
     @property
@@ -524,19 +527,20 @@ class Trainer:
         seed: int | None = None,
         max_episode_steps: int = MOST_EPISODE_STEPS,
     ) -> EvalResult:
-        """Play whole episodes with the present weights, in envs of their own.
+        """Play complete episodes with the current weights, in separate envs.
 
-        Training is the same with and without it.
+        Evaluation does not change the training that follows.
 
         Args:
-            episodes: how many.
-            deterministic: take the most probable actions instead of drawing them.
-            seed: of the episodes; None takes the run's, so that all its evaluations play the same.
-            max_episode_steps: an episode that has not ended after so many steps is cut there; it
-                counts with its return so far, and a warning says so.
+            episodes: number of episodes.
+            deterministic: take the most probable actions instead of sampling them.
+            seed: seed of the episodes; None takes the run's, so that all evaluations of the run
+                use the same seeds.
+            max_episode_steps: an episode is cut off after this many steps. It counts with its
+                return so far, and a warning is printed.
 
         Raises:
-            WorkerError: faults cut off one episode after the other, so that none could be counted.
+            WorkerError: faults cut off so many episodes in a row that none could be counted.
         """
         self._require_open("evaluate")
         whole_number("episodes", episodes, 1)
@@ -547,16 +551,16 @@ class Trainer:
         return self._play(venv, episodes, deterministic, seed, max_episode_steps)
 
     def final_evaluation(self) -> EvalResult | None:
-        """Evaluate as the settings say; training cannot go on, as its envs may be used for it.
+        """Save the run and evaluate it with ``eval_episodes`` episodes.
 
-        What was learned is saved before.
+        Training cannot continue afterwards, because the evaluation may use its envs.
         """
         self._require_open("final_evaluation")
         if self._unsaved:
             self.save()
-        self._telemetry.finish(self.steps, self.seconds)  # what follows is no training
+        self._telemetry.finish(self.steps, self.seconds)  # telemetry covers training only
         self._is_over = True
-        self.stopped = self.stopped or "the run was evaluated for the last time"
+        self.stopped = self.stopped or "the final evaluation was made"
         if not self.plan.settings.eval_episodes:
             return None
         score = self._play_at_the_end(self.plan.settings.eval_episodes)
@@ -564,11 +568,11 @@ class Trainer:
         return score
 
     def _play_at_the_end(self, episodes: int) -> EvalResult:
-        own = self.collection.venv
-        is_same = own is not None and self.plan.eval_source is self.plan.source
-        if own is not None and is_same and self.plan.settings.num_envs <= episodes:
-            return self._play(own, episodes)
-        self.collection.close()  # nobody needs two sets of envs now
+        venv = self.collection.venv
+        is_same = venv is not None and self.plan.eval_source is self.plan.source
+        if venv is not None and is_same and self.plan.settings.num_envs <= episodes:
+            return self._play(venv, episodes)
+        self.collection.close()  # the training envs are no longer needed
         return self.evaluate(episodes)
 
     def _play(
@@ -589,10 +593,10 @@ class Trainer:
     # ---------------------------------------------------------------- what is kept
 
     def log(self, update: Update, metrics: Mapping[str, float]) -> None:
-        """Add metrics to those of an update, for sinks too; for callbacks.
+        """Add metrics to an update; sinks receive them too. Call this from callbacks.
 
         Raises:
-            ConfigError: one of them is no number.
+            ConfigError: a value is not a number.
         """
         update.metrics.update(numbers(metrics))
 
@@ -600,18 +604,20 @@ class Trainer:
         """Write a checkpoint.
 
         Args:
-            path: of the file; None is the run's ``checkpoint.pt``, from which it can be resumed,
-                envs and replay included.
+            path: file to write, without envs and replay. None writes the run's ``checkpoint.pt``
+                with envs and replay, from which the run can be resumed.
 
         Raises:
-            StorageError: it cannot be written; the checkpoint before stays.
+            StorageError: the file cannot be written; the previous checkpoint is kept.
         """
         self._require_whole("save")
         began = time.perf_counter()
         with self._interrupts.deferred():
             if path is not None:
                 state.save_alone(self, Path(path))
-            elif not self._is_over:  # else it is saved, and the envs are no more where it stood
+            elif (
+                not self._is_over
+            ):  # the final evaluation saved the run and may have moved its envs
                 state.save(self)
                 self._unsaved = False
                 self._saved_at = time.perf_counter()
@@ -620,7 +626,7 @@ class Trainer:
         return self.run_dir.checkpoint if path is None else Path(path)
 
     def agent(self) -> Agent:
-        """The policy as it is now, to act with: a copy, which training does not change."""
+        """Return a copy of the current policy to act with; training does not change the copy."""
         return Agent.of(self.plan.algorithm, self.spaces, self.policy, self.steps)
 
     def _is_time_to_save(self) -> bool:
@@ -630,13 +636,13 @@ class Trainer:
     # ---------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Close envs, files and sinks; twice is fine. A checkpoint is not written.
+        """Close envs, files and sinks without writing a checkpoint; may be called twice.
 
         Raises:
-            UsageError: an update is under way, as within a callback.
+            UsageError: called during an update, for example by a callback.
         """
-        self._refuse_amid_an_update("close")
-        if os.getpid() != self._pid:  # a forked copy, which owns nothing
+        self._refuse_during_update("close")
+        if os.getpid() != self._pid:  # a forked copy owns no processes or files
             self._closed = True
             return
         with self._interrupts.deferred():
@@ -646,13 +652,13 @@ class Trainer:
                     self._telemetry.finish(self.steps, self.seconds)
                     state.draw(self)
             finally:
-                self._stack.close()  # what a second signal has left open, another call closes
+                self._stack.close()  # if a second signal interrupts this, another call finishes it
         self._interrupts.check()
 
     def __reduce__(self) -> NoReturn:
         raise PicklingError(
-            "a Trainer cannot be pickled or copied, it has processes and files. trainer.agent() is "
-            "a copy of its policy that can, and rookery.resume(run_dir) goes on with a saved run"
+            "a Trainer cannot be pickled or copied, because it has processes and files. Use "
+            "trainer.agent() for a copy of its policy, or rookery.resume(run_dir) for a saved run"
         )
 
     def __enter__(self) -> Trainer:
@@ -662,13 +668,13 @@ class Trainer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
     ) -> None:
-        with self._interrupts.deferred():  # also while the signals are given back
+        with self._interrupts.deferred():  # also while the signal handlers are restored
             try:
                 is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
                 is_whole = self._is_whole and not self._interrupts.cut_short
                 is_ours = not self._closed and os.getpid() == self._pid
                 if is_good and is_ours and self._unsaved and is_whole:
-                    self._write_down()  # no checkpoint is ahead of the journal
+                    self._write_down()  # the journal is never behind the checkpoint
                     self.save()
             finally:
                 try:
@@ -678,17 +684,17 @@ class Trainer:
         self._interrupts.check()
 
     def _close_after(self, error: BaseException | None) -> None:
-        """Close; a second error, which the first has most likely led to, does not hide it."""
+        """Close; an error of closing does not replace ``error``, which probably caused it."""
         try:
             self.close()
         except RookeryError:
             if error is None:
                 raise
 
-    def _refuse_amid_an_update(self, call: str) -> None:
+    def _refuse_during_update(self, call: str) -> None:
         if self._is_updating and os.getpid() == self._pid:
             raise UsageError(
-                f"{call}: an update is under way; a callback that is to end the run raises "
+                f"{call} was called during an update; to end the run from a callback, raise "
                 "rookery.StopTraining"
             )
 
@@ -696,36 +702,34 @@ class Trainer:
         self._require_open(call)
         if not self._is_whole:
             raise UsageError(
-                f"{call}: the last update was cut short, and its weights are half done; "
-                f"rookery.resume({str(self.run_dir.path)!r}) goes on from the last checkpoint"
+                f"{call}: the last update was interrupted and its weights are incomplete; call "
+                f"rookery.resume({str(self.run_dir.path)!r}) to resume from the last checkpoint"
             )
 
     def _require_open(self, call: str) -> None:
         if os.getpid() != self._pid:
             raise UsageError(
-                f"{call}: this trainer belongs to process {self._pid}, of which this process is a "
-                "forked copy; use it there, or load what it has saved with rookery.load"
+                f"{call}: this trainer belongs to process {self._pid}, and this process is a "
+                "forked copy; use it there, or load its checkpoint with rookery.load"
             )
         if self._closed:
-            raise ClosedError(
-                f"{call}: this trainer is closed; rookery.resume goes on with the run"
-            )
+            raise ClosedError(f"{call}: this trainer is closed; resume the run with rookery.resume")
 
 
 def _sizes(config: Any, num_envs: int) -> tuple[int, tuple[int, ...]]:
-    """Rows of a gradient step and widths of the layers, as far as they are known."""
+    """Return rows per gradient step and layer widths, or small defaults without a config."""
     if config is None:
         return 1, (64,)
     return config.rows_per_gradient_step(num_envs), config.hidden_sizes or (64,)
 
 
-def _tell(*notes: str) -> None:
-    """Say on standard error what a user has not asked for; empty notes say nothing."""
+def _print_notes(*notes: str) -> None:
+    """Print the notes that are not empty to standard error."""
     for note in filter(None, notes):
         print(f"rookery: {note}", file=sys.stderr)
 
 
-def _close_own(stack: ExitStack, pid: int) -> None:
-    """Close what a trainer held, unless this is a forked copy, which owns nothing."""
+def _close_in_owner(stack: ExitStack, pid: int) -> None:
+    """Close a trainer's resources, unless this process is a forked copy."""
     if os.getpid() == pid:
         stack.close()

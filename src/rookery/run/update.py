@@ -1,4 +1,4 @@
-"""Updates, and who has still to be told of the last one."""
+"""Updates, and the callbacks that are still due for the last one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rookery.run.log.journal import numbers
 
 @dataclass(frozen=True)
 class Update:
-    """One rollout collected and learned from.
+    """One collected rollout and the gradient steps on it.
 
     Attributes:
-        steps: env steps so far, all envs together.
-        new_steps: how many of them this update has made.
-        metrics: of this update, by name; docs/metrics.md explains them.
+        steps: env steps so far, summed over all envs.
+        new_steps: env steps of this update.
+        metrics: maps the name of each metric of this update to its value; see docs/metrics.md.
     """
 
     steps: int
@@ -27,14 +27,14 @@ class Update:
 
 
 class DueCallbacks:
-    """The callbacks that have not had an update yet.
+    """The callbacks that were not called yet for an update.
 
-    A checkpoint names them, so that a run which was interrupted amid them calls them when it is
-    gone on with.
+    A checkpoint stores their names, so that a run that was interrupted between two callbacks calls
+    the remaining ones when it is resumed.
 
     Args:
-        update: that they are called with.
-        callbacks: in the order of their turns.
+        update: argument of the calls.
+        callbacks: all callbacks, in the order of the calls.
     """
 
     def __init__(self, update: Update, callbacks: Sequence[Callable[..., Any]]) -> None:
@@ -47,7 +47,7 @@ class DueCallbacks:
 
     @contextmanager
     def turn(self) -> Iterator[Callable[..., Any]]:
-        """Give the next one its turn, which is over if the block ends without an exception."""
+        """Yield the next callback; it counts as called if the block ends without an exception."""
         self._is_under_way = True
         try:
             yield self._left[0][1]
@@ -56,7 +56,7 @@ class DueCallbacks:
         del self._left[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Which they are, as plain data; one that saves the run in its turn has had it."""
+        """Return the due callbacks as plain data, without the one that is being called."""
         return {
             "new_steps": self.update.new_steps,
             "metrics": numbers(self.update.metrics),
@@ -67,14 +67,14 @@ class DueCallbacks:
     def of_state(
         cls, state: Mapping[str, Any], steps: int, callbacks: Sequence[Callable[..., Any]]
     ) -> DueCallbacks:
-        """Those of a run's callbacks that `state_dict` has named, for the update at ``steps``."""
+        """Restore the due callbacks from `state_dict`, for the update at ``steps``."""
         due = cls(Update(steps, state["new_steps"], dict(state["metrics"])), callbacks)
         due._left = [each for each in due._left if each[0] in state["callbacks"]]
         return due
 
 
 def _named(callbacks: Sequence[Callable[..., Any]]) -> list[tuple[str, Callable[..., Any]]]:
-    """Callbacks with names by which another process knows them: kind, and number of this kind."""
+    """Pair each callback with a name that is the same in a resumed run: its kind and a number."""
     counts: Counter[str] = Counter()
     named = []
     for callback in callbacks:

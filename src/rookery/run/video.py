@@ -1,4 +1,4 @@
-"""Videos of what the policy does, recorded by an env of their own beside the training."""
+"""Videos of the policy, recorded in a separate env."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rookery.run.checkpoint.run_dir import cannot_write
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import as_it_was
 
-_MOST_STEPS = 10_000  # of an episode that is recorded: minutes of video
+_MOST_STEPS = 10_000  # limit of a recorded episode: minutes of video
 
 
 def require_moviepy() -> None:
-    """Complain if videos cannot be written.
+    """Raise if videos cannot be written.
 
     Raises:
         MissingExtra: moviepy is not installed.
@@ -44,10 +44,10 @@ def require_moviepy() -> None:
 
 
 class Frames(gym.Wrapper[Any, Any, Any, Any]):
-    """Sees to it that an env renders pictures that a video can be made of.
+    """Wrapper that checks that the rendered frames are suitable for a video.
 
     Args:
-        env: made with ``render_mode="rgb_array"``.
+        env: env created with ``render_mode="rgb_array"``.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -55,10 +55,10 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
         self._shape: tuple[int, ...] | None = None
 
     def render(self) -> Any:
-        """A picture uint8 ``[height, width, 3]``, of one size.
+        """Return a frame, uint8 ``[height, width, 3]``.
 
         Raises:
-            SpaceError: it is none.
+            SpaceError: the frame has another type, or another shape than the frames before.
         """
         frame: Any = self.env.render()
         if not isinstance(frame, np.ndarray):
@@ -74,14 +74,14 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def require_frames(source: EnvSource, seed: int) -> None:
-    """Complain of an env that no video can be recorded of: build one, and have it render.
+    """Build an env and render one frame, to raise early if videos cannot be recorded.
 
     Args:
-        source: which env.
-        seed: of the episode that it begins.
+        source: source of the env.
+        seed: seed of the reset.
 
     Raises:
-        ConfigError: it cannot be built so, or renders no pictures.
+        ConfigError: the env cannot be built for rendering, or renders no suitable frames.
     """
     workshop = Workshop()
     with ExitStack() as stack:
@@ -105,29 +105,29 @@ def require_frames(source: EnvSource, seed: int) -> None:
 
 
 def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -> None:
-    """Play one episode with the most probable actions, and keep it as an mp4 file.
+    """Play one episode with the most probable actions, and record it as an mp4 file.
 
-    An episode that does not end is recorded for its first 10 000 steps, and a warning says so.
+    An episode is cut off after 10,000 steps, with a warning.
 
     Args:
-        source: which env.
-        policy: who acts; it remembers afterwards what it did before.
-        folder: where the file goes.
-        name: the file's, to which the number of the episode is added.
-        seed: of the episode.
+        source: source of the env.
+        policy: policy that acts; its memory is restored afterwards.
+        folder: folder of the file.
+        name: name of the file, to which the number of the episode is added.
+        seed: seed of the episode.
 
     Raises:
-        EnvFailed: the env failed, or renders no pictures.
+        EnvFailed: the env failed, or rendered no suitable frames.
         StorageError: the file cannot be written.
     """
-    folder, workshop = folder.absolute(), Workshop()  # the env may go to another one
-    with ExitStack() as stack, _told(source, folder):
+    folder, workshop = folder.absolute(), Workshop()  # the env may change the working directory
+    with ExitStack() as stack, _errors_named(source, folder):
         stack.callback(workshop.close)
         env = _rendering(source, workshop)
         closing = stack.enter_context(ExitStack())
         closing.callback(env.close)
         with warnings.catch_warnings():
-            # The folder holds earlier videos; this one has a name of its own.
+            # The folder holds earlier videos; this one has a different name.
             warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
             recorder: Any = gym.wrappers.RecordVideo(
                 env,
@@ -142,14 +142,14 @@ def record(source: EnvSource, policy: Any, folder: Path, name: str, seed: int) -
             closing.pop_all()
             recorder.close()  # the env, and writes the file
         finally:
-            recorder.recorded_frames = []  # else it warns where nobody has written them
+            recorder.recorded_frames = []  # else it warns about frames that were not written
 
 
 def _rendering(source: EnvSource, workshop: Workshop) -> gym.Env[Any, Any]:
-    """Build an env that renders pictures.
+    """Build an env with ``render_mode="rgb_array"``.
 
     Raises:
-        ConfigError: it has other render modes only.
+        ConfigError: the env has no such render mode.
     """
     made = source.arguments()
     kwargs = made.pop("env_kwargs")
@@ -162,7 +162,7 @@ def _rendering(source: EnvSource, workshop: Workshop) -> gym.Env[Any, Any]:
     except TypeError as error:
         if not is_callable or "render_mode" not in str(error):
             raise
-        # It takes no such argument, and may have a render mode of its own.
+        # The callable takes no render_mode, but its env may have the right one.
         (recipe,) = make_recipes(num_envs=1, env_kwargs=kwargs, **made)
         env = recipe.build(workshop)
     if env.render_mode != "rgb_array":
@@ -174,8 +174,8 @@ def _rendering(source: EnvSource, workshop: Workshop) -> gym.Env[Any, Any]:
 
 
 @contextmanager
-def _told(source: EnvSource, folder: Path) -> Iterator[None]:
-    """Tell of what keeps a video from being recorded amid a run, which is saved all the same."""
+def _errors_named(source: EnvSource, folder: Path) -> Iterator[None]:
+    """Convert errors of recording to `EnvFailed` or `StorageError`, after which a run is saved."""
     try:
         yield
     except WorkerError:
@@ -185,8 +185,8 @@ def _told(source: EnvSource, folder: Path) -> Iterator[None]:
     except Exception as error:
         failure = EnvFailed(
             f"{source.name} raised {type(error).__name__} while a video was recorded: "
-            f"{describe(error)}. What was learned is saved; resume the run with video_every=0 "
-            "(--video-every 0) to go on without videos",
+            f"{describe(error)}. The run is saved; resume it with video_every=0 "
+            "(--video-every 0) to continue without videos",
             env_ids=(0,),
             command="render",
         )
@@ -207,7 +207,7 @@ def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
     if not ended:
         gym.logger.warn(
             "%s",
-            f"The episode of a video had not ended after {_MOST_STEPS} steps and was cut there.",
+            f"A recorded episode had not ended after {_MOST_STEPS} steps and was cut off.",
         )
 
 

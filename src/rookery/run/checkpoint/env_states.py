@@ -1,9 +1,9 @@
-"""The states of envs, taken and given back where the envs live.
+"""Saving and restoring the states of envs, in the processes that run them.
 
-An env is a chain of wrappers around one env. Each of them may offer ``get_state()`` and
-``set_state(state)``, which then answer for all that lies beneath; of the others the attributes
-are pickled. These pickles execute code when they are loaded, so they are kept out of checkpoint.pt
-and read only to resume a run that one trusts.
+An env is a chain of wrappers around a base env. A wrapper or env may define ``get_state()`` and
+``set_state(state)``, which then also cover everything inside it. For all others the attributes are
+pickled. These pickles execute code when they are loaded. They are therefore kept out of
+checkpoint.pt and are read only to resume a trusted run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rookery.vector.base import VectorEnv
 
 
 class _Pickler(Pickler):
-    """Pickles the attributes of a chain; where they name a member of it, only the place."""
+    """Pickler of a chain's attributes that stores references to its members as their index."""
 
     def __init__(self, file: io.BytesIO, chain: list[Any]) -> None:
         super().__init__(file)
@@ -40,30 +40,29 @@ class _Unpickler(pickle.Unpickler):
 
 
 def capture(env: gym.Env[Any, Any]) -> bytes | str:
-    """Return the state of ``env``, or why it cannot be had."""
+    """Return the state of ``env``, or the reason why it cannot be saved."""
     chain = _chain(env)
     file = io.BytesIO()
     try:
         states = [link.get_state() if _keeps_state(link) else vars(link) for link in chain]
         pickle.dump(_kinds(chain), file)
         _Pickler(file, chain).dump(states)
-    except Exception as error:  # noqa: BLE001  whatever the env's parts raise when they are pickled
+    except Exception as error:  # noqa: BLE001  pickling the env's attributes can raise anything
         return f"{type(error).__name__}: {error}"
     return file.getvalue()
 
 
 class Restore:
-    """A function that gives an env the state that `capture` took of another one like it."""
+    """Callable that restores in an env the state that `capture` returned for an equal env."""
 
     def __init__(self, state: bytes) -> None:
         self._state = state
 
     def __call__(self, env: gym.Env[Any, Any]) -> None:
-        """Give ``env`` the state.
+        """Restore the state in ``env``.
 
         Raises:
-            ValueError: the state is that of other wrappers, or of another env; this one is as it
-                was.
+            ValueError: the state belongs to another env or other wrappers; ``env`` is unchanged.
         """
         chain = _chain(env)
         states = self._states(chain)
@@ -75,24 +74,24 @@ class Restore:
                 vars(link).update(state)
 
     def _states(self, chain: list[Any]) -> list[Any]:
-        """The state of each member of a chain, once it is known to be that of such members."""
+        """Load the state of each member of a chain, after checking the members' classes."""
         file = io.BytesIO(self._state)
         first = _Unpickler(file, chain).load()
-        if isinstance(first, list):  # as earlier versions wrote it, without the kinds of members
+        if isinstance(first, list):  # earlier versions stored no classes
             states, kinds = first, _kinds(chain)[: len(first)]
         else:
             kinds = first
             states = _Unpickler(file, chain).load() if kinds == _kinds(chain) else []
         if len(states) != len(chain):
             raise ValueError(
-                f"the state is that of {' of '.join(kinds)}, but the env is "
+                f"the state belongs to {' of '.join(kinds)}, but the env is "
                 f"{' of '.join(_kinds(chain))}"
             )
         return states
 
 
 def capture_all(venv: VectorEnv) -> tuple[list[bytes] | None, str]:
-    """Return the state of every env, or None and the reason if one of them cannot be had."""
+    """Return the state of every env, or None and the reason why one cannot be saved."""
     try:
         states = venv.apply(capture)
     except EnvFailed as error:
@@ -104,7 +103,7 @@ def capture_all(venv: VectorEnv) -> tuple[list[bytes] | None, str]:
 
 
 def restore_all(venv: VectorEnv, states: list[bytes]) -> None:
-    """Give every env the state that `capture_all` returned for it."""
+    """Restore in every env the state that `capture_all` returned for it."""
     for env_id, state in enumerate(states):
         venv.apply(Restore(state), [env_id])
 
@@ -114,12 +113,12 @@ def _keeps_state(link: Any) -> bool:
 
 
 def _kinds(chain: list[Any]) -> tuple[str, ...]:
-    """The classes of a chain's members, without modules: a script's has another name in workers."""
+    """Return class names without modules, which may differ in workers."""
     return tuple(type(link).__qualname__ for link in chain)
 
 
 def _chain(env: gym.Env[Any, Any]) -> list[Any]:
-    """List wrappers from the outermost inwards, down to who answers for the rest."""
+    """List wrappers from the outermost inwards, down to the first that defines ``get_state``."""
     chain: list[Any] = [env]
     while isinstance(chain[-1], gym.Wrapper) and not _keeps_state(chain[-1]):
         chain.append(chain[-1].env)

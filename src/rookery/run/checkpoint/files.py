@@ -1,4 +1,4 @@
-"""Checkpoints: plain data in torch's file format, written whole or not at all."""
+"""Checkpoints: plain data in torch's file format, written atomically."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy.typing as npt
 from rookery.errors import ConfigError, MissingExtra
 from rookery.run.checkpoint.run_dir import whole_file
 
-_STRINGS = "<strings>"  # the key under which an array of strings lies, as code points
-_TENSOR = "<tensor>"  # the key under which one of torch's tensors lies; others were numpy's arrays
+_STRINGS = "<strings>"  # key of an array of strings, stored as code points
+_TENSOR = "<tensor>"  # key of a torch tensor; tensors without it were numpy arrays
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _LETTER = np.dtype("<i4")
-FORMAT = 2  # of what `Trainer` writes; what an older or newer one means is not known here
+FORMAT = 2  # format version that `Trainer` writes; other versions cannot be read
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write ``state``: dicts, lists, numbers, strings, arrays and tensors, nested as you like.
+    """Write ``state``, nested dicts and lists of numbers, strings, arrays and tensors.
 
-    The file is complete before it takes its name, so that a crash leaves the one before it.
+    The file is renamed once it is complete, so that a crash leaves the previous file.
 
     Raises:
-        ConfigError: the state holds something else.
-        StorageError: it cannot be written.
+        ConfigError: the state contains another kind of object.
+        StorageError: the file cannot be written.
     """
     plain = as_plain(state)
     with whole_file(path) as file:
@@ -34,14 +34,14 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def as_plain(state: dict[str, Any], of: str = "the state") -> dict[str, Any]:
-    """Turn a state into what torch writes and reads without code.
+    """Convert a state to types that torch can load without executing code.
 
     Args:
-        state: as for `save_checkpoint`.
-        of: what it is, for messages.
+        state: nested dicts and lists of numbers, strings, arrays and tensors.
+        of: what error messages call the state.
 
     Raises:
-        ConfigError: it holds something that is no plain data.
+        ConfigError: the state contains another kind of object.
     """
     torch = _torch()
 
@@ -54,12 +54,12 @@ def as_plain(state: dict[str, Any], of: str = "the state") -> dict[str, Any]:
             return {_TENSOR: value.detach()}
         if not isinstance(value, np.ndarray):
             raise _not_plain(of, place, f"a {type(value).__name__}")
-        if value.dtype.kind == "U":  # torch has no strings
+        if value.dtype.kind == "U":  # torch has no string tensors
             width = value.dtype.itemsize // _LETTER.itemsize
             letters = np.array(value, order="C").reshape(*value.shape, 1).view(_LETTER)
             return {_STRINGS: torch.from_numpy(letters.reshape(*value.shape, width))}
         try:
-            # A tensor over the same memory: a replay is not copied to be written.
+            # The tensor shares the array's memory, so that a replay is not copied.
             return torch.from_numpy(
                 value if value.flags.writeable and value.flags.c_contiguous else value.copy()
             )
@@ -72,18 +72,18 @@ def as_plain(state: dict[str, Any], of: str = "the state") -> dict[str, Any]:
 
 def _not_plain(of: str, place: str, found: str) -> ConfigError:
     return ConfigError(
-        f"{of} holds {found} at {place}, and a checkpoint holds plain data only: dicts, lists, "
-        "tuples, numbers, strings, numpy's arrays and torch's tensors"
+        f"{of} holds {found} at {place}, but a checkpoint holds plain data only: dicts, lists, "
+        "tuples, numbers, strings, numpy arrays and torch tensors"
     )
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote: arrays as arrays, tensors as tensors, on the CPU.
+    """Read a file of `save_checkpoint`, with all tensors on the CPU.
 
-    No code in it is executed.
+    Loading executes no code from the file.
 
     Raises:
-        ConfigError: there is no such file, or it is none of these.
+        ConfigError: the file does not exist or is not a checkpoint of this version.
     """
     torch = _torch()
     if not path.is_file():
@@ -97,13 +97,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
-        # Other bytes lead torch to errors of any kind, some of which say to load them unsafely.
+        # For other files torch raises errors of any kind; some suggest to load them unsafely.
         raise ConfigError(
-            f"{path} is no checkpoint of plain data: it was damaged, or something else wrote it"
+            f"{path} is not a checkpoint of plain data: it is damaged, or another program wrote it"
         ) from error
     found = state.get("format") if isinstance(state, dict) else None
     if found != FORMAT:
-        what = "is no checkpoint of this library" if found is None else f"has format {found}"
+        what = "is not a checkpoint of this library" if found is None else f"has format {found}"
         raise ConfigError(
             f"{path} {what}; this version reads format {FORMAT}. Use the version that wrote it, or "
             "train again"
@@ -122,13 +122,13 @@ def _torch() -> Any:
 
 
 def _strings(letters: npt.NDArray[np.int32]) -> npt.NDArray[np.str_]:
-    """Strings of rows of code points, ``[..., width]``, which zeros end."""
+    """Convert zero-terminated rows of code points ``[..., width]`` to strings."""
     *shape, width = letters.shape
     return np.ascontiguousarray(letters).view(f"<U{width}").reshape(shape)
 
 
 def _map_leaves(function: Callable[[Any, str], Any], value: Any, place: str = "") -> Any:
-    """Put in the place of every leaf what ``function(leaf, place)`` gives."""
+    """Replace every leaf by ``function(leaf, place)``."""
     if isinstance(value, dict) and value.keys() == {_STRINGS}:
         return _strings(function(value[_STRINGS], place))
     if isinstance(value, dict) and value.keys() == {_TENSOR}:

@@ -1,4 +1,4 @@
-"""The folder of a run: its files, which folder to take, and that one process at a time has it."""
+"""The folder of a run: its files, the choice of a name, and the lock for one process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS = "events.out.tfevents.*"
 
 
 class _Inside:
-    """A path inside of the folder of a run."""
+    """Descriptor of a path inside the folder of a run."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -31,20 +31,20 @@ class _Inside:
 class RunDirectory:
     """Paths of one run's files.
 
-    They are relative if the folder was given so, and if this process is still where it was then:
-    an env may go to another folder, and takes the process with it.
+    Paths are relative if the folder was given as a relative path and this process has not changed
+    its working directory since then. An env may change it.
 
     Args:
-        path: of the folder.
+        path: path of the folder.
 
     Attributes:
-        absolute: the folder, wherever this process goes.
-        telemetry: what envs and processes cost, a line now and then.
-        evaluations: each evaluation on its line, also the one at the end of the run.
-        best: the policy of the best evaluation.
-        checkpoints: folder of checkpoints that are kept by themselves.
-        companions: folder of what only resuming reads: replay and envs' states. checkpoint.pt
-            names the files that belong to it.
+        absolute: absolute path of the folder.
+        telemetry: measurements of envs and processes, one line per interval.
+        evaluations: one line per evaluation, including the final one.
+        best: checkpoint of the best evaluation.
+        checkpoints: folder of the additional checkpoints (``checkpoint_every``).
+        companions: folder of the files that only resuming reads: replay and envs' states.
+            checkpoint.pt names the files that belong to it.
     """
 
     config = _Inside("config.json")
@@ -65,12 +65,12 @@ class RunDirectory:
 
     @property
     def path(self) -> Path:
-        """The folder, as it was given where that still leads to it."""
+        """The folder as it was given, or its absolute path if the working directory changed."""
         return self._given if _from_root(self._given) == self.absolute else self.absolute
 
     @classmethod
     def plan(cls, path: str | Path | None, name: str, overwrite: bool) -> RunDirectory:
-        """Take ``path``, or a fresh folder under ``runs/`` named after ``name``. Changes nothing.
+        """Choose ``path``, or a new folder under ``runs/`` named after ``name``. Creates nothing.
 
         Raises:
             ConfigError: ``path`` holds a run already, and ``overwrite`` is false.
@@ -85,11 +85,11 @@ class RunDirectory:
         """Open the folder of a run.
 
         Raises:
-            ConfigError: there is no run in it.
+            ConfigError: the folder holds no run.
         """
         run = cls(_usable(path))
         if run.path.is_file():
-            raise ConfigError(f"{run.path} is a file; give the folder of the run")
+            raise ConfigError(f"{run.path} is a file; pass the folder of the run")
         if not run.config.is_file():
             raise ConfigError(f"{run.path} holds no run: there is no {run.config.name} in it")
         return run
@@ -97,29 +97,29 @@ class RunDirectory:
     def _require_empty(self) -> None:
         if self.config.exists() or self.checkpoint.exists():
             raise ConfigError(
-                f"{self.path} already holds a run; rookery.resume (rookery train --resume "
-                f"{self.path}) goes on with it, overwrite=True (--overwrite) replaces it, and "
-                "another run_dir begins beside it"
+                f"{self.path} already holds a run; resume it with rookery.resume (rookery train "
+                f"--resume {self.path}), replace it with overwrite=True (--overwrite), or choose "
+                "another run_dir"
             )
 
     @contextmanager
     def held(self, may_hold_run: bool = True) -> Iterator[None]:
-        """Have the folder for this process alone; it is made if there is none.
+        """Lock the folder for this process; create it if it does not exist.
 
-        A folder that was made for it, and into which nothing was written, is taken away again.
+        A folder that was created here is deleted at the end if nothing was written to it.
 
         Args:
-            may_hold_run: whether a run may lie in it; another process may have made one since
-                `plan` looked.
+            may_hold_run: accept a folder that holds a run. If False, this checks again, because
+                another process may have written a run since `plan`.
 
         Raises:
-            ConfigError: another process has it, or it cannot be made.
+            ConfigError: another process uses the folder, or it cannot be created.
         """
         here = self.absolute
         made = [path for path in (here, *here.parents) if not path.exists()]
         owner = os.getpid()
         with ExitStack() as stack:
-            stack.callback(self._take_away_if_empty, made, owner)
+            stack.callback(self._delete_if_empty, made, owner)
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(_locked(self._lock.absolute(), self.path, owner))
@@ -128,16 +128,16 @@ class RunDirectory:
                     raise
                 reason = getattr(error, "strerror", None) or error
                 raise ConfigError(
-                    f"cannot make the run directory {self.path}: {reason}; choose another run_dir"
+                    f"cannot create the run directory {self.path}: {reason}; choose another run_dir"
                 ) from error
             if not may_hold_run:
                 self._require_empty()
             yield
 
     def writer(self) -> int | None:
-        """The process that has the folder, as it has written down itself; None if there is none.
+        """Return the id of the process that uses the folder, or None.
 
-        The file stays where a process was killed, and may tell of one on another machine.
+        The id may be outdated if that process was killed, and may belong to another machine.
         """
         try:
             return int(self.writer_file.read_text())
@@ -146,24 +146,24 @@ class RunDirectory:
 
     @property
     def writer_file(self) -> Path:
-        """Where the process that has the folder writes its number."""
+        """The file in which the process that uses the folder writes its id."""
         return self._lock.with_suffix(".pid")
 
-    def _take_away_if_empty(self, made: list[Path], owner: int) -> None:
-        """Take away the folders that were made for a run of which nothing was written."""
+    def _delete_if_empty(self, made: list[Path], owner: int) -> None:
+        """Delete the folders that were created for a run if the run wrote no files."""
         if not made or os.getpid() != owner:
             return
         if {file.name for file in self.path.glob("*")} <= {self._lock.name}:
-            with contextlib.suppress(OSError):  # somebody else has taken it away, or uses it
+            with contextlib.suppress(OSError):  # another process has deleted it, or uses it
                 self._lock.unlink(missing_ok=True)
                 for path in made:
                     path.rmdir()
 
     def clear(self) -> None:
-        """Take away the files of an earlier run.
+        """Delete the files of an earlier run.
 
         Raises:
-            StorageError: one of them cannot be taken away.
+            StorageError: a file cannot be deleted.
         """
         files = [
             self.config, self.metrics, self.telemetry, self.evaluations, self.checkpoint,
@@ -186,7 +186,7 @@ class RunDirectory:
         """Read config.json.
 
         Raises:
-            ConfigError: it holds no configuration.
+            ConfigError: the file is not the configuration of a run.
         """
         try:
             config = json.loads(self.config.read_text(encoding="utf-8"))
@@ -199,16 +199,16 @@ class RunDirectory:
 
 @contextmanager
 def whole_file(path: Path, *, has_one_writer: bool = True, way_out: str = "") -> Iterator[BinaryIO]:
-    """Open a file that takes the name ``path`` once it is complete and on the disk.
+    """Open a temporary file that is renamed to ``path`` once it is complete and on the disk.
 
     Args:
-        path: of the file.
-        has_one_writer: whether nobody else can be writing it at the same time, as in the folder of
-            a run; what a killed writer has left is then overwritten by the next one.
-        way_out: what to do where it cannot be written; empty says what can be done about a run.
+        path: path of the file.
+        has_one_writer: no other process can write the file at the same time, as in the folder of a
+            run. The temporary file of a killed writer is then overwritten by the next one.
+        way_out: advice in the error if the file cannot be written; empty gives advice for a run.
 
     Raises:
-        StorageError: it cannot be written; the file of this name before is as it was.
+        StorageError: the file cannot be written; the previous file of this name is kept.
     """
     writer = "" if has_one_writer else f".{os.getpid()}"
     temporary = path.with_name(f"{path.name}{writer}.tmp")
@@ -220,9 +220,9 @@ def whole_file(path: Path, *, has_one_writer: bool = True, way_out: str = "") ->
             os.fsync(file.fileno())
         put_in_place(temporary, path)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # it is the first error that counts
+        with contextlib.suppress(OSError):  # report the first error
             temporary.unlink(missing_ok=True)
-        # torch tells of a full disk as a RuntimeError of its own.
+        # torch reports a full disk as a RuntimeError.
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         if isinstance(cause, OSError) or isinstance(error, RuntimeError):
             raise cannot_write(path, cause or error, way_out) from None
@@ -230,7 +230,7 @@ def whole_file(path: Path, *, has_one_writer: bool = True, way_out: str = "") ->
 
 
 def cannot_write(path: Path, error: BaseException, way_out: str = "") -> StorageError:
-    """What to raise for a file that cannot be written, with another way out than a run's if any."""
+    """Return the error for a file that cannot be written; ``way_out`` replaces the advice."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
     if way_out:
         return StorageError(f"cannot write {path}: {reason}; {way_out}")
@@ -239,24 +239,24 @@ def cannot_write(path: Path, error: BaseException, way_out: str = "") -> Storage
             way_out = "make it writable"
         case errno.ENOENT | errno.ENOTDIR | errno.EISDIR:
             return StorageError(
-                f"cannot write {path}: {reason}. The folder {path.parent} must be there, and the "
-                "name must be free for a file; was it moved or deleted?"
+                f"cannot write {path}: {reason}. The folder {path.parent} must exist, and "
+                f"{path.name} must not be a folder; was it moved or deleted?"
             )
-        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG | None:  # torch tells no number
-            way_out = "make room"
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG | None:  # torch gives no errno
+            way_out = "free disk space"
         case _:
-            way_out = "see to it that it can be written"
+            way_out = "make it writable"
     return StorageError(f"cannot write {path}: {reason}. {_advice(path, way_out)}")
 
 
 def _advice(path: Path, way_out: str) -> str:
-    """What to do about a file that cannot be written: resume a run only if it has a checkpoint."""
-    kept = "What was written before is as it was"
+    """Return advice for a file that cannot be written; resuming needs a checkpoint."""
+    kept = "Earlier files are unchanged"
     runs = [RunDirectory(folder) for folder in (path.parent, path.parent.parent)]
     if any(run.checkpoint.is_file() for run in runs):
-        return f"{kept}; {way_out} and go on with rookery train --resume"
+        return f"{kept}; {way_out} and resume with rookery train --resume"
     if any(run.config.is_file() for run in runs):
-        again = "start it again, with overwrite=True (--overwrite)"
+        again = "restart it with overwrite=True (--overwrite)"
         return f"{kept}, but nothing of this run was saved yet; {way_out} and {again}"
     if path == runs[0].config:
         return f"{kept}, but nothing of this run was saved yet; {way_out} and start it again"
@@ -274,7 +274,7 @@ def _usable(path: Any) -> Path:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it is made, or missed, later
+        pass  # the caller creates it, or reports that it is missing
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"run_dir {str(path)[:100]!r} cannot be used: {reason}") from error
@@ -282,18 +282,18 @@ def _usable(path: Any) -> Path:
 
 
 def _from_root(path: Path) -> Path:
-    """``path`` as it leads there from everywhere."""
+    """Return the absolute form of ``path``."""
     try:
         return path.absolute()
-    except FileNotFoundError:  # the folder that this process is in is no more
+    except FileNotFoundError:  # the working directory was deleted
         return path
 
 
 @contextmanager
 def _locked(path: Path, folder: Path, owner: int) -> Iterator[None]:
-    """Hold a lock that goes with the process ``owner``, however it ends.
+    """Hold a file lock that the system releases when the process ``owner`` exits.
 
-    A forked copy of the process leaves it alone. ``folder`` is what is locked, for messages.
+    A forked copy of the process does not release it. Error messages name ``folder``.
     """
     try:
         from filelock import FileLock, Timeout
@@ -312,8 +312,8 @@ def _locked(path: Path, folder: Path, owner: int) -> Iterator[None]:
         yield
     finally:
         if os.getpid() == owner:
-            # The locked file stays: without it two others could lock two files of one name.
-            with contextlib.suppress(OSError):  # the lock counts; the number is for messages
+            # The lock file stays: if it were deleted, two processes could lock different files.
+            with contextlib.suppress(OSError):  # the id only serves messages
                 path.with_suffix(".pid").unlink(missing_ok=True)
             lock.release()
 

@@ -1,4 +1,4 @@
-"""Spaces as plain data, so that a checkpoint tells what its policy reads and gives."""
+"""Spaces as plain data, to store a policy's spaces in a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 def space_to_data(space: spaces.Space[Any]) -> dict[str, Any]:
     """Describe a space as dicts, lists, numbers, strings and arrays.
 
-    A space of a kind that is not known here is described by its name alone; see `space_from_data`.
+    A space of an unsupported class is described by its class name alone; see `space_from_data`.
     """
     match space:
         case spaces.Box():
@@ -48,7 +48,7 @@ def space_to_data(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_form(space: spaces.Space[Any]) -> dict[str, Any]:
-    """Describe how a network reads or gives a space: `space_to_data` without bounds of boxes."""
+    """Describe the properties of a space that shape a network: all but the bounds of boxes."""
     match space:
         case spaces.Box():
             return {"kind": "Box", "shape": space.shape, "dtype": str(space.dtype)}
@@ -56,12 +56,12 @@ def space_form(space: spaces.Space[Any]) -> dict[str, Any]:
             return {"kind": "Tuple", "parts": [space_form(part) for part in space.spaces]}
         case spaces.Dict():
             return {"kind": "Dict", "parts": {k: space_form(v) for k, v in space.spaces.items()}}
-    told = space_to_data(space)
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in told.items()}
+    data = space_to_data(space)
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in data.items()}
 
 
 def space_from_data(data: dict[str, Any]) -> spaces.Space[Any] | None:
-    """Undo `space_to_data`; None where a part of the space is of a kind that is not known here."""
+    """Undo `space_to_data`; return None if a part of the space has an unsupported class."""
     match data["kind"]:
         case "Box":
             low, high = np.asarray(data["low"]), np.asarray(data["high"])

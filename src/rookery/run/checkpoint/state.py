@@ -1,7 +1,7 @@
-"""Where a run stands, on the disk: checkpoint.pt, and its companions that only resuming reads.
+"""State of a run on the disk: checkpoint.pt, and companion files that only resuming reads.
 
-checkpoint.pt names its companions, so it decides alone which state is valid: they are written
-before it, under fresh names, and the old ones are deleted after it.
+checkpoint.pt names its companions, so it alone decides which state is valid. Companions are
+written before it under new names, and the old ones are deleted after it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _OF_SEVERAL = "the envs of several learners are not saved"
 
 @dataclass
 class Schedule:
-    """How far a run is: 0 at its beginning, 1 at its end.
+    """Progress of a run, from 0 at its start to 1 at its end.
 
-    A run whose end was moved goes on from where its schedules were.
+    If ``total_steps`` of a resumed run changes, progress continues from its current value.
 
     Attributes:
-        total_steps: its end.
-        since: env steps at which the end was moved last.
-        done: how far it was then.
+        total_steps: env steps at which the run ends.
+        since: env steps at which ``total_steps`` was last changed.
+        done: progress at that time.
     """
 
     total_steps: int
@@ -48,25 +48,25 @@ class Schedule:
     done: float = 0.0
 
     def progress(self, steps: int) -> float:
-        """How far the run is after so many env steps."""
+        """Return the progress after ``steps`` env steps."""
         left = max(self.total_steps - self.since, 1)
         return min(self.done + (1.0 - self.done) * (steps - self.since) / left, 1.0)
 
     def moved(self, total_steps: int, steps: int) -> Schedule:
-        """The schedule of a run that is to end elsewhere, from ``steps`` on."""
+        """Return the schedule with a new ``total_steps`` from ``steps`` on."""
         if total_steps == self.total_steps:
             return self
         return Schedule(total_steps, steps, self.progress(steps))
 
 
 def save(trainer: Trainer) -> None:
-    """Write where a run stands.
+    """Write the state of a run.
 
     Raises:
-        StorageError: it cannot be written; what was written before stays.
+        StorageError: a file cannot be written; the previous checkpoint is kept.
     """
     trainer.saves += 1
-    # Of several learners only the first writes, and knows of its own envs alone.
+    # Of several learners only the first writes, and it has only its own envs.
     is_alone = not trainer.learners.are_several
     collector = trainer.collector.state_dict() if is_alone else None
     try:
@@ -90,14 +90,14 @@ def save(trainer: Trainer) -> None:
 
 
 def _due_state(trainer: Trainer) -> dict[str, Any] | None:
-    """What is left to do of the last update, and whether it is the last; None if nothing is."""
+    """Return the state of the due callbacks of the last update; None without any."""
     if trainer.due is None:
         return None
     return {**trainer.due.state_dict(), "stopped": trainer.stopped}
 
 
 def save_alone(trainer: Trainer, path: Path) -> None:
-    """Write the same without companions: to act with, and to begin other runs with."""
+    """Write a checkpoint without companions, for agents and for the weights of other runs."""
     none = {"collector": None, "companions": {"replay": None, "env_states": None}}
     save_checkpoint(path, {**_of_trainer(trainer), **none, "unsaved": "this file holds no envs"})
 
@@ -120,7 +120,7 @@ def _of_trainer(trainer: Trainer) -> dict[str, Any]:
 
 
 def shared(trainer: Trainer) -> dict[str, Any]:
-    """What other learners begin with, so that all are equal."""
+    """Return the state with which the other learners start."""
     return {
         "model": trainer.policy.model.state_dict(),
         "learner": trainer.plan.algorithm.state_dict(),
@@ -130,24 +130,24 @@ def shared(trainer: Trainer) -> dict[str, Any]:
 
 
 def read(folder: RunDirectory) -> dict[str, Any]:
-    """Read where a run stood.
+    """Read the state of a run.
 
     Raises:
-        ConfigError: there is no checkpoint, or none that can be understood.
+        ConfigError: there is no checkpoint, or it is invalid.
     """
     if not folder.checkpoint.is_file():
         raise ConfigError(
-            f"{folder.path} holds no checkpoint to resume from: the run was ended before it wrote "
-            "its first one (checkpoint_interval_s); rookery train --overwrite begins anew"
+            f"{folder.path} holds no checkpoint to resume from: the run ended before it wrote its "
+            "first one (checkpoint_interval_s); restart it with rookery train --overwrite"
         )
     return load_checkpoint(folder.checkpoint)
 
 
 def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
-    """Put a trainer where its run stood; what could not be taken over is said on standard error.
+    """Restore a trainer from a saved state; print to standard error what could not be restored.
 
     Raises:
-        ConfigError: it is the checkpoint of another run.
+        ConfigError: the checkpoint belongs to another run.
     """
     path = trainer.run_dir.checkpoint
     fits(saved, trainer.plan.algorithm, trainer.spaces, path)
@@ -160,7 +160,7 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
         trainer.plan.algorithm.load_state_dict(saved["learner"])
         trainer.history.load_state_dict(saved["history"])
         before = Schedule(*saved["schedule"])
-        due = saved.get("due")  # checkpoints of earlier versions tell of none
+        due = saved.get("due")  # missing in checkpoints of earlier versions
         if due is not None:
             trainer.due = DueCallbacks.of_state(due, trainer.steps, trainer.callbacks)
             trainer.stopped = due["stopped"]
@@ -172,7 +172,7 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
     total = trainer.plan.settings.total_steps
     if total < trainer.steps and total != before.total_steps:
         raise ConfigError(
-            f"total_steps is {total}, but the run has made {trainer.steps} steps already; give at "
+            f"total_steps is {total}, but the run has made {trainer.steps} steps already; pass at "
             "least as many, or leave it out"
         )
     trainer.schedule = before.moved(total, trainer.steps)
@@ -183,7 +183,7 @@ def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
 
 
 def _notes_on_schedules(trainer: Trainer, before: Schedule) -> list[str]:
-    """Warn of a run that is extended after its learning rate has come to nothing."""
+    """Return a warning if a run is extended after its learning rate has reached 0."""
     config = getattr(trainer.plan.algorithm, "config", None)
     is_over = (
         before.progress(trainer.steps) >= 1.0 and before.total_steps < trainer.schedule.total_steps
@@ -194,21 +194,21 @@ def _notes_on_schedules(trainer: Trainer, before: Schedule) -> list[str]:
     if scheduled(rate, getattr(config, "final_learning_rate", None), 1.0) != 0.0:
         return []
     return [
-        "the learning rate has come to its end, 0, and stays there; to go on learning, give "
-        "learning_rate and final_learning_rate, for instance 3e-4 and None"
+        "the learning-rate schedule has reached 0 and stays there; to continue learning, set "
+        "learning_rate and final_learning_rate, for example to 3e-4 and None"
     ]
 
 
 def policy_seed(saved: dict[str, Any], seed: int) -> int:
-    """Derive the seed of a resumed run's policy, whose copies in workers begin new streams.
+    """Derive the policy seed of a resumed run, so that policies in workers draw new actions.
 
-    The weights that it leads to, and the generator in this process, are replaced by the saved ones.
+    The initial weights and the generator in this process are then replaced by the saved ones.
     """
     return int(np.random.SeedSequence([seed, 3, saved["saves"]]).generate_state(1)[0])
 
 
 def draw(trainer: Trainer) -> None:
-    """Draw the curve of the episodes' returns and of the evaluations."""
+    """Draw the learning curve: returns of episodes and of evaluations."""
     history, evaluations = trainer.history, trainer.evaluations.points()
     with whole_file(trainer.run_dir.curve) as file:
         draw_curve(
@@ -223,7 +223,7 @@ def draw(trainer: Trainer) -> None:
 
 
 def _generator(trainer: Trainer) -> np.random.Generator:
-    """What draws the policy's actions; a policy of the user's own may have none here."""
+    """Return the policy's random generator; a custom policy may have none in this process."""
     return getattr(trainer.policy, "rng", None) or np.random.default_rng(0)
 
 
@@ -252,7 +252,7 @@ def _save_env_states(trainer: Trainer, between_steps: bool) -> tuple[str | None,
     if trainer.learners.are_several:
         return None, _OF_SEVERAL
     if not trainer.plan.settings.save_env_states:
-        return None, "the envs' states were not to be saved"
+        return None, "saving the envs' states was disabled (save_env_states)"
     states, reason = trainer.collection.capture_envs(between_steps)
     if states is None:
         return None, reason
@@ -263,7 +263,7 @@ def _save_env_states(trainer: Trainer, between_steps: bool) -> tuple[str | None,
 
 
 def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
-    """Go on amid the episodes, or begin new ones with seeds that the run has not used."""
+    """Continue the episodes, or start new ones with unused seeds; return lines about the reason."""
     settings, share = trainer.plan.settings, trainer.learners.share
     trainer.fresh_seeds = env_seeds(_fresh_word(trainer), settings.num_envs)
     seeds = share.of(trainer.fresh_seeds)
@@ -284,14 +284,14 @@ def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
         except ConfigError as error:
             reason = str(error)
         except EnvFailed as error:
-            reason = f"the envs do not take their states of {path.name} back ({error})"
+            reason = f"the envs could not load their states from {path.name} ({error})"
             trainer.collector.reset(seeds)
     return [f"{reason}; they start new episodes"]
 
 
 def _changed_parts(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
-    """What of the envs is not as it was when the run was saved, as far as config.json can tell."""
-    # Checkpoints of earlier versions do not tell; config.json is then that of the run before.
+    """Return the names of env arguments that differ from those of the checkpoint."""
+    # Checkpoints of earlier versions hold no source; config.json is then still the old one.
     before = saved.get("source") or trainer.run_dir.read_config()["source"]
     now = trainer.plan.source.to_dict()
     names = "env", "env_kwargs", "wrappers"
@@ -299,7 +299,7 @@ def _changed_parts(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
 
 
 def _fresh_word(trainer: Trainer) -> int:
-    """A seed that the run has not used."""
+    """Derive a seed that the run has not used yet."""
     words = [trainer.plan.settings.seed, 2, trainer.saves]
     return int(np.random.SeedSequence(words).generate_state(1)[0])
 
@@ -307,7 +307,7 @@ def _fresh_word(trainer: Trainer) -> int:
 def _read_env_states(path: Path, num_envs: int) -> list[bytes]:
     try:
         states = pickle.loads(path.read_bytes())
-    except Exception as error:  # whatever a damaged pickle leads to
+    except Exception as error:  # a damaged pickle can raise anything
         raise ConfigError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
     if not (
         isinstance(states, list)
@@ -319,13 +319,13 @@ def _read_env_states(path: Path, num_envs: int) -> list[bytes]:
 
 
 def _companion(trainer: Trainer, name: str | None) -> Path | None:
-    """Find a companion; None where there was none, or where somebody deleted it."""
+    """Return the path of a companion; None if there was none or it was deleted."""
     path = trainer.run_dir.companions / name if name is not None else None
     return path if path is not None and path.is_file() else None
 
 
 def _named_companions(folder: RunDirectory) -> set[Any]:
-    """The companions that the checkpoint on the disk names."""
+    """Return the names of the companions of the checkpoint on the disk."""
     if not folder.checkpoint.is_file():
         return set()
     return set(load_checkpoint(folder.checkpoint)["companions"].values())

@@ -1,4 +1,4 @@
-"""The learners of a run, as the first of them sees the others."""
+"""The other learners of a run, as seen by the first learner."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
 
 ENDING_S = 10.0
-REASON_S = 60.0  # for a learner to say why it ends
+REASON_S = 60.0  # time for a failing learner to report its error
 
 
 class Learners:
-    """One learner alone, and what several have in common.
+    """A single learner, and the interface that several learners implement.
 
     Args:
-        num_envs: of the run.
-        peers: those who learn together.
+        num_envs: number of envs of the run.
+        peers: the learners of the run.
 
     Attributes:
-        peers: as given.
+        peers: the learners of the run.
         share: the envs of this learner.
     """
 
@@ -40,63 +40,63 @@ class Learners:
 
     @property
     def are_several(self) -> bool:
-        """Whether there are others."""
+        """True if there are other learners."""
         return self.share.size > 1
 
     def meet(self) -> None:
-        """Wait until all others have built their envs."""
+        """Wait until all other learners have built their envs."""
 
     def bring(self, state: Any) -> None:
-        """Have all others stand where this one stands; see `take_over`."""
+        """Send the state of this learner to all others; see `take_over`."""
 
     def begin(self, progress: float) -> None:
-        """Have all others collect and learn, as this one is about to."""
+        """Start an update in all other learners."""
 
     def everybodys(self, rollout: Rollout) -> Rollout:
-        """Put all rollouts of an update side by side; observations are left out.
+        """Join the rollouts of all learners, without observations.
 
-        One alone has its own, with all that is in it.
+        A single learner returns its own rollout unchanged.
         """
         return rollout
 
     def end(self, result: Any = None) -> None:
-        """Say that the run is over, and what it has come to."""
+        """Send the end of the run and its result to all other learners."""
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Within the block, the loss of another learner is told as `LearnerDied`."""
+        """Raise the loss of another learner within the block as `LearnerDied`."""
         try:
             yield
         except PeerLost as error:
             self.lost(error)
 
     def lost(self, error: Exception) -> NoReturn:
-        """Raise what has become of another learner, which ``error`` tells is lost.
+        """Raise the reason for the loss of another learner.
 
         Raises:
-            LearnerDied: with its rank, and why.
+            LearnerDied: always, with the learner's rank and error if they are known.
         """
         raise LearnerDied(f"Another learner is lost: {error}") from error
 
     def close(self) -> None:
-        """End the others; twice is fine."""
+        """Stop the other learners; may be called twice."""
 
 
 class SeveralLearners(Learners):
-    """Several learners, of which this is the first.
+    """The first of several learners.
 
     Args:
-        num_envs: of the run.
-        peers: those who learn together, not yet connected.
+        num_envs: number of envs of the run.
+        peers: the learners of the run, not connected yet.
     """
 
     peers: Any  # a ProcessGroup, which needs torch
 
     def __init__(self, num_envs: int, peers: Any) -> None:
         super().__init__(num_envs, peers)
-        self._is_asked = False  # whether others are in an update that this one has yet to make
+        self._is_asked = False  # the others are in an update that this one has not finished
         self._is_connected = False
-        self._is_over = False  # whether others know that there is nothing more to do
+        self._is_over = False  # the others were told that the run ended
 
     def meet(self) -> None:
         self.peers.connect()
@@ -107,7 +107,7 @@ class SeveralLearners(Learners):
             self.peers.hear(state)
 
     def begin(self, progress: float) -> None:
-        if not self._is_asked:  # else an interruption cut the update short that they are in
+        if not self._is_asked:  # else the others still are in an update that was interrupted here
             self._is_asked = True
             with self.noticing():
                 self.peers.hear(Order(progress))
@@ -129,17 +129,17 @@ class SeveralLearners(Learners):
     def close(self) -> None:
         try:
             self.end()
-        except PeerLost:  # it has ended before the run
+        except PeerLost:  # a learner exited before the end of the run
             self._is_over = True
-        self.peers.close()  # which others notice that are in an update
+        self.peers.close()  # learners that are in an update notice this
 
 
 class StartedLearners(SeveralLearners):
-    """Several learners, of which this is the first and starts the others.
+    """The first of several learners, which starts the others.
 
     Args:
-        plan: of the run.
-        store: by which they find each other, see `ProcessGroup`.
+        plan: plan of the run.
+        store: rendezvous file or address, see `ProcessGroup`.
     """
 
     def __init__(self, plan: RunPlan, store: str) -> None:
@@ -149,12 +149,12 @@ class StartedLearners(SeveralLearners):
         super().__init__(settings.num_envs, ProcessGroup(0, settings.num_learners, store))
 
     def start_others(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
-        """Start each learner but the first; if one cannot be started, all end.
+        """Start all other learners; if one cannot be started, stop all.
 
         Args:
-            plan: of the run.
-            collector: who collects.
-            policy_seed: of the run's policy.
+            plan: plan of the run.
+            collector: name of the collector.
+            policy_seed: seed of the run's policy.
         """
         size, num_envs, store = self.share.size, plan.settings.num_envs, self.peers.store
         try:
@@ -170,13 +170,13 @@ class StartedLearners(SeveralLearners):
         raise NotImplementedError
 
     def raise_died(self, rank: int, where: str, how: str, cause: Exception | None) -> NoReturn:
-        """Raise what has become of a learner.
+        """Raise `LearnerDied` for a learner.
 
         Args:
-            rank: its own.
-            where: it was, in brackets; may be empty.
-            how: it ended, where no exception of its own tells.
-            cause: that exception.
+            rank: rank of the learner.
+            where: its process or node, in brackets; may be empty.
+            how: how the process ended, if it reported no exception.
+            cause: the exception that it reported, or None.
         """
         who = f"Learner {rank} of {self.share.size}{where}"
         if cause is not None:
@@ -187,5 +187,5 @@ class StartedLearners(SeveralLearners):
 
 
 def seed_of(seed: int, rank: int) -> int:
-    """The seed of the actions that another learner's policy draws."""
+    """Derive the policy seed of another learner."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])

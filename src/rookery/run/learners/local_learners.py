@@ -1,4 +1,4 @@
-"""The other learners of a run in processes of this machine."""
+"""Additional learners in processes on this machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Other(NamedTuple):
 
 
 class LocalLearners(StartedLearners):
-    """Several learners in processes of this machine, which this one starts.
+    """The first of several learners, which starts the others in local processes.
 
     Args:
-        plan: of the run.
-        collector: who collects.
-        policy_seed: of the run's policy.
+        plan: plan of the run.
+        collector: name of the collector.
+        policy_seed: seed of the run's policy.
     """
 
     def __init__(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
@@ -74,7 +74,7 @@ class LocalLearners(StartedLearners):
         while waiting and (ended := wait(list(waiting), REASON_S)):
             for sentinel in ended:
                 other = waiting.pop(sentinel)
-                said = _last_word(other.pipe)
+                said = _last_message(other.pipe)
                 if said or other.process.exitcode != LEFT_ALONE:
                     self._died(other, said)
         super().lost(error)
@@ -101,7 +101,7 @@ class LocalLearners(StartedLearners):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _last_word(pipe: PipeEnd) -> bytes | None:
+def _last_message(pipe: PipeEnd) -> bytes | None:
     try:
         return pipe.recv_bytes() if wait([pipe], 0) else None
     except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""How many learners a run has, who starts them, and which of them this process is."""
+"""Number, start and rank of a run's learners."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ON_CLUSTER = "rookery.cluster.cluster_learners:LearnersOnCluster"
 
 
 def open_learners(plan: RunPlan, collector: CollectorName, policy_seed: int) -> Learners:
-    """Start the other learners of a run, if there are to be any.
+    """Start the other learners of a run, if any.
 
     Raises:
-        ConfigError: there cannot be so many, or not with this algorithm.
+        ConfigError: the number of learners is invalid, or the algorithm supports only one.
     """
     place = torchrun_place()
     if is_other_learner():
         raise ConfigError(
-            "torchrun has started this process as another learner, which has no Trainer of its "
-            "own: have all of them call rookery.train, or run rookery train"
+            "torchrun started this process as an additional learner, which cannot have a Trainer; "
+            "call rookery.train in all processes, or run rookery train"
         )
     size = num_learners(plan)
     if size == 1:
@@ -45,7 +45,7 @@ def open_learners(plan: RunPlan, collector: CollectorName, policy_seed: int) -> 
 
 
 def learn_along(plan: RunPlan) -> Any:
-    """Be another learner that torchrun has started; return what the run has come to."""
+    """Run an additional learner that torchrun started; return the result of the run."""
     place = torchrun_place()
     assert place is not None
     share = Share(place[0], num_learners(plan), plan.settings.num_envs)
@@ -55,29 +55,29 @@ def learn_along(plan: RunPlan) -> Any:
 
 
 def is_other_learner() -> bool:
-    """Whether torchrun has started this process, and not as the first of them."""
+    """Return True if torchrun started this process with a rank above 0."""
     place = torchrun_place()
     return place is not None and place[0] > 0
 
 
 def torchrun_place() -> tuple[int, int] | None:
-    """Rank and number of processes if torchrun has started this one; else None."""
+    """Return rank and number of processes if torchrun started this process, else None."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def num_learners(plan: RunPlan) -> int:
-    """How many learners a run has: as many as torchrun has started, else those of its settings.
+    """Return the number of processes that torchrun started, or else ``num_learners``.
 
     Raises:
-        ConfigError: there cannot be so many, or not with this algorithm.
+        ConfigError: the number of learners is invalid, or the algorithm supports only one.
     """
     place, size = torchrun_place(), plan.settings.num_learners
     if place is not None:
         if size not in (1, place[1]):
             raise ConfigError(
-                f"num_learners is {size}, but torchrun has started {place[1]}; leave it out"
+                f"num_learners is {size}, but torchrun started {place[1]} processes; leave it out"
             )
         size = place[1]
     if size > 1:
@@ -88,10 +88,10 @@ def num_learners(plan: RunPlan) -> int:
 def _require_several(plan: RunPlan, size: int) -> None:
     if not isinstance(plan.algorithm, BuiltIn):
         raise ConfigError(
-            f"num_learners is {size}, but only learners of this library and their subclasses "
-            "learn together; an Algorithm object of your own has one learner"
+            f"num_learners is {size}, but only the algorithms of this library "
+            "support several learners; a custom algorithm needs num_learners=1"
         )
     if plan.settings.num_envs < size:
         raise ConfigError(
-            f"num_envs is {plan.settings.num_envs}, but each of {size} learners needs one at least"
+            f"num_envs is {plan.settings.num_envs}, but each of {size} learners needs at least one"
         )

@@ -1,4 +1,4 @@
-"""What a learner does that is not the first: collect from its envs, and take every step along."""
+"""The loop of an additional learner: collect from its envs, and make every gradient step along."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from rookery.worker.entry import end_with_the_caller
 from rookery.worker.failures import Failure
 from rookery.worker.start.family import lead_family
 
-LEFT_ALONE = 71  # the exit code of one that goes because another has gone
+LEFT_ALONE = 71  # exit code of a learner that exits because another learner was lost
 READY = b""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the first learner tells another.
+    """Everything that an additional learner needs to start.
 
     Attributes:
-        plan: of the run.
-        collector: who collects; not "auto".
-        share: its envs.
-        policy_seed: of the actions that its policy draws.
-        store: by which they find each other, see `ProcessGroup`.
-        registrations: of the first one's env registry.
+        plan: plan of the run.
+        collector: name of the collector; not "auto".
+        share: the envs of this learner.
+        policy_seed: seed of its policy.
+        store: rendezvous file or address, see `ProcessGroup`.
+        registrations: env registrations of the first learner's process.
     """
 
     plan: RunPlan
@@ -51,11 +51,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Order:
-    """What all learners do next: an update, or nothing more.
+    """A message to all other learners: make an update, or exit.
 
     Attributes:
-        progress: of the run, from 0 to 1; None ends it.
-        result: what the run has come to, at its end.
+        progress: progress of the run, from 0 to 1; None ends it.
+        result: result of the run, at its end.
     """
 
     progress: float | None
@@ -63,44 +63,44 @@ class Order:
 
 
 class Pipe(Protocol):
-    """To the first learner: a pipe of multiprocessing, or what stands for one on a cluster."""
+    """A connection to the first learner: a multiprocessing pipe, or its substitute on a cluster."""
 
     def send_bytes(self, data: bytes) -> None:
         """Send a message."""
 
     def recv_bytes(self) -> bytes:
-        """Wait for one; raises EOFError when none can come."""
+        """Wait for a message; raise EOFError if the connection is closed."""
 
 
-def run(pipe: Pipe, told: bytes) -> None:
-    """Be another learner, in a process of its own.
+def run(pipe: Pipe, pickled_task: bytes) -> None:
+    """Run an additional learner as the main function of a process.
 
     Args:
-        pipe: takes `READY`, when everything is built, or a pickled `Failure`; then gives a message
-            when all are ready.
-        told: a `Task`, pickled.
+        pipe: receives `READY` when the envs are built, or a pickled `Failure`. It then yields a
+            message when all learners are ready.
+        pickled_task: a pickled `Task`.
     """
     lead_family()
     end_with_the_caller()
     try:
-        task: Task = loads(told)
+        task: Task = loads(pickled_task)
         registrations.install(task.registrations)
         follow(task, pipe)
-    except (PeerLost, EOFError):  # the first one has gone, or knows who has
+    except (PeerLost, EOFError):  # the first learner is lost, or reports which other one is
         sys.exit(LEFT_ALONE)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the first one hears of it
+    except BaseException as error:  # noqa: BLE001 - every error is sent to the first learner
         pipe.send_bytes(dumps(Failure.of(error)))
         raise SystemExit(1) from None
 
 
 def follow(task: Task, pipe: Pipe | None = None) -> Any:
-    """Learn along until the first learner ends the run; return what it has come to.
+    """Collect and learn until the first learner ends the run; return the result of the run.
 
     Args:
-        task: what to do.
-        pipe: as for `run`; None where torchrun has started everybody.
+        task: plan, share and seed of this learner.
+        pipe: connection to the first learner, see `run`; None if torchrun started the learners.
     """
-    from rookery.learn.parallel.distributed import ProcessGroup  # which needs torch
+    from rookery.learn.parallel.distributed import ProcessGroup  # needs torch
 
     share, plan = task.share, task.plan
     settings = share.settings(plan.settings)
@@ -132,7 +132,7 @@ def follow(task: Task, pipe: Pipe | None = None) -> Any:
 
 
 def take_over(state: Any, policy: Any, algorithm: Any, collector: Any, share: Share) -> None:
-    """Stand where the first learner stands."""
+    """Load the state of the first learner."""
     policy.model.load_state_dict(state["model"])
     algorithm.load_state_dict(state["learner"])
     policy.version = state["policy_version"]
@@ -141,7 +141,7 @@ def take_over(state: Any, policy: Any, algorithm: Any, collector: Any, share: Sh
 
 
 def without_observations(rollout: Rollout, share: Share) -> Rollout:
-    """What others want to know of a rollout: rewards, and how episodes ended."""
+    """Return a copy of a rollout with rewards and episode ends, for the other learners."""
     num_steps, num_envs = rollout.reward.shape
     return replace(
         rollout,
@@ -155,4 +155,4 @@ def without_observations(rollout: Rollout, share: Share) -> Rollout:
 
 
 def _nothing() -> None:
-    """Signals are the first learner's concern."""
+    """Ignore signals, which the first learner handles."""

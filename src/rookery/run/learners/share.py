@@ -1,4 +1,4 @@
-"""Which part of a run is one learner's, where several learn together."""
+"""The share of a run's envs that one of several learners has."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Share:
-    """One learner's part of a run's envs.
+    """One learner's share of a run's envs.
 
     Attributes:
-        rank: which learner, from 0.
-        size: how many there are.
-        num_envs: of the run.
+        rank: rank of the learner, from 0.
+        size: number of learners.
+        num_envs: number of envs of the run.
     """
 
     rank: int
@@ -31,20 +31,20 @@ class Share:
 
     @property
     def first(self) -> int:
-        """The first of its envs, as the run counts them."""
+        """Index of this learner's first env in the run."""
         return self.num_envs * self.rank // self.size
 
     @property
     def count(self) -> int:
-        """How many envs are its own."""
+        """Number of this learner's envs."""
         return self.num_envs * (self.rank + 1) // self.size - self.first
 
     def of(self, per_env: Sequence[T]) -> list[T]:
-        """Its part of what there is one of for each env of the run."""
+        """Return this learner's slice of a sequence with one entry per env."""
         return list(per_env[self.first : self.first + self.count])
 
     def settings(self, settings: TrainSettings) -> TrainSettings:
-        """The settings by which it collects: its envs, and its part of the CPUs."""
+        """Return the settings with this learner's number of envs and workers."""
         if self.size == 1:
             return settings
         workers = settings.num_workers
@@ -54,7 +54,7 @@ class Share:
 
 
 def _usable_cpus(cluster: str | None) -> int:
-    """CPUs for workers, on this machine or on a cluster."""
+    """Return the number of CPUs for workers, on this machine or on a cluster."""
     if cluster is None:
         return usable_cpus()
     capacity: int = imported(_CLUSTER)({"address": cluster}, None).capacity()
