@@ -23,21 +23,21 @@ from traps import POINTS, Trap, armed, around
 import rookery
 from rookery.policy import make_policy
 
-CARRIER, PROCESS = "worker.backend:WorkerBackend", "worker.process:WorkerProcess"
+BACKEND, PROCESS = "worker.worker_backend:WorkerBackend", "worker.process:WorkerProcess"
 SUPERVISOR = "worker.supervisor:Supervisor"
 
 # Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and
 # "collect" the life of a collector.
 CALLER_POINTS: list[tuple[str, str, str]] = [
-    ("worker.doorbell:Doorbell.__init__", "after", "make"),
-    ("worker.launch:start_process", "before", "make"),
-    ("worker.launch:start_process", "after", "make"),
+    ("worker.wait.event:Doorbell.__init__", "after", "make"),
+    ("worker.start.launch:start_process", "before", "make"),
+    ("worker.start.launch:start_process", "after", "make"),
     (f"{PROCESS}.greet", "before", "make"),
     ("half a message", "", "make"),
     (f"{PROCESS}.greet", "after", "make"),
-    (f"{CARRIER}.describe", "before", "make"),
-    (f"{CARRIER}.describe", "after", "make"),
-    ("worker.board:Board.allocate", "after", "make"),
+    (f"{BACKEND}.describe", "before", "make"),
+    (f"{BACKEND}.describe", "after", "make"),
+    ("worker.shared_arrays:Board.allocate", "after", "make"),
     (f"{PROCESS}.assign", "before", "make"),
     ("worker.channel:PipeChannel.send_block", "before", "make"),
     ("worker.channel:PipeChannel.send", "after", "make"),
@@ -46,17 +46,17 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     ("worker.orders:OrderPart.ask_all", "before", "step"),
     ("worker.orders:OrderPart.ask", "after", "reset"),
     ("worker.orders:OrderPart.ask_all", "after", "step"),
-    (f"{CARRIER}.finish", "before", "step_large"),
-    (f"{CARRIER}._message_of_order", "before", "step_large"),
-    (f"{CARRIER}.begin_call", "before", "call"),
+    (f"{BACKEND}.finish", "before", "step_large"),
+    (f"{BACKEND}._message_of_order", "before", "step_large"),
+    (f"{BACKEND}.begin_call", "before", "call"),
     ("half a message", "", "call"),
-    (f"{CARRIER}.begin_call", "after", "call"),
-    (f"{CARRIER}.finish_call", "after", "call"),
-    (f"{CARRIER}.tell_reset", "before", "reset_with_options"),
-    (f"{CARRIER}.tell_reset", "after", "reset_with_options"),
-    ("worker.board:Board.enlarge_slab", "after", "step_slab"),
-    ("worker.board:Board.send_slab", "before", "step_slab"),
-    (f"{CARRIER}.adopt_slab", "after", "step_slab"),
+    (f"{BACKEND}.begin_call", "after", "call"),
+    (f"{BACKEND}.finish_call", "after", "call"),
+    (f"{BACKEND}.tell_reset", "before", "reset_with_options"),
+    (f"{BACKEND}.tell_reset", "after", "reset_with_options"),
+    ("worker.shared_arrays:Board.enlarge_slab", "after", "step_slab"),
+    ("worker.shared_arrays:Board.send_slab", "before", "step_slab"),
+    (f"{BACKEND}.adopt_slab", "after", "step_slab"),
     (f"{SUPERVISOR}.restart", "before", "restart"),
     (f"{SUPERVISOR}.restart", "after", "restart"),
     (f"{SUPERVISOR}.renew", "before", "restart"),
@@ -66,9 +66,9 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     ("vector.shutdown:_begin_all", "after", "close"),
     (f"{PROCESS}.stop", "before", "close"),
     (f"{PROCESS}.stop", "after", "close"),
-    (f"{CARRIER}.lend", "before", "collect"),
+    (f"{BACKEND}.lend", "before", "collect"),
     (f"{PROCESS}.send_block", "before", "collect"),
-    (f"{CARRIER}.lend", "after", "collect"),
+    (f"{BACKEND}.lend", "after", "collect"),
     ("collect.actor_pool:ActorPool._install", "after", "collect"),
     ("policy.weights:_checksum", "before", "collect"),
     ("collect.actor_pool:ActorPool.collect", "before", "collect"),

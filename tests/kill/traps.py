@@ -278,7 +278,7 @@ def ring(when: str) -> Installer:
 
 SEND, RECEIVE = "worker.channel:PipeChannel.send", "worker.channel:PipeChannel.receive"
 ANSWER = "worker.loop:RequestHandler.answer"
-MAP = "memory.block:SharedBlock.map"
+MAP = "shared.block:SharedBlock.map"
 
 POINTS: dict[str, Installer] = {
     # being told what to build, and building it
