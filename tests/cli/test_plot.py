@@ -253,10 +253,10 @@ def test_what_is_no_run_is_named_with_the_way_out(
     tmp_path: Path, panels: list[list[Panel]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Path(_run(tmp_path / "a"))
-    assert "there is no folder nowhere" in _refused(["nowhere"], capsys)
-    assert "there is no folder xxx" in _refused(["x" * 300], capsys)
+    assert "folder nowhere does not exist" in _refused(["nowhere"], capsys)
+    assert "folder xxx" in _refused(["x" * 300], capsys)
     assert "pass the folder of the run" in _refused(["a/config.json"], capsys)
-    assert "holds 1, such as a" in _refused(["."], capsys)
+    assert "contains 1, such as a" in _refused(["."], capsys)
     (tmp_path / "empty").mkdir()
     assert "empty holds no run" in _refused(["empty"], capsys)
     for text, said in (("", "no complete line"), ('{"step": 1', "no complete line")):
