@@ -239,9 +239,9 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
             cell = by_cell.get(preset.name)
             if cell:
                 lines.append(_row(preset, cell["rookery"], cell["SB3"]))
-    lines += ["", *_below(by_cell), "", *_not_run(by_cell)]
     where = sorted({_machine(run["conditions"]) for run in runs})
-    lines += ["", f"Measured on: {'; '.join(where)}.", ""]
+    lines += ["", *_below(by_cell), "", f"Measured on: {'; '.join(where)}.", ""]
+    lines += _not_run(by_cell)
     if pictures:
         lines += [
             "## Learning curves",
@@ -271,15 +271,26 @@ def _below(by_cell: Mapping[str, Mapping[str, list[Found]]]) -> Iterator[str]:
 
 
 def _not_run(by_cell: Mapping[str, Mapping[str, list[Found]]]) -> Iterator[str]:
-    """A line about the cells of which nothing was recorded."""
+    """Yield a section that lists the presets without a run that had their settings."""
     missing = [
-        preset.name
+        preset
         for algo in BUILT_IN
         for preset in presets(algo).values()
-        if preset.expected is not None and not by_cell.get(preset.name, {}).get("rookery")
+        if not _runs_with_settings_of(preset, by_cell.get(preset.name, {}).get("rookery", []))
     ]
     if missing:
-        yield f"Not run here, most because a run takes more than an hour: {', '.join(missing)}."
+        yield "## Not run here"
+        yield ""
+        yield "No run with exactly the settings of these presets is recorded here. Most need more"
+        yield "than an hour for one run. A preset of a family is for the envs that have no preset"
+        yield "of their own."
+        yield ""
+        yield from (f"- {preset.name}" for preset in missing)
+        yield ""
+
+
+def _runs_with_settings_of(preset: Preset, runs: list[Found]) -> list[Found]:
+    return [run for run in runs if _have_settings_of(preset, [run])]
 
 
 def _reason(preset: Preset, theirs: list[Found]) -> str:

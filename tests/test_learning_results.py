@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,65 @@ def test_runs_at_the_same_time_are_told_one_by_one_also_where_one_fails(learning
     assert str(made[102]) == "no such seed"
     assert made[101]["preset"] == PRESET and made[101]["conditions"]["runs_at_once"] == 3
     assert list(learning._made(_echo, cells, 2, -1.0)) == []  # it is too late to begin one
+
+
+def _record_faults(learning: Any, presets: list[Any], runs: list[Any], page: str) -> list[str]:
+    """Compare the presets' ``reached`` with the recorded runs that have the presets' settings."""
+    faults = []
+    not_run = page.partition("## Not run here")[2].partition("\n## ")[0]
+    for preset in presets:
+        own = [run for run in runs if run["key"][:2] == [preset.name, "rookery"]]
+        returns = [
+            run["return"]
+            for run in own
+            if learning.is_same(run["key"], learning.key_of(preset, run["key"][2], "rookery"))
+        ]
+        if preset.reached is None:
+            if returns:
+                faults.append(f"{preset.name} has recorded runs, but no reached")
+            if f"- {preset.name}\n" not in not_run:
+                faults.append(f"{preset.name} was not run, which docs/results.md does not say")
+        elif not returns or len(returns) < len(own):
+            faults.append(f"{preset.name} has a reached, but its runs had other settings")
+        elif preset.reached != pytest.approx(statistics.mean(returns), abs=0.06):
+            faults.append(f"{preset.name} has another reached than the mean of its runs")
+    return faults
+
+
+def _everything(learning: Any) -> tuple[list[Any], list[Any], str]:
+    presets = [each for algo in learning.BUILT_IN for each in learning.presets(algo).values()]
+    runs = json.loads(learning.RESULT.read_text())["runs"]
+    return presets, runs, learning.TABLE.read_text(encoding="utf-8")
+
+
+def test_every_reached_belongs_to_recorded_runs_with_the_presets_settings(learning: Any) -> None:
+    presets, runs, page = _everything(learning)
+    assert _record_faults(learning, presets, runs, page) == []
+
+
+def test_results_page_is_made_of_the_recorded_runs(learning: Any) -> None:
+    _, runs, page = _everything(learning)
+    folder = learning.TABLE.parent / "pictures"
+    algorithms = [algo for algo in learning.BUILT_IN if f"learning-{algo}.png" in page]
+    assert page == learning._table(runs, [folder / f"learning-{algo}.png" for algo in algorithms])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {"gamma": 0.5}},
+        {"run": {"total_steps": 5, "num_envs": 8}},
+        {"reached": 499.0},
+        {"reached": None},
+    ],
+)
+def test_a_preset_that_changed_after_its_runs_is_found(
+    learning: Any, changes: dict[str, Any]
+) -> None:
+    presets, runs, page = _everything(learning)
+    index = next(i for i, preset in enumerate(presets) if preset.name == PRESET)
+    presets[index] = replace(presets[index], **changes)
+    assert any(PRESET in fault for fault in _record_faults(learning, presets, runs, page))
 
 
 @pytest.mark.slow

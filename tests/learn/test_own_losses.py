@@ -189,7 +189,7 @@ class Constant(ActorCritic):
 
 @pytest.mark.parametrize("kind", [PPO, A2C])
 def test_a_subclass_of_the_built_in_network_acts_and_learns_with_its_own_forward(kind: Any) -> None:
-    def build(num_features: int, layout: Any, generator: Any) -> Constant:
+    def build(num_features: int, hidden_sizes: Any, layout: Any, generator: Any) -> Constant:
         return Constant(num_features, layout.num_outputs, generator=generator)
 
     config = CASES["ppo" if kind is PPO else "a2c"][1]

@@ -88,7 +88,7 @@ def test_a_local_learner_is_asked_for_where_it_is_needed(tmp_path: Path) -> None
         "CartPole-v1", QUICK, learner=Local, run_dir=tmp_path, total_steps=64, num_envs=2,
         backend="serial", eval_episodes=2,
     )  # fmt: skip
-    with pytest.raises(ConfigError, match=r"learner is the user's own .*learner="):
+    with pytest.raises(ConfigError, match=r"learner is custom .*learner="):
         rookery.resume(tmp_path, total_steps=128)
     assert rookery.resume(tmp_path, learner=Local, total_steps=128).steps == 128
     # Its policy is the library's, so that no one needs the learner to act.

@@ -59,6 +59,48 @@ def test_an_env_has_its_own_that_of_its_name_or_that_of_its_family(
     assert (preset and preset.env) == found
 
 
+# target_update_interval, train_freq and gradient_steps in the Zoo's dqn.yml and qrdqn.yml, or
+# Stable-Baselines3's defaults where these files have none.
+ZOO_TARGETS = {
+    "dqn/Acrobot-v1": (250, 4, -1),
+    "dqn/MountainCar-v0": (600, 16, 8),
+    "dqn/LunarLander-v3": (250, 4, -1),
+    "dqn/family: atari": (1000, 4, 1),
+    "qrdqn/CartPole-v1": (10, 256, 128),
+    "qrdqn/Acrobot-v1": (250, 4, -1),
+    "qrdqn/MountainCar-v0": (600, 16, 8),
+    "qrdqn/family: atari": (10_000, 4, 1),
+}
+
+
+def _gradient_steps_between_targets(interval: int, train_freq: int, gradient_steps: int) -> float:
+    """Replay the counters of Stable-Baselines3; return the mean over all effective updates."""
+    trained, copied_at = 0, []
+    for env_step in range(1, 200_001):
+        if env_step % interval == 0 and copied_at[-1:] != [trained]:
+            copied_at.append(trained)
+        if env_step % train_freq == 0:
+            trained += train_freq if gradient_steps == -1 else gradient_steps
+    return (copied_at[-1] - copied_at[0]) / (len(copied_at) - 1)
+
+
+@pytest.mark.parametrize(
+    "preset",
+    [each for each in ALL if "target_interval" in each.settings],
+    ids=lambda preset: preset.name,
+)
+def test_the_target_is_copied_as_often_as_with_the_zoos_settings(preset: Preset) -> None:
+    assert preset.source.startswith("RL Baselines3 Zoo") and preset.run["num_envs"] == 1
+    interval, train_freq, gradient_steps = ZOO_TARGETS[preset.name]
+    between = _gradient_steps_between_targets(interval, train_freq, gradient_steps)
+    assert preset.settings["target_interval"] == pytest.approx(between, rel=0.01)
+    per_training = train_freq if gradient_steps == -1 else gradient_steps
+    by_rule = max(interval, train_freq) * per_training / train_freq  # see rookery.run.presets
+    assert preset.settings["target_interval"] == by_rule
+    assert preset.settings["num_steps"] == train_freq
+    assert preset.settings["updates_per_step"] == per_training / train_freq
+
+
 def test_a_preset_is_chosen_by_its_name() -> None:
     wanted = presets("ppo")["Acrobot-v1"]
     assert find_preset("ppo", "Mine-v0", "Acrobot-v1") is wanted

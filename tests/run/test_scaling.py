@@ -138,7 +138,7 @@ def test_own_algorithms_are_not_scaled():
 
         start = update = state_dict = load_state_dict = make_policy
 
-    with pytest.raises(ConfigError, match="this library's algorithms only"):
+    with pytest.raises(ConfigError, match="only the algorithms of this library"):
         plan_of(Own(), scale_hyperparameters=True)
 
 

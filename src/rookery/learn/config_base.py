@@ -45,7 +45,8 @@ class Config:
         Raises:
             ConfigError: a keyword is not a setting.
         """
-        _known_settings(cls, settings)
+        if settings:
+            _known_settings(cls, settings)
         return object.__new__(cls)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,8 +1,19 @@
-"""Presets: settings of an algorithm that are known to work on an env, or on a family of envs.
+"""Presets: settings of an algorithm for an env, or for a family of envs.
 
-They are data: one file per algorithm in this folder, in which every preset says where its settings
-are from, what mean return was published for them, and what they reached here. What a preset does
-not name stays as the defaults are, and whatever a user gives wins.
+There is one data file per algorithm in this folder. Each preset names the source of its settings,
+the mean return that was published for them, and the mean return that they reached with this
+library. ``reached`` is null where the preset was never run here; docs/results.md lists these.
+Settings that a preset does not contain keep their defaults, and settings of the user win.
+
+The RL Zoo counts the target updates of DQN and QR-DQN in env steps, and ``target_interval`` counts
+them in gradient steps. Stable-Baselines3 trains ``gradient_steps`` times after every ``train_freq``
+env steps. Between two trainings the weights do not change, so several target updates in that time
+have the effect of one. With one env, the mean number of gradient steps between two effective
+updates is::
+
+    max(target_update_interval, train_freq) * gradient_steps / train_freq
+
+``gradient_steps=-1`` stands for ``train_freq``.
 """
 
 from __future__ import annotations
