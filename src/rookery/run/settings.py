@@ -182,7 +182,7 @@ class TrainSettings:
     def check_evaluations(self) -> None:
         """Raise if ``eval_every`` is set but evaluations have 0 episodes.
 
-        `__post_init__` leaves this out, because older runs may have such settings.
+        ``__post_init__`` leaves this out, because older runs may have such settings.
 
         Raises:
             ConfigError: ``eval_every`` is set and ``eval_episodes`` is 0.
