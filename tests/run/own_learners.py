@@ -50,7 +50,7 @@ class OwnPolicy(Scaled):
     """Makes its policy by itself."""
 
     @staticmethod
-    def make_policy(
+    def make_policy(  # type: ignore[override]
         config: Any, observation_space: Any, action_space: Any, seed: int, **_: Any
     ) -> Any:
         return PPO.make_policy(config, observation_space, action_space, seed, network=Net)

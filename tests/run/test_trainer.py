@@ -601,13 +601,13 @@ def test_a_learning_rate_that_is_a_function_is_not_said_to_have_come_to_its_end(
         (lambda: PPOConfig(hidden_sizes=(64, 0)), "hidden_sizes must be a tuple"),
         (lambda: PPOConfig(num_steps=1.5), "num_steps must be a whole number"),
         (lambda: PPOConfig(num_steps=float("inf")), "num_steps must be a whole number"),
-        (lambda: PPOConfig(ent_coef=0.1), r"of PPOConfig; did you mean entropy_coef\?$"),
-        (lambda: PPOConfig(n_steps=5), r"did you mean num_steps\?$"),
-        (lambda: PPOConfig(batch_size=5), r"did you mean minibatch_size\?$"),
-        (lambda: PPOConfig(gama=0.9), r"did you mean gamma\?$"),
-        (lambda: DQNConfig(n_steps=5), r"did you mean num_steps or n_step\?$"),
-        (lambda: DQNConfig(buffer_size=5), r"did you mean replay_size\?$"),
-        (lambda: DQNConfig(tau=0.1), r"of DQNConfig; did you mean target_rate\?$"),
+        (lambda: PPOConfig(ent_coef=0.1), r"of PPOConfig; did you mean entropy_coef\?$"),  # type: ignore[call-arg]
+        (lambda: PPOConfig(n_steps=5), r"did you mean num_steps\?$"),  # type: ignore[call-arg]
+        (lambda: PPOConfig(batch_size=5), r"did you mean minibatch_size\?$"),  # type: ignore[call-arg]
+        (lambda: PPOConfig(gama=0.9), r"did you mean gamma\?$"),  # type: ignore[call-arg]
+        (lambda: DQNConfig(n_steps=5), r"did you mean num_steps or n_step\?$"),  # type: ignore[call-arg]
+        (lambda: DQNConfig(buffer_size=5), r"did you mean replay_size\?$"),  # type: ignore[call-arg]
+        (lambda: DQNConfig(tau=0.1), r"of DQNConfig; did you mean target_rate\?$"),  # type: ignore[call-arg]
         (lambda: PPOConfig(learning_rate="fast"), "learning_rate must be a number"),
         (lambda: PPOConfig(learning_rate=float("nan")), "learning_rate is nan"),
         (lambda: PPOConfig(learning_rate=_half, final_learning_rate=0.1), "says itself"),
