@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rookery.common import limits
 from rookery.run.log import jsonl
 from rookery.worker import pipes
 from rookery.worker.failures import exit_in_words
+from rookery.worker.start import limits
 
 
 @pytest.mark.parametrize("refusals", [0, 3, 1000])

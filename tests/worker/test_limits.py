@@ -14,10 +14,10 @@ import pytest
 from patience import PATIENCE_S
 
 import rookery
-from rookery.common.limits import DESCRIPTORS_PER_WORKER, start_failed
 from rookery.errors import WorkerError
 from rookery.testing import Fault, Faulty
 from rookery.worker.start import launch
+from rookery.worker.start.limits import DESCRIPTORS_PER_WORKER, start_failed
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/fd")
 

@@ -50,7 +50,7 @@ class ActorSpec:
 
     Attributes:
         shape: shape of the rollouts that all actors fill together.
-        policy: policy of which every actor has a copy.
+        policy: the policy that every actor copies.
         first_id: index of the worker's first env.
         last_id: index after the worker's last env.
         stream: random stream of this copy; see `Policy.use_stream`.

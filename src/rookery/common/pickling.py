@@ -1,4 +1,4 @@
-"""Pickles for the journey between processes, which need nothing of the script that made them."""
+"""Pickling for other processes, which cannot import the running script."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-# What ``multiprocessing`` calls the script in children that import it; to cloudpickle it looks like
-# a module that anybody can import.
+# The name of the script in children of ``multiprocessing``. cloudpickle takes it for an importable
+# module.
 _MAIN_OF_CHILDREN = "__mp_main__"
 
 _NAMES_OF_MAIN = (b"__main__", _MAIN_OF_CHILDREN.encode())
@@ -99,21 +99,21 @@ class _WorkerPickler(Pickler):
 
 
 def pickled(value: Any) -> bytes:
-    """Pickle for the journey to where the script runs: quickly if possible, else by value."""
+    """Pickle for a process that runs the script: with pickle if possible, else by value."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # pickle raises whatever the objects raise; cloudpickle's word is final
+    except Exception:  # objects may raise anything while they are pickled
         return by_value(value)
 
 
 def pickled_for_workers(value: Any) -> bytes:
-    """Pickle for the journey to where the script was not run, and its names mean nothing."""
+    """Pickle for a process that does not run the script, so it cannot import its names."""
     data = pickled(value)
     return by_value(value) if any(name in data for name in _NAMES_OF_MAIN) else data
 
 
 def by_value(value: Any) -> bytes:
-    """Pickle ``value``; functions and classes of the running script go along whole."""
+    """Pickle ``value`` with the code of all functions and classes of the running script."""
     main = sys.modules.get(_MAIN_OF_CHILDREN)
     with _registering, whole(main) if main is not None else nullcontext():
         file = io.BytesIO()
@@ -123,8 +123,8 @@ def by_value(value: Any) -> bytes:
 
 @contextmanager
 def whole(module: ModuleType) -> Iterator[None]:
-    """Have what a module defines travel by value, instead of as names that can be imported."""
-    # Pickling may collect garbage, whose closing pickles too; the outer call ends it.
+    """Pickle the functions and classes of a module by value instead of by name."""
+    # Pickling may collect garbage, and closing that pickles too. The outer call unregisters.
     if module.__name__ in cloudpickle.list_registry_pickle_by_value():
         yield
         return

@@ -87,6 +87,27 @@ def fused_gradient(policy: Any, config: Any, place: Placement[Any]) -> Any:
     return FusedGradient.of(policy)
 
 
+def loss_gradient(
+    learner: Any, batch: Any, fused: Any, flat: FlatParameters
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Compute the gradient of ``learner.loss`` for a minibatch, by hand or with torch.
+
+    Args:
+        learner: the learner, whose `loss` returns a dict with the scalar tensor ``loss``.
+        batch: the minibatch, passed to `loss`.
+        fused: what `fused_gradient` returned for the learner's policy.
+        flat: all parameters of the policy.
+
+    Returns:
+        The gradient, float32 ``[size]``, and what `loss` returns for the minibatch.
+    """
+    found = None if fused is None else fused.gradient(learner, batch)
+    if found is None:
+        scalars = learner.loss(batch)
+        found = flat.gradient(scalars["loss"]), scalars
+    return cast("tuple[torch.Tensor, dict[str, Any]]", found)
+
+
 def compiled(function: F) -> F:
     """Translate a function of tensors at its first call, which takes a minute or so.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import gymnasium as gym
 from gymnasium import Space
 
 from rookery.common.arguments import near_names, unfit
-from rookery.common.references import reference
+from rookery.common.references import imported, reference
 from rookery.errors import ConfigError, MissingExtra
 from rookery.learn.base import Algorithm, Learner
 from rookery.learn.config import (
@@ -26,7 +25,7 @@ from rookery.learn.config_base import Config
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.run import custom_algorithm as own_algorithm
+from rookery.run import custom_algorithm
 from rookery.run.settings import CollectorName, TrainSettings
 
 # Settings and ``"module:Class"`` of the learner, which is imported when it is used.
@@ -181,9 +180,8 @@ class BuiltIn(Algorithm):
 
 def _library_learner(name: str) -> type[Learner]:
     """Import the library's learner of an algorithm."""
-    module, _, learner = BUILT_IN[name][1].partition(":")
     try:
-        found: type[Learner] = getattr(importlib.import_module(module), learner)
+        found: type[Learner] = imported(BUILT_IN[name][1])
     except ImportError as error:
         raise MissingExtra(f"{name} needs torch: pip install 'rookery[train]'") from error
     return found
@@ -260,7 +258,7 @@ def algorithm_of(
                 f"{' and '.join(modules.given())}: a custom algorithm makes its own policy and "
                 "learns by itself; pass this to the algorithm's constructor instead"
             )
-        own_algorithm.check_settings(algo)
+        custom_algorithm.check_settings(algo)
         return algo  # type: ignore[no-any-return]
     if _is_learner_class(algo):
         base = _algorithm_of_learner(algo) or "ppo"

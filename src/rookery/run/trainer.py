@@ -30,7 +30,7 @@ from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
-from rookery.run import custom_algorithm as own_algorithm
+from rookery.run import custom_algorithm
 from rookery.run.agent import Agent, with_saved_layers
 from rookery.run.algorithms import collector_for, is_own
 from rookery.run.callbacks import (
@@ -486,7 +486,7 @@ class Trainer:
     def _learn(self, rollout: Rollout, progress: float) -> Mapping[str, float]:
         algorithm = self.plan.algorithm
         if is_own(algorithm):
-            return own_algorithm.learn(algorithm, rollout, progress)
+            return custom_algorithm.learn(algorithm, rollout, progress)
         return algorithm.update(rollout, progress)
 
     def _faults(self) -> dict[str, float]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from rookery.learn.base import Learner, actor_critic_policy, observe
 from rookery.learn.config import A2CConfig
 from rookery.learn.on_policy.ppo import (
@@ -23,7 +21,7 @@ from rookery.learn.on_policy.ppo import (
 )
 from rookery.learn.optimizers import RMSProp, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers, any_of
-from rookery.learn.placement import Placement, fused_gradient
+from rookery.learn.placement import Placement, fused_gradient, loss_gradient
 from rookery.learn.schedule import scheduled
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.rollout import RewardScaler, Rollout
@@ -90,20 +88,12 @@ class A2C(Learner):
         return {**metrics, "learning_rate": learning_rate}
 
     def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
-        gradient, scalars = self._gradient(batch)
+        gradient, scalars = loss_gradient(self, batch, self._fused, self._place.flat)
         loss, norm = scalars.pop("loss"), self.config.max_grad_norm
         peers, rows = self.peers, len(batch.action)
         return gradient_step(
             self._optimizer, loss, gradient, learning_rate, norm, scalars, peers, rows
         )
-
-    def _gradient(self, batch: Batch) -> tuple[Tensor, Scalars]:
-        """Return the gradient of `loss` by all parameters, and the scalars of `loss`."""
-        found = None if self._fused is None else self._fused.gradient(self, batch)
-        if found is None:
-            scalars = self.loss(batch)
-            found = self._place.flat.gradient(scalars["loss"]), scalars
-        return found
 
     def loss(self, batch: Batch) -> Scalars:
         """Compute the loss, to be differentiated, and its parts: Mnih et al. (2016), section 4.

@@ -21,7 +21,7 @@ from rookery.learn.config import PPOConfig
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.averages import Moments, together
 from rookery.learn.parallel.peers import ALONE, Peers, SharedPieces, any_of
-from rookery.learn.placement import Placement, fused_gradient
+from rookery.learn.placement import Placement, fused_gradient, loss_gradient
 from rookery.learn.schedule import means, scheduled
 from rookery.policy.action_masks import shown_mask
 from rookery.policy.detach import MINIBATCHES, seed_for
@@ -131,20 +131,12 @@ class PPO(Learner):
 
     def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
         """Take one gradient step on the steps of a minibatch."""
-        gradient, scalars = self._gradient(batch)
+        gradient, scalars = loss_gradient(self, batch, self._fused, self._place.flat)
         loss, norm = scalars.pop("loss"), self.config.max_grad_norm
         peers, rows = self.peers, len(batch.action)
         return gradient_step(
             self._optimizer, loss, gradient, learning_rate, norm, scalars, peers, rows
         )
-
-    def _gradient(self, batch: Batch) -> tuple[Tensor, Scalars]:
-        """Return the gradient of `loss` by all parameters, and the scalars of `loss`."""
-        found = None if self._fused is None else self._fused.gradient(self, batch)
-        if found is None:
-            scalars = self.loss(batch)
-            found = self._place.flat.gradient(scalars["loss"]), scalars
-        return found
 
     def loss(self, batch: Batch) -> Scalars:
         """Compute the loss of a minibatch, to be differentiated, and its parts.

@@ -28,14 +28,14 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from rookery.common.arguments import not_a_choice
-from rookery.common.limits import (
+from rookery.errors import ConfigError, UsageError, WorkerError
+from rookery.worker.start.forkserver import ForkServer, search_path
+from rookery.worker.start.limits import (
     ABANDONED_EXIT_CODE,
     require_descriptors,
     reserve_standard_descriptors,
     start_failed,
 )
-from rookery.errors import ConfigError, UsageError, WorkerError
-from rookery.worker.start.forkserver import ForkServer, search_path
 from rookery.worker.start.surroundings import (
     environment,
     interrupts_postponed,

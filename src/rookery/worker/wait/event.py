@@ -26,7 +26,7 @@ from contextlib import suppress
 from multiprocessing import context, resource_tracker
 from typing import Any
 
-from rookery.common.limits import (
+from rookery.worker.start.limits import (
     ABANDONED_EXIT_CODE,
     reserve_standard_descriptors,
     start_failed,
