@@ -44,7 +44,7 @@ def test_a_module_of_ones_own_is_trained_and_found_again(
     assert any("linear" in name or "shared" in name for name in changed)
     agent = rookery.load(tmp_path, **modules)
     assert agent.act(np.zeros(4, np.float32)) in (0, 1)
-    with pytest.raises(rookery.ConfigError, match=f"{next(iter(modules))} is the user's own"):
+    with pytest.raises(rookery.ConfigError, match=f"{next(iter(modules))} is custom"):
         rookery.load(tmp_path)
 
 
