@@ -18,11 +18,13 @@ from rookery.common.arguments import (
     whole_number,
     without_fraction,
 )
+from rookery.common.docstrings import with_inherited_attributes
 from rookery.errors import ConfigError
 from rookery.worker.fault_policy import FaultPolicy
 
 CollectorName = Literal["caller", "workers", "async", "double", "served"]
 
+# The lowest value of each integer setting.
 _LOWEST = {
     "total_steps": 1,
     "num_envs": 1,
@@ -37,12 +39,9 @@ _LOWEST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TrainSettings:
-    """Settings of a run, apart from the hyperparameters of its algorithm.
-
-    They are the keyword arguments of `rookery.Trainer` and `rookery.train`, flags of
-    ``rookery train``, and ``"train"`` in config.json.
+@dataclass(frozen=True)
+class PresetSettings:
+    """Origin of the settings that the user leaves out.
 
     Attributes:
         preset: Source of default settings: auto (the preset of the algorithm for this env or its
@@ -54,35 +53,91 @@ class TrainSettings:
         scale_hyperparameters: Scale the hyperparameters with num_envs, relative to the num_envs of
             the preset or of the defaults. Hyperparameters that you pass are not scaled. See
             docs/tuning.md.
+    """
+
+    preset: str = "none"
+    tuned: str | None = None
+    scale_hyperparameters: bool = False
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """Length, seed and learners of a run.
+
+    Attributes:
         total_steps: Env steps to train for, summed over all envs; rounded up to whole rollouts.
-        num_envs: Number of envs that run in parallel.
         num_learners: Number of learner processes. Each learns from its share of the envs, and all
             apply the mean of their gradients.
         seed: Seed from which all random numbers of the run are derived.
-        run_dir: Folder of the run; unset, a new folder under runs/.
-        overwrite: Replace the run that run_dir already holds.
+    """
+
+    total_steps: int = 100_000
+    num_learners: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class EnvSettings:
+    """Number of envs, and their preprocessing.
+
+    Attributes:
+        num_envs: Number of envs that run in parallel.
         env_module: Module to import first, which registers the env.
         preprocess: Apply the standard preprocessing to Atari and MiniGrid envs before your own
             wrappers. Other envs are not changed.
         frame_stack: Number of latest observations that the policy receives together; unset, 4 for
             preprocessed Atari games and 1 for all other envs.
+        masks_from_info: Read a mask of legal actions from infos, under the key action_mask. Illegal
+            actions are never taken. A part action_mask of a Dict observation is always read.
+    """
+
+    num_envs: int = 8
+    env_module: str | None = None
+    preprocess: bool = True
+    frame_stack: int | None = None
+    masks_from_info: bool = False
+
+
+@dataclass(frozen=True)
+class CollectionSettings:
+    """Where envs run and where the policy acts.
+
+    Attributes:
+        backend: Where envs run: in this process (serial), in worker processes (process), or in the
+            faster of the two (auto). native trains Atari games with ALE's vectorized env, and auto
+            does so where it is faster. Evaluations always use single envs.
         collector: Where the policy acts: in this process, after all envs have stepped (caller); in
             the workers (workers); in workers that do not wait for the learner (async); in this
             process on one half of the envs while the other half steps in workers (double); or in
             this process on the envs that are ready (served). auto is async for impala, workers on
             a cluster, and caller otherwise.
         max_policy_lag: With async, how many policy versions a rollout's weights may lag behind.
-        backend: Where envs run: in this process (serial), in worker processes (process), or in the
-            faster of the two (auto). native trains Atari games with ALE's vectorized env, and auto
-            does so where it is faster. Evaluations always use single envs.
-        cluster: Ray cluster that runs the envs: its address, auto for a cluster that already runs
-            on this machine, or local to start Ray here; unset, no cluster. Policies act next to
-            the envs, and the additional learners run there too. Needs the extra ray.
         num_workers: Number of worker processes; unset, the number of available CPUs.
         start_method: Start method of worker processes; unset, forkserver, or spawn on Windows.
         isolate: Run one env per worker process, and never build an env in this process.
         caller_steps: Let this process step a share of the envs; unset, backend auto decides.
         threads_per_worker: Maximum number of BLAS, OpenMP and torch threads of each worker.
+        cluster: Ray cluster that runs the envs: its address, auto for a cluster that already runs
+            on this machine, or local to start Ray here; unset, no cluster. Policies act next to
+            the envs, and the additional learners run there too. Needs the extra ray.
+    """
+
+    backend: Literal["auto", "serial", "process", "native"] = "auto"
+    collector: Literal["auto", "caller", "workers", "async", "double", "served"] = "auto"
+    max_policy_lag: int = 4
+    num_workers: int | None = None
+    start_method: Literal["forkserver", "spawn", "fork"] | None = None
+    isolate: bool = False
+    caller_steps: bool | None = None
+    threads_per_worker: int = 1
+    cluster: str | None = None
+
+
+@dataclass(frozen=True)
+class FaultSettings:
+    """Reactions to envs that fail, hang or grow.
+
+    Attributes:
         on_fault: Reaction to a failing env: raise ends the run, restart replaces its worker.
         max_restarts: Maximum number of restarts of one worker within a minute. A further fault
             ends the run.
@@ -90,11 +145,61 @@ class TrainSettings:
         reset_timeout_s: Time limit of one env reset in seconds; unset, no limit.
         max_worker_rss_mb: Replace a worker whose memory exceeds this many MB; needs on_fault
             restart.
+    """
+
+    on_fault: Literal["raise", "restart"] = "raise"
+    max_restarts: int = 3
+    step_timeout_s: float | None = None
+    reset_timeout_s: float | None = None
+    max_worker_rss_mb: float | None = None
+
+    def faults(self) -> FaultPolicy:
+        """Return the fault settings in the form that `make_vec` accepts."""
+        names = ("on_fault", "max_restarts", "step_timeout_s", "reset_timeout_s")
+        settings = {name: getattr(self, name) for name in names}
+        return FaultPolicy(**settings, max_worker_rss_mb=self.max_worker_rss_mb)
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """Evaluations and videos.
+
+    Attributes:
         eval_episodes: Number of episodes of each evaluation. 0 skips the final evaluation, and
             cannot be combined with eval_every.
         eval_every: Env steps between evaluations; best.pt keeps the best policy. 0 evaluates only
             at the end.
         stop_at: End the run when the mean return of an evaluation reaches this; needs eval_every.
+        video_every: Env steps between two videos of an episode; 0 records none.
+    """
+
+    eval_episodes: int = 20
+    eval_every: int = 0
+    stop_at: float | None = None
+    video_every: int = 0
+
+    def check_evaluations(self) -> None:
+        """Raise if ``eval_every`` is set but evaluations have 0 episodes.
+
+        ``__post_init__`` leaves this out, because older runs may have such settings.
+
+        Raises:
+            ConfigError: ``eval_every`` is set and ``eval_episodes`` is 0.
+        """
+        if self.eval_every and not self.eval_episodes:
+            raise ConfigError(
+                f"eval_every is {self.eval_every}, but with eval_episodes=0 no evaluation is made; "
+                "set eval_episodes to 1 or more, or leave out eval_every"
+            )
+
+
+@dataclass(frozen=True)
+class SavingSettings:
+    """Folder and checkpoints of a run.
+
+    Attributes:
+        run_dir: Folder of the run; unset, a new folder under runs/.
+        overwrite: Replace the run that run_dir already holds.
         checkpoint_interval_s: Seconds between checkpoints in checkpoint.pt. The first is written
             after a tenth of this time, the last at the end of the run. The interval is extended if
             writing would take more than a twentieth of the time.
@@ -103,9 +208,21 @@ class TrainSettings:
         keep_checkpoints: Number of latest checkpoints to keep in checkpoints/.
         save_env_states: Save the envs' states next to checkpoint.pt, so that a resumed run
             continues its episodes.
-        video_every: Env steps between two videos of an episode; 0 records none.
-        masks_from_info: Read a mask of legal actions from infos, under the key action_mask. Illegal
-            actions are never taken. A part action_mask of a Dict observation is always read.
+    """
+
+    run_dir: str | None = None
+    overwrite: bool = False
+    checkpoint_interval_s: float = 60.0
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 5
+    save_env_states: bool = True
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """Measurements and metrics.
+
+    Attributes:
         telemetry_interval_s: Seconds between measurements of envs, workers and this process, each
             a line of telemetry.jsonl. The first is made after a tenth of this time. 0 disables
             them.
@@ -113,43 +230,27 @@ class TrainSettings:
             metrics contain their means over the recent episodes.
     """
 
-    preset: str = "none"
-    tuned: str | None = None
-    scale_hyperparameters: bool = False
-    total_steps: int = 100_000
-    num_envs: int = 8
-    num_learners: int = 1
-    seed: int = 0
-    run_dir: str | None = None
-    overwrite: bool = False
-    env_module: str | None = None
-    preprocess: bool = True
-    frame_stack: int | None = None
-    collector: Literal["auto", "caller", "workers", "async", "double", "served"] = "auto"
-    max_policy_lag: int = 4
-    backend: Literal["auto", "serial", "process", "native"] = "auto"
-    cluster: str | None = None
-    num_workers: int | None = None
-    start_method: Literal["forkserver", "spawn", "fork"] | None = None
-    isolate: bool = False
-    caller_steps: bool | None = None
-    threads_per_worker: int = 1
-    on_fault: Literal["raise", "restart"] = "raise"
-    max_restarts: int = 3
-    step_timeout_s: float | None = None
-    reset_timeout_s: float | None = None
-    max_worker_rss_mb: float | None = None
-    eval_episodes: int = 20
-    eval_every: int = 0
-    stop_at: float | None = None
-    checkpoint_interval_s: float = 60.0
-    checkpoint_every: int = 0
-    keep_checkpoints: int = 5
-    save_env_states: bool = True
-    video_every: int = 0
-    masks_from_info: bool = False
     telemetry_interval_s: float = 10.0
     info_keys: tuple[str, ...] = ()
+
+
+@with_inherited_attributes
+@dataclass(frozen=True)
+class TrainSettings(
+    LogSettings,
+    SavingSettings,
+    EvaluationSettings,
+    FaultSettings,
+    CollectionSettings,
+    EnvSettings,
+    ScheduleSettings,
+    PresetSettings,
+):  # a dataclass takes the fields of its last base first
+    """Settings of a run, apart from the hyperparameters of its algorithm.
+
+    They are the keyword arguments of `rookery.Trainer` and `rookery.train`, flags of
+    ``rookery train``, and ``"train"`` in config.json.
+    """
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
@@ -178,20 +279,6 @@ class TrainSettings:
         check_choice("collector", self.collector, ("auto", *get_args(CollectorName)))
         self._check_cluster()
         self.faults()  # raises on invalid fault settings before anything starts
-
-    def check_evaluations(self) -> None:
-        """Raise if ``eval_every`` is set but evaluations have 0 episodes.
-
-        ``__post_init__`` leaves this out, because older runs may have such settings.
-
-        Raises:
-            ConfigError: ``eval_every`` is set and ``eval_episodes`` is 0.
-        """
-        if self.eval_every and not self.eval_episodes:
-            raise ConfigError(
-                f"eval_every is {self.eval_every}, but with eval_episodes=0 no evaluation is made; "
-                "set eval_episodes to 1 or more, or leave out eval_every"
-            )
 
     def _check_cluster(self) -> None:
         """Raise if settings for local envs are combined with a cluster."""
@@ -268,12 +355,6 @@ class TrainSettings:
             if isinstance(values.get(name), PathLike):
                 values[name] = str(values[name])
         return cls(**values)
-
-    def faults(self) -> FaultPolicy:
-        """Return the fault settings in the form that `make_vec` accepts."""
-        names = ("on_fault", "max_restarts", "step_timeout_s", "reset_timeout_s")
-        settings = {name: getattr(self, name) for name in names}
-        return FaultPolicy(**settings, max_worker_rss_mb=self.max_worker_rss_mb)
 
 
 def is_number(value: Any) -> bool:
