@@ -11,9 +11,10 @@ from recorded_runs import metrics_rows, telemetry_rows
 from rich.cells import cell_len
 from rich.console import Console
 
-from rookery.report.figures import RunFigures, RunState, TimeSplit
+from rookery.report.figures import RunState, TimeSplit, series_of, speeds_of, time_split
+from rookery.report.live import RunFigures
 from rookery.report.live_view import LiveView
-from rookery.report.run_figures import series_of, speeds_of, telemetry_figures, time_split
+from rookery.report.telemetry import telemetry_figures
 
 
 def _figures(**changes: Any) -> RunFigures:
@@ -48,6 +49,18 @@ def test_the_view_shows_what_there_is_to_know() -> None:
         "slowest 5 of 8", "72 µs", "65 %", "Something is to be told.", "the footer",
     ):  # fmt: skip
         assert part in text
+
+
+def test_control_characters_of_files_are_escaped() -> None:
+    evil = "\x1b[31mred\x1b[2J\x9b1m\x07\r\n\u202eend"
+    rows = telemetry_rows()
+    for row in rows:
+        row["workers"][0] |= {"node": evil, "restarts": 1, "restart_causes": [evil]}
+    telemetry = telemetry_figures(rows)
+    text = _printed(_figures(title=evil, notes=[evil], telemetry=telemetry), 160)
+    assert all(character.isprintable() or character == "\n" for character in text)
+    escaped = r"\x1b[31mred\x1b[2J\x9b1m\x07\r\n\u202eend"
+    assert text.count(escaped) >= 4
 
 
 @pytest.mark.parametrize("width", [20, 32, 40, 57, 80, 104, 131, 300])

@@ -12,12 +12,12 @@ import pytest
 from recorded_runs import metrics_rows, telemetry_rows
 
 from rookery.report.comparison import Curve
-from rookery.report.figures import RunState, Series
+from rookery.report.figures import RunState, Series, series_of, time_split
 from rookery.report.page import html as report_page
 from rookery.report.page.charts import curves_chart, envs_chart, memory_chart
 from rookery.report.page.content import Chart, Report, ReportRun, Section, Setting
 from rookery.report.page.html import page_of
-from rookery.report.run_figures import series_of, telemetry_figures, time_split
+from rookery.report.telemetry import telemetry_figures
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}&amp;"
 _VOID = {"meta", "br", "img", "link", "input", "hr"}

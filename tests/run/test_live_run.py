@@ -12,8 +12,8 @@ import pytest
 from recorded_runs import metrics_rows, telemetry_rows, write_lines, write_run
 
 from rookery.errors import ConfigError, StorageError
-from rookery.report.live_run import LiveRun
-from rookery.report.recorded import read_run
+from rookery.report.live import LiveRun
+from rookery.report.read import read_run
 from rookery.run.checkpoint.run_dir import RunDirectory
 
 NOBODY = 2**22 + 1  # more processes than Linux has

@@ -8,25 +8,16 @@ import numpy as np
 import pytest
 from recorded_runs import metrics_rows, telemetry_rows
 
-from rookery.report.run_figures import (
+from rookery.report.figures import (
     fault_counts,
     lag_of,
     named_faults,
-    recent,
     series_of,
     speed_over,
     speeds_of,
-    telemetry_figures,
     time_split,
 )
-
-
-def test_the_recent_lines_are_those_of_a_minute_and_the_one_before() -> None:
-    rows = metrics_rows(100)
-    assert [row["seconds"] for row in recent(rows)] == list(range(140, 202, 2))
-    assert recent(rows[:1]) == rows[:1] and recent([]) == []
-    slow = [{"seconds": 1000.0 * i, "step": i} for i in range(4)]
-    assert recent(slow) == slow[-2:]
+from rookery.report.telemetry import telemetry_figures
 
 
 def test_what_cannot_be_drawn_is_no_point_of_a_series() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import rookery
 from rookery import PPOConfig
-from rookery.report.recorded import read_run
+from rookery.report.read import read_run
 from rookery.run import Trainer
 
 _RUN = {"num_envs": 4, "total_steps": 512, "backend": "serial", "eval_episodes": 0}

@@ -11,14 +11,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from rookery.errors import MissingExtra
-from rookery.report.figures import (
-    Floats,
-    ProcessFigures,
-    RunFigures,
-    Series,
-    TelemetryFigures,
-    TimeSplit,
-)
+from rookery.report.figures import Floats, Series, TimeSplit
+from rookery.report.live import RunFigures
+from rookery.report.telemetry import ProcessFigures, TelemetryFigures
 from rookery.report.text_curve import bar, curve_lines, sparkline
 from rookery.report.units import (
     bytes_text,
@@ -69,6 +64,13 @@ def returns(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType
         ]
         lines += flow(parts, width - 4)
     return _panel("Return", Group(*lines, *_curve(figures.returns, width - 4, ascii_only)))
+
+
+def printable(text: str) -> str:
+    """Escape control characters, with which a file could change colours or clear the screen."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def flow(parts: Iterable[Text], width: int) -> list[Text]:
@@ -201,7 +203,8 @@ def _table(columns: Iterable[Column], width: int) -> Table:
 
 
 def _process_name(process: ProcessFigures) -> str:
-    return f"{process.name}*" if process.in_caller else process.name
+    name = printable(process.name)
+    return f"{name}*" if process.in_caller else name
 
 
 def _busy(process: ProcessFigures, room: int, ascii_only: bool) -> Text:
@@ -275,7 +278,7 @@ def faults(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType 
     if not figures.step:
         return None
     known = figures.telemetry.processes if figures.telemetry is not None else ()
-    causes = [f"{each.name}: {cause}" for each in known for cause in each.restart_causes]
+    causes = [printable(f"{each.name}: {cause}") for each in known for cause in each.restart_causes]
     if not figures.faults and not causes:
         return _panel("Faults", Text("none", style="dim"))
     lines = [
@@ -288,7 +291,11 @@ def faults(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType 
 
 def notes(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
     """Return the notes as lines of text."""
-    return Group(*(Text(note, style="yellow") for note in figures.notes)) if figures.notes else None
+    return (
+        Group(*(Text(printable(note), style="yellow") for note in figures.notes))
+        if figures.notes
+        else None
+    )
 
 
 def _panel(title: str, content: RenderableType) -> Panel:

@@ -17,7 +17,8 @@ from xml.etree import ElementTree
 import numpy as np
 
 from rookery.report.comparison import Curve, draw_group, thinned
-from rookery.report.figures import EnvFigures, Series
+from rookery.report.figures import Series
+from rookery.report.telemetry import EnvFigures
 from rookery.report.units import number_text
 from rookery.run.log.curve import new_figure
 
