@@ -60,7 +60,7 @@ def test_control_characters_of_files_are_escaped() -> None:
     text = _printed(_figures(title=evil, notes=[evil], telemetry=telemetry), 160)
     assert all(character.isprintable() or character == "\n" for character in text)
     escaped = r"\x1b[31mred\x1b[2J\x9b1m\x07\r\n\u202eend"
-    assert text.count(escaped) >= 4
+    assert text.count(escaped) >= 3  # title, note and cause; names are cut
 
 
 @pytest.mark.parametrize("width", [20, 32, 40, 57, 80, 104, 131, 300])
