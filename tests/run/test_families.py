@@ -27,8 +27,7 @@ from rookery.errors import ConfigError, UnknownEnvError
 from rookery.run import TrainSettings
 from rookery.run.checkpoint.env_states import Restore, capture
 from rookery.run.env_source import EnvSource
-from rookery.run.families import FAMILIES, family_of
-from rookery.run.named_wrappers import wrapper_at
+from rookery.run.families import FAMILIES, family_of, wrapper_at
 
 GAME = "ALE/Fake-v5"
 FEW = ["--num-envs", "2", "--backend", "serial"]

@@ -14,7 +14,7 @@ from rookery.run import malloc as heap
 _FAULTS = """
 import resource
 import numpy as np
-from rookery.run.malloc import freed_memory_kept
+from rookery.run.machine import freed_memory_kept
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -11,9 +11,9 @@ from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
 from rookery.run.algorithms import BUILT_IN, Given
+from rookery.run.families import wrapper_at
 from rookery.run.interrupt import Terminated
 from rookery.run.learners.open_learners import is_other_learner
-from rookery.run.named_wrappers import wrapper_at
 from rookery.run.presets import AUTO, find_preset
 from rookery.run.settings import TrainSettings
 

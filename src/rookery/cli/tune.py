@@ -13,7 +13,7 @@ from rookery.cli.train import command_of, given
 from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.run.algorithms import BUILT_IN, Given
-from rookery.run.named_wrappers import wrapper_at
+from rookery.run.families import wrapper_at
 from rookery.run.presets import find_preset
 from rookery.tuning.memory import parse_memory
 from rookery.tuning.outcome import Outcome, draw

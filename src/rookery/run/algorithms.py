@@ -25,7 +25,7 @@ from rookery.learn.config_base import Config
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.run import custom_algorithm
+from rookery.run import checks
 from rookery.run.settings import CollectorName, TrainSettings
 
 # Settings and ``"module:Class"`` of the learner, which is imported when it is used.
@@ -258,7 +258,7 @@ def algorithm_of(
                 f"{' and '.join(modules.given())}: a custom algorithm makes its own policy and "
                 "learns by itself; pass this to the algorithm's constructor instead"
             )
-        custom_algorithm.check_settings(algo)
+        checks.check_settings(algo)
         return algo  # type: ignore[no-any-return]
     if _is_learner_class(algo):
         base = _algorithm_of_learner(algo) or "ppo"

@@ -30,7 +30,7 @@ from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
-from rookery.run import custom_algorithm
+from rookery.run import checks
 from rookery.run.agent import Agent, with_saved_layers
 from rookery.run.algorithms import collector_for, is_own
 from rookery.run.callbacks import (
@@ -40,6 +40,7 @@ from rookery.run.callbacks import (
 )
 from rookery.run.checkpoint import state
 from rookery.run.checkpoint.run_dir import RunDirectory
+from rookery.run.checks import FiniteRollouts
 from rookery.run.collection import open_collection
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import (
@@ -48,7 +49,6 @@ from rookery.run.evaluation import (
     result_of,
     run_episodes,
 )
-from rookery.run.finite import FiniteRollouts
 from rookery.run.interrupt import Interrupts, Terminated
 from rookery.run.learners.open_learners import open_learners
 from rookery.run.log.advice import advised
@@ -58,11 +58,11 @@ from rookery.run.log.history import History
 from rookery.run.log.journal import Journal, checked_sinks, line_at, numbers, sinks_of
 from rookery.run.log.sink import Sink
 from rookery.run.log.telemetry_log import TelemetryLog
+from rookery.run.machine import threads_and_memory_for
 from rookery.run.native_batches import stepped
 from rookery.run.plan import RunPlan
 from rookery.run.results import EvalResult
 from rookery.run.settings import CollectorName
-from rookery.run.threads import threads_and_memory_for
 from rookery.run.update import DueCallbacks, Update
 from rookery.vector.base import VectorEnv
 
@@ -486,7 +486,7 @@ class Trainer:
     def _learn(self, rollout: Rollout, progress: float) -> Mapping[str, float]:
         algorithm = self.plan.algorithm
         if is_own(algorithm):
-            return custom_algorithm.learn(algorithm, rollout, progress)
+            return checks.learn(algorithm, rollout, progress)
         return algorithm.update(rollout, progress)
 
     def _faults(self) -> dict[str, float]:
