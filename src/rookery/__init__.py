@@ -56,9 +56,10 @@ if TYPE_CHECKING:
     from rookery.policy.factory import make_policy
     from rookery.policy.torch.torch_policy import TorchPolicy
     from rookery.rollout.rollout import Rollout
-    from rookery.run.agent import Agent, load
+    from rookery.run.agent import Agent
     from rookery.run.callbacks import StopTraining
-    from rookery.run.log.sink import Sink
+    from rookery.run.checkpoint.agents import load
+    from rookery.run.log.sinks import Sink
     from rookery.run.loop import evaluate, resume, train
     from rookery.run.results import EvalResult, TrainResult
     from rookery.run.settings import TrainSettings
@@ -106,9 +107,9 @@ _HOMES = {
     "TorchPolicy": "rookery.policy.torch.torch_policy",
     "Rollout": "rookery.rollout.rollout",
     "Agent": "rookery.run.agent",
-    "load": "rookery.run.agent",
+    "load": "rookery.run.checkpoint.agents",
     "StopTraining": "rookery.run.callbacks",
-    "Sink": "rookery.run.log.sink",
+    "Sink": "rookery.run.log.sinks",
     "evaluate": "rookery.run.loop",
     "resume": "rookery.run.loop",
     "train": "rookery.run.loop",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rookery.run.log.jsonl import JSONLSink, LineFollower
+from rookery.run.log.jsonl import LineFollower
+from rookery.run.log.sinks import JSONLSink
 
 
 def _steps(follower: LineFollower) -> list[int]:

@@ -7,9 +7,8 @@ import json
 import math
 from pathlib import Path
 
-from rookery.run.log.jsonl import JSONLSink, read_rows
-from rookery.run.log.tensorboard import TensorBoardSink
-from rookery.run.log.terminal import PlainLines, ProgressBar, terminal_sink
+from rookery.run.log.jsonl import read_rows
+from rookery.run.log.sinks import JSONLSink, PlainLines, ProgressBar, TensorBoardSink, terminal_sink
 
 
 def test_jsonl_holds_one_object_per_update(tmp_path: Path):

@@ -11,7 +11,7 @@ import pytest
 
 import rookery
 from rookery.errors import MissingExtra
-from rookery.run.log.wandb import WandbSink
+from rookery.run.log.sinks import WandbSink
 
 
 class Run:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rookery.run import malloc as heap
+from rookery.run import machine as heap
 
 # Allocates and frees a large block again and again, and counts the pages that the system had to
 # make for it, in an interpreter whose memory nothing else has shaped.

@@ -16,8 +16,8 @@ from rookery.collect.base import Collector
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.log.clock import CallerMeter, Clock, WorkerMeter
 from rookery.run.log.journal import Journal
-from rookery.run.log.jsonl import JSONLSink, read_rows
-from rookery.run.log.sink import Sink
+from rookery.run.log.jsonl import read_rows
+from rookery.run.log.sinks import JSONLSink, Sink
 
 
 class Notes(Sink):

@@ -115,7 +115,7 @@ def test_a_damaged_file_of_evaluations_is_named(tmp_path: Path) -> None:
     rookery.train(Steady, QUICK, run_dir=tmp_path, **_options(eval_episodes=2))
     path = tmp_path / "evaluations.jsonl"
     path.write_text("nonsense\n" + path.read_text())
-    with pytest.raises(ConfigError, match=r"evaluations\.jsonl, line 1, is no JSON object"):
+    with pytest.raises(ConfigError, match=r"evaluations\.jsonl, line 1, is not a JSON object"):
         rookery.resume(tmp_path, total_steps=128)
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.log.curve import EvaluationPoint
-from rookery.run.log.evaluation_log import number_of
+from rookery.run.log.jsonl import number_of
 
 Floats = npt.NDArray[np.float64]
 Row = Mapping[str, Any]

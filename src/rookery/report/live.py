@@ -30,8 +30,7 @@ from rookery.report.read import all_evaluations, folder_of_run, settings_of
 from rookery.report.telemetry import Recent, TelemetryFigures, TelemetrySoFar, Thinned
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.log.curve import EvaluationPoint
-from rookery.run.log.evaluation_log import evaluations_in, number_of
-from rookery.run.log.jsonl import LineFollower
+from rookery.run.log.jsonl import LineFollower, evaluations_in, number_of
 
 _SILENT_S = 60.0  # a note is shown after this time without a line of metrics
 NO_SERIES = Series(np.zeros(0), np.zeros(0))

@@ -17,8 +17,7 @@ from rookery.common.arguments import known_names
 from rookery.errors import ConfigError
 from rookery.report.figures import Series, series_of
 from rookery.run.checkpoint.run_dir import RunDirectory
-from rookery.run.log.evaluation_log import evaluations_in
-from rookery.run.log.jsonl import read_rows
+from rookery.run.log.jsonl import evaluations_in, read_rows
 
 # Settings that may differ within a group. RecordedRun.settings does not contain versions.
 _OF_ONE_RUN = {"seed", "run_dir", "overwrite"}

@@ -13,8 +13,7 @@ import numpy as np
 
 from rookery.errors import ConfigError
 from rookery.report.figures import Floats, Row, Series
-from rookery.run.log.evaluation_log import number_of
-from rookery.run.log.jsonl import LineFollower
+from rookery.run.log.jsonl import LineFollower, number_of
 
 T = TypeVar("T")
 

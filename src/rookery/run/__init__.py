@@ -1,7 +1,8 @@
 """Collect, update, log, checkpoint: where collectors and algorithms meet."""
 
-from rookery.run.agent import Agent, load
+from rookery.run.agent import Agent
 from rookery.run.callbacks import StopTraining
+from rookery.run.checkpoint.agents import load
 from rookery.run.loop import evaluate, resume, train
 from rookery.run.results import EvalResult, TrainResult
 from rookery.run.settings import TrainSettings

@@ -1,32 +1,24 @@
-"""Agent: a trained policy to act with, out of a file, without an env."""
+"""Agent: a trained policy that acts without an env."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space
-from gymnasium import spaces as gym_spaces
+from gymnasium import Space, spaces
 
 from rookery.common.arguments import unfit
-from rookery.common.trees import num_rows, tree_map
-from rookery.env.wrappers.action_mask import MASK_KEY
-from rookery.errors import ConfigError
+from rookery.common.env_errors import in_words
+from rookery.common.trees import Tree, num_rows, tree_map
+from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
-from rookery.policy.action_masks import read_space
-from rookery.policy.actions import action_layout
 from rookery.policy.base import Policy
-from rookery.run.agent_inputs import as_batch
-from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of
-from rookery.run.checkpoint.files import load_checkpoint, space_form, space_from_data, space_to_data
+from rookery.rollout.text import text_as_arrays
+from rookery.run.checkpoint.files import space_form
 from rookery.run.checkpoint.run_dir import whole_file
-from rookery.run.checks import check_policy
-from rookery.run.plan import SHAPES, agent_algorithm, algorithm_to_dict
 
 Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
 
@@ -83,7 +75,7 @@ class Agent:
         if not is_single:
             return action
         one = tree_map(lambda rows: rows[0], action)
-        return int(one) if isinstance(self.action_space, gym_spaces.Discrete) else one
+        return int(one) if isinstance(self.action_space, spaces.Discrete) else one
 
     def reset(self, begins: npt.ArrayLike | None = None) -> None:
         """Begin new episodes; only an agent that is recurrent, or explores, needs to be told.
@@ -173,124 +165,6 @@ class Agent:
                 )
 
 
-def load(
-    path: str | Path,
-    *,
-    algo: Any = None,
-    encoder: Any = None,
-    network: Any = None,
-    learner: Any = None,
-) -> Agent:
-    """Load a trained policy. It needs no env, and executes no code of the file.
-
-    Args:
-        path: a run's folder, or a file in it such as ``best.pt``.
-        algo: needed where the run was trained with an algorithm object of one's own.
-        encoder: needed where the run was trained with it.
-        network: likewise.
-        learner: needed if the run had a custom learner that defines ``make_policy``.
-
-    Raises:
-        ConfigError: there is no checkpoint, or it cannot be understood.
-    """
-    path = Path(path)
-    file = path / "checkpoint.pt" if path.is_dir() else path
-    saved = load_checkpoint(file)
-    _, written, (observation_space, action_space) = _told(saved, file)
-    algorithm = agent_algorithm(written, file, algo, OwnModules(encoder, network, learner))
-    if observation_space is None or action_space is None:
-        raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
-    return agent_of(saved, algorithm, (observation_space, action_space), file)
-
-
-def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: Path) -> Agent:
-    """Build the agent of a checkpoint.
-
-    Args:
-        saved: what the checkpoint holds.
-        algorithm: that it was trained with.
-        spaces: of observations and actions.
-        file: the checkpoint, for messages.
-
-    Raises:
-        ConfigError: it is of another algorithm, other spaces, or another network.
-    """
-    fits(saved, algorithm, spaces, file)
-    algorithm = with_saved_layers(algorithm, saved)
-    policy: Any = algorithm.make_policy(*spaces, 0)
-    if is_own(algorithm):
-        check_policy(algorithm, policy)
-    try:
-        policy.model.load_state_dict(saved["model"])
-        policy.version = saved["policy_version"]
-        return Agent(policy, spaces, saved["steps"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        why = differences(saved, algorithm)
-        raise ConfigError(f"{file} holds no weights that fit its network: {why}{error}") from error
-
-
-def with_saved_layers(algorithm: Algorithm, saved: dict[str, Any]) -> Algorithm:
-    """Return the algorithm with the hidden layers that a checkpoint's network has.
-
-    ``hidden_sizes=None`` leaves the choice to the version in use. Version 0.9 chose no hidden
-    layers behind any encoder with parameters, so None means () for its checkpoints.
-    """
-    if not isinstance(algorithm, BuiltIn) or algorithm.modules.network is not None:
-        return algorithm
-    if algorithm.config.hidden_sizes is not None:
-        return algorithm
-    try:
-        names = list(saved["model"]["module"])
-    except (KeyError, TypeError):
-        return algorithm  # the caller reports what is missing
-    has_heads = "network.actor.weight" in names  # SAC and TD3 have one stack, and always layers
-    if not has_heads or any(name.startswith("network.towers.") for name in names):
-        return algorithm
-    config: Any = algorithm.config
-    return BuiltIn(algorithm.name, replace(config, hidden_sizes=()), algorithm.modules)
-
-
-def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
-    """What a checkpoint says of its policy: enough to build it again without an env."""
-    observation, action = (space_to_data(space) for space in spaces)
-    return {
-        "algorithm": algorithm_to_dict(algorithm),
-        "spaces": {"observation": observation, "action": action},
-        "leaves_mask_out": _leaves_mask_out(algorithm, spaces),
-    }
-
-
-def _leaves_mask_out(algorithm: Algorithm, spaces: Spaces) -> bool:
-    """Whether observations show an action mask that the network does not read."""
-    if not isinstance(algorithm, BuiltIn) or algorithm.modules.network is not None:
-        return False
-    encoder = algorithm.modules.encoder
-    if encoder is not None and not isinstance(encoder, Mapping):
-        return False
-    observation, action = spaces
-    return read_space(observation, action_layout(action), encoder or ()) is not observation
-
-
-def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path) -> None:
-    """Refuse a checkpoint of another run: of other spaces, another algorithm, or other features.
-
-    Raises:
-        ConfigError: then.
-    """
-    of_file, _, theirs = _told(saved, path)
-    name = name_of(algorithm)
-    if of_file != name:
-        raise ConfigError(f"{path} is of algorithm {of_file!r}, this run is of {name!r}")
-    for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
-        if other is not None and other != space:
-            raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
-    if _leaves_mask_out(algorithm, spaces) and not saved.get("leaves_mask_out"):
-        raise ConfigError(
-            f"{path} is of a version whose networks read the part {MASK_KEY!r} of observations, "
-            "which only says what is legal now; use the version that wrote it, or train again"
-        )
-
-
 def _layers(policy: Any) -> list[str]:
     """What the layers of a policy's network are, as far as their weights do not tell."""
     module = getattr(policy.model, "module", None)
@@ -304,28 +178,143 @@ def _layers(policy: Any) -> list[str]:
     return kinds
 
 
-def _told(saved: dict[str, Any], path: Path) -> tuple[str, dict[str, Any], list[Space[Any] | None]]:
-    """A checkpoint's algorithm by name and in full, and its spaces, None for unknown kinds.
+_NUMBERS = "biuf"  # dtype kinds
+
+
+def as_batch(space: Space[Any], obs: Any) -> tuple[Tree, bool]:
+    """Convert a single observation or a batch of observations to a batch.
+
+    Args:
+        space: space of a single observation.
+        obs: a single observation or a batch.
+
+    Returns:
+        The batch, and True if ``obs`` was a single observation.
 
     Raises:
-        ConfigError: it says nothing of them.
+        SpaceError: ``obs`` has another form, or holds numbers that are outside the space.
     """
     try:
-        written, name = saved["algorithm"], saved["algorithm"]["algo"]
-        theirs = [space_from_data(saved["spaces"][key]) for key in ("observation", "action")]
-        return name, written, theirs
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not the checkpoint of a run: {error} is missing") from error
+        if _has_form(space, obs, is_batch=False):
+            return tree_map(lambda leaf: np.asarray(leaf)[None], _as_tree(space, obs)), True
+        if not _has_form(space, obs, is_batch=True):
+            raise SpaceError(
+                f"the observation {_shapes(obs)} is neither one of {space}, nor a batch of such"
+            )
+        batch = _as_tree(space, obs)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise SpaceError(
+            f"the observation {in_words(obs)} does not fit {space}: {error}"
+        ) from error
+    _require_one_length(obs, batch)
+    return batch, False
 
 
-def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
-    """Which settings that decide shapes are others in a checkpoint, in words for messages."""
-    config = getattr(algorithm, "config", None)
-    theirs = saved["algorithm"].get(name_of(algorithm)) or {}
-    said = []
-    for key in sorted(SHAPES & theirs.keys()):
-        there = tuple(theirs[key]) if isinstance(theirs[key], list) else theirs[key]
-        here = getattr(config, key, there)
-        if here != there:
-            said.append(f"{key} is {there} there and {here} here; ")
-    return "".join(said)
+def _require_one_length(obs: Any, batch: Tree) -> None:
+    """Raise if the parts have different lengths or the batch is empty."""
+    lengths: set[int] = set()
+    tree_map(lambda leaf: lengths.add(len(leaf)), batch)
+    if len(lengths) > 1:
+        raise SpaceError(
+            f"the parts of a batch must have the same number of rows, one for each env; those of "
+            f"this observation are {_shapes(obs)}"
+        )
+    if lengths == {0}:
+        raise SpaceError("a batch must have at least one observation; this one is empty")
+
+
+def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
+    """Return True if ``obs`` has the form of one observation, or of a batch of them."""
+    match space:
+        case spaces.Dict():
+            return isinstance(obs, dict) and all(
+                key in obs and _has_form(part, obs[key], is_batch)
+                for key, part in space.spaces.items()
+            )
+        case spaces.Tuple():
+            return (
+                isinstance(obs, tuple)
+                and len(obs) == len(space.spaces)
+                and all(
+                    _has_form(part, value, is_batch)
+                    for part, value in zip(space.spaces, obs, strict=True)
+                )
+            )
+        case spaces.Text():
+            return _is_text(obs) if not is_batch else np.ndim(obs) == 1 and all(map(_is_text, obs))
+    shape = np.shape(obs)
+    if is_batch:
+        return bool(len(shape) > 0 and shape[1:] == space.shape)
+    return bool(shape == space.shape)
+
+
+def _as_tree(space: Space[Any], obs: Any) -> Tree:
+    match space:
+        case spaces.Dict():
+            return {key: _as_tree(part, obs[key]) for key, part in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(map(_as_tree, space.spaces, obs))
+        case spaces.Discrete():
+            return _whole(space, obs, space.start, space.start + space.n)
+        case spaces.MultiDiscrete():
+            return _whole(space, obs, space.start, space.start + space.nvec)
+        case spaces.MultiBinary():
+            return _whole(space, obs, 0, 2)
+        case spaces.Text():
+            return text_as_arrays(space, obs)
+    dtype = np.dtype(space.dtype)
+    if dtype.kind == "b":
+        return _whole(space, obs, 0, 2)
+    if dtype.kind in "iu":
+        kind = np.iinfo(dtype)
+        return _whole(space, obs, kind.min, kind.max + 1)
+    return _finite(space, obs)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)  # includes numpy strings
+
+
+def _whole(space: Space[Any], obs: Any, low: Any, end: Any) -> npt.NDArray[Any]:
+    """Convert integers in ``[low, end)`` to an array of the space's dtype.
+
+    Raises:
+        SpaceError: a number is not an integer or outside this range.
+    """
+    given = _numbers(space, obs)
+    with np.errstate(invalid="ignore"):
+        numbers = given.astype(space.dtype)
+    if ((numbers != given) | (given < low) | (given >= end)).any():
+        raise SpaceError(f"the observation {in_words(obs)} holds a number that is not in {space}")
+    return numbers
+
+
+def _finite(space: Space[Any], obs: Any) -> npt.NDArray[Any]:
+    """Convert numbers to an array of the space's dtype.
+
+    Raises:
+        SpaceError: a number is not finite in this dtype.
+    """
+    with np.errstate(over="ignore"):
+        numbers = _numbers(space, obs).astype(space.dtype)
+    if not np.isfinite(numbers).all():
+        raise SpaceError(
+            f"the observation {in_words(obs)} holds a number that is not finite (NaN, infinite, or "
+            f"too large for {space.dtype})"
+        )
+    return numbers
+
+
+def _numbers(space: Space[Any], obs: Any) -> npt.NDArray[Any]:
+    given = np.asarray(obs)
+    if given.dtype.kind not in _NUMBERS:
+        raise SpaceError(f"the observation {in_words(obs)} is not of numbers, as {space} is")
+    return given
+
+
+def _shapes(obs: Any) -> str:
+    if isinstance(obs, dict):
+        return "{" + ", ".join(f"{key}: {_shapes(part)}" for key, part in obs.items()) + "}"
+    if isinstance(obs, tuple):
+        return "(" + ", ".join(map(_shapes, obs)) + ")"
+    return f"of shape {np.shape(obs)}"

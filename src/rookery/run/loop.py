@@ -11,15 +11,16 @@ from typing import Any
 
 from rookery.common.arguments import whole_number
 from rookery.errors import RookeryError
-from rookery.run.agent import Agent, agent_of, with_saved_layers
+from rookery.run.agent import Agent
 from rookery.run.callbacks import Callback
 from rookery.run.checkpoint import state
+from rookery.run.checkpoint.agents import agent_of, with_saved_layers
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes
 from rookery.run.interrupt import Terminated
 from rookery.run.learners.open_learners import is_other_learner, learn_along
-from rookery.run.log.sink import Sink
+from rookery.run.log.sinks import Sink
 from rookery.run.plan import RunPlan
 from rookery.run.results import EvalResult, TrainResult
 from rookery.run.settings import TrainSettings

@@ -31,7 +31,7 @@ from rookery.learn.machine import require_machine
 from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
 from rookery.run import checks
-from rookery.run.agent import Agent, with_saved_layers
+from rookery.run.agent import Agent
 from rookery.run.algorithms import collector_for, is_own
 from rookery.run.callbacks import (
     Callback,
@@ -39,6 +39,7 @@ from rookery.run.callbacks import (
     callbacks_of,
 )
 from rookery.run.checkpoint import state
+from rookery.run.checkpoint.agents import with_saved_layers
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.checks import FiniteRollouts
 from rookery.run.collection import open_collection
@@ -53,10 +54,10 @@ from rookery.run.interrupt import Interrupts, Terminated
 from rookery.run.learners.open_learners import open_learners
 from rookery.run.log.advice import advised
 from rookery.run.log.clock import Clock, as_if_done
-from rookery.run.log.evaluation_log import EvaluationLog
 from rookery.run.log.history import History
 from rookery.run.log.journal import Journal, checked_sinks, line_at, numbers, sinks_of
-from rookery.run.log.sink import Sink
+from rookery.run.log.jsonl import EvaluationLog
+from rookery.run.log.sinks import Sink
 from rookery.run.log.telemetry_log import TelemetryLog
 from rookery.run.machine import threads_and_memory_for
 from rookery.run.native_batches import stepped

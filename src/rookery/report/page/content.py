@@ -27,7 +27,7 @@ from rookery.report.telemetry import TelemetryFigures, telemetry_in
 from rookery.report.units import UNKNOWN, count_text, duration_text, number_text
 from rookery.run.algorithms import BUILT_IN
 from rookery.run.checkpoint.run_dir import RunDirectory
-from rookery.run.log.evaluation_log import number_of
+from rookery.run.log.jsonl import number_of
 from rookery.run.settings import TrainSettings
 
 _RETURN = "episode_return_mean"

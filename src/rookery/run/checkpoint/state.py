@@ -18,7 +18,7 @@ import numpy as np
 from rookery.common.seeding import env_seeds
 from rookery.errors import ConfigError, EnvFailed, StorageError
 from rookery.learn.schedule import scheduled
-from rookery.run.agent import described, differences, fits
+from rookery.run.checkpoint.agents import described, differences, fits
 from rookery.run.checkpoint.files import load_checkpoint, save_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 from rookery.run.log.curve import draw_curve

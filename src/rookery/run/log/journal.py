@@ -13,7 +13,7 @@ from rookery.common.arguments import unfit
 from rookery.errors import ConfigError, StorageError
 from rookery.run.checkpoint.run_dir import RunDirectory, cannot_write
 from rookery.run.log.jsonl import read_rows
-from rookery.run.log.sink import Sink
+from rookery.run.log.sinks import JSONLSink, Sink, TensorBoardSink, terminal_sink
 from rookery.run.settings import TrainSettings
 
 
@@ -165,10 +165,6 @@ def sinks_of(
     Raises:
         StorageError: a file cannot be opened; those that were are closed.
     """
-    from rookery.run.log.jsonl import JSONLSink
-    from rookery.run.log.tensorboard import TensorBoardSink
-    from rookery.run.log.terminal import terminal_sink
-
     openers: list[tuple[Path, Callable[[], Sink]]] = [
         (folder.metrics, lambda: JSONLSink(folder.metrics, resume_step)),
         (folder.path, lambda: TensorBoardSink(_encodable(folder), resume_step)),

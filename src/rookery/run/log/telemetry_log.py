@@ -50,10 +50,7 @@ class TelemetryLog:
         self._suspected: set[str] = set()  # by the last look
         self._said: set[str] = set()
         if resumed_at is not None and path.exists():
-            try:
-                drop_after(path, resumed_at)
-            except OSError as error:
-                raise cannot_write(path, error) from None
+            drop_after(path, resumed_at)
 
     def look(self, steps: int, seconds: float, times: Mapping[str, float]) -> dict[str, float]:
         """Take in an update; where it is time, write a line and say what is to be said.
