@@ -214,7 +214,7 @@ def test_outputs_of_onnx_are_named_after_what_they_are(
 
 
 def test_a_folder_that_is_not_there_is_told_before_anything_is_exported(tmp_path: Path) -> None:
-    with pytest.raises(rookery.ConfigError, match=r"the folder .*nowhere is not there; make it"):
+    with pytest.raises(rookery.ConfigError, match=r"folder .*nowhere does not exist; create it"):
         _agent("choice").export(tmp_path / "nowhere" / "policy.ts")
     (tmp_path / "policy.ts").mkdir()
     with pytest.raises(rookery.StorageError, match=r"cannot write .*policy.ts"):

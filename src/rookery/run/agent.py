@@ -1,4 +1,7 @@
-"""Agent: a trained policy that acts without an env."""
+"""Agents: trained policies that act without an env, on one observation or a batch.
+
+Observations are checked: a value that a cast to the space's dtype would change raises an error.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +27,24 @@ Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
 
 
 class Agent:
-    """Acts on observations as a policy does that was trained.
+    """A trained policy that maps observations to actions.
 
-    ``rookery.load`` and `Trainer.agent` make it. A recurrent agent remembers the episodes of the
-    batch that it acts on; `reset` begins new ones.
+    ``rookery.load`` and `Trainer.agent` return agents. A recurrent agent keeps a memory for each
+    env of a batch; call `reset` when episodes begin.
 
     Args:
-        policy: who acts.
+        policy: the trained policy.
         spaces: observation space and action space of one env.
-        steps: env steps that it was trained for.
+        steps: number of env steps of the training.
 
     Attributes:
-        observation_space: of one env.
-        action_space: of one env.
-        policy: who acts.
-        steps: env steps that it was trained for.
+        observation_space: observation space of one env.
+        action_space: action space of one env.
+        policy: the trained policy.
+        steps: number of env steps of the training.
     """
 
-    _num_rows = 0  # of the batch that was acted on last; 0 before the first
+    _num_rows = 0  # rows of the last batch; 0 before the first
 
     def __init__(self, policy: Policy, spaces: Spaces, steps: int = 0) -> None:
         self.policy = policy
@@ -50,24 +53,24 @@ class Agent:
 
     @classmethod
     def of(cls, algorithm: Algorithm, spaces: Spaces, policy: Any, steps: int = 0) -> Agent:
-        """A copy of a policy that is being trained."""
+        """Return an agent with a copy of a policy that is being trained."""
         own: Any = algorithm.make_policy(*spaces, 0)
         own.model.load_state_dict(copy.deepcopy(policy.model.state_dict()))
         own.version = policy.version
         return cls(own, spaces, steps)
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
-        """Decide.
+        """Return an action for an observation, or actions for a batch of observations.
 
         Args:
-            obs: one observation, as the env gives it, or a batch ``[N, *obs]``.
-            deterministic: take the most probable action instead of drawing one.
+            obs: one observation of the observation space, or a batch ``[N, *obs]``.
+            deterministic: take the most probable action instead of sampling one.
 
         Returns:
-            An action that fits the action space, or ``[N, *action]`` for a batch.
+            An action of the action space, or ``[N, *action]`` for a batch.
 
         Raises:
-            SpaceError: ``obs`` is neither, or holds what no observation of the space does.
+            SpaceError: ``obs`` has another form, or holds values outside the observation space.
         """
         batch, is_single = as_batch(self.observation_space, obs)
         self._num_rows = num_rows(batch)
@@ -78,13 +81,16 @@ class Agent:
         return int(one) if isinstance(self.action_space, spaces.Discrete) else one
 
     def reset(self, begins: npt.ArrayLike | None = None) -> None:
-        """Begin new episodes; only an agent that is recurrent, or explores, needs to be told.
+        """Clear the memory of envs in which an episode begins.
+
+        Only recurrent policies and policies with exploration noise over several steps need this.
 
         Args:
-            begins: bool ``[N]``, in which envs of the batch; None means in all.
+            begins: bool ``[N]``, True for each env of the batch in which an episode begins. None
+                means all envs.
 
         Raises:
-            ConfigError: ``begins`` is something else, or not of the batch that was acted on last.
+            ConfigError: ``begins`` has another type, or its length is not that of the last batch.
         """
         if begins is None:
             self.policy.memory = self.policy.held_noise = None
@@ -97,24 +103,28 @@ class Agent:
         self.policy.begin_episodes(selected)
 
     def export(self, path: str | Path) -> Path:
-        """Write the policy, normalisation included, to a file that needs no rookery to run.
+        """Write the policy and its normalisation to a file that runs without rookery.
 
-        It takes a batch of observations ``[N, *obs]``, of the dtypes of the observation space, and
-        gives the most probable actions, as the env takes them. (It knows int64 in the place of
-        uint16, uint32 and uint64.) A policy that remembers takes its memory ``[N, memory_size]``,
-        zeros at an episode's beginning, as second argument and gives the next one as second result.
-        In ONNX files inputs are called ``obs`` and ``memory``, outputs ``action`` and
-        ``next_memory``; parts of a Dict or Tuple add their path, such as ``action_arm``.
+        The exported function takes a batch of observations ``[N, *obs]`` with the dtypes of the
+        observation space, but int64 instead of uint16, uint32 and uint64. It returns the most
+        probable actions, in the form that the env takes.
+
+        A recurrent policy takes its memory ``[N, memory_size]`` as second argument, zeros at the
+        beginning of an episode. It returns the next memory as second result.
+
+        ONNX inputs are named ``obs`` and ``memory``, outputs ``action`` and ``next_memory``. Names
+        of the parts of a Dict or Tuple end in their path, such as ``action_arm``.
 
         Args:
-            path: ``.onnx`` for ONNX, ``.pt2`` for ``torch.export``, ``.ts`` for TorchScript, which
-                takes observations and actions of one array each only.
+            path: path of the file. ``.onnx`` selects ONNX, ``.pt2`` selects ``torch.export``, and
+                ``.ts`` selects TorchScript. TorchScript supports only observations and actions of
+                one array each.
 
         Returns:
-            The file.
+            Path of the file.
 
         Raises:
-            ConfigError: the policy cannot be written so, or there is no such folder.
+            ConfigError: the policy does not support this format, or the folder does not exist.
             StorageError: the file cannot be written.
             MissingExtra: ONNX is not installed.
         """
@@ -123,32 +133,35 @@ class Agent:
 
         module = getattr(self.policy.model, "module", None)
         if not isinstance(module, PolicyModule):
-            raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
+            raise ConfigError(
+                f"{type(self.policy).__name__} cannot be exported; only policies of rookery can"
+            )
         path = Path(path)
         if not path.parent.is_dir():
-            raise ConfigError(f"export: the folder {path.parent} is not there; make it")
+            raise ConfigError(f"export: folder {path.parent} does not exist; create it")
         content = exported(module, self.observation_space, path)
         with whole_file(path, has_one_writer=False, way_out="choose another file") as file:
             file.write(content)
         return path
 
     def give_weights_to(self, policy: Any, spaces: Spaces) -> None:
-        """Have another policy of the same kind begin with these weights.
+        """Copy the weights to another policy with the same network.
 
         Args:
-            policy: the other one.
-            spaces: its observation space and action space; bounds may be others than of this one.
+            policy: policy that receives the weights.
+            spaces: observation space and action space of ``policy``. Bounds of boxes may differ
+                from those of this agent.
 
         Raises:
-            ConfigError: it is of another kind.
+            ConfigError: the spaces or networks differ.
         """
         mine: Any = self.policy
         own = self.observation_space, self.action_space
         for kind, space, other in zip(("observation", "action"), own, spaces, strict=True):
             if space_form(space) != space_form(other):
                 raise ConfigError(
-                    f"the initial agent's {kind} space is {space}, and this run's is {other}: its "
-                    "weights would mean something else"
+                    f"the initial agent's {kind} space is {space}, but this run's is {other}; "
+                    "use an agent with the same spaces"
                 )
         try:
             policy.model.load_state_dict(copy.deepcopy(mine.model.state_dict()))
@@ -166,7 +179,7 @@ class Agent:
 
 
 def _layers(policy: Any) -> list[str]:
-    """What the layers of a policy's network are, as far as their weights do not tell."""
+    """Describe the layers of a policy's network: classes and activations."""
     module = getattr(policy.model, "module", None)
     if module is None:
         return []

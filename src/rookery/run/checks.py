@@ -158,65 +158,67 @@ _MODEL = ("parameters", "extras", "set_extras", "state_dict", "load_state_dict")
 
 
 def check_settings(algorithm: Algorithm) -> None:
-    """Complain of what can be seen before anything starts.
+    """Check the attributes of a custom algorithm.
 
     Raises:
-        ConfigError: `Algorithm.num_steps` is no number of steps.
+        ConfigError: `Algorithm.num_steps` is not a whole number from 1 on.
     """
-    whole_number(f"num_steps of algorithm {_called(algorithm)}", algorithm.num_steps, 1)
+    whole_number(f"num_steps of algorithm {_name(algorithm)}", algorithm.num_steps, 1)
 
 
 def check_policy(algorithm: Algorithm, policy: Any) -> None:
-    """Complain of what `Algorithm.make_policy` returned, if it cannot act in a run and be saved.
+    """Check the result of `Algorithm.make_policy`.
 
     Raises:
-        ConfigError: then.
+        ConfigError: the policy or its model lacks an attribute that a run needs.
     """
-    what = f"make_policy of algorithm {_called(algorithm)} returned"
-    way_out = "rookery.TorchPolicy(module, observation_space, action_space) makes one of a module"
+    what = f"make_policy of algorithm {_name(algorithm)} returned"
+    way_out = "rookery.TorchPolicy(module, observation_space, action_space) is one"
     missing = [name for name in _POLICY if not hasattr(policy, name)]
     if missing:
         raise ConfigError(
-            f"{what} {_kind(policy)}, which is no rookery.Policy: it lacks {', '.join(missing)}. "
-            f"{way_out}"
+            f"{what} {_kind(policy)}, which is not a rookery.Policy: it lacks "
+            f"{', '.join(missing)}. {way_out}"
         )
     missing = [name for name in _MODEL if not hasattr(policy.model, name)]
     if missing:
         raise ConfigError(
-            f"{what} a policy whose model, {_kind(policy.model)}, lacks {', '.join(missing)}; it "
-            f"has to hold what is learned. {way_out}"
+            f"{what} a policy whose model, {_kind(policy.model)}, lacks {', '.join(missing)}; "
+            f"the model must hold the weights. {way_out}"
         )
 
 
 def check_state(algorithm: Algorithm) -> None:
-    """Complain of a state that no checkpoint holds, before anything is learned that would be lost.
+    """Check, before training begins, that the state of an algorithm can be saved.
 
     Raises:
-        ConfigError: `Algorithm.state_dict` gives something else than plain data.
+        ConfigError: `Algorithm.state_dict` does not return plain data.
     """
-    what = f"state_dict of algorithm {_called(algorithm)}"
+    what = f"state_dict of algorithm {_name(algorithm)}"
     state: Any = algorithm.state_dict()
     if not isinstance(state, Mapping):
-        raise ConfigError(f"{what} returned {_kind(state)}, not a dict; {{}} if there is nothing")
-    as_plain({"it": state}, f"what {what} returned")
+        raise ConfigError(
+            f"{what} returned {_kind(state)}, not a dict; return {{}} if there is no state"
+        )
+    as_plain({"it": state}, f"the data that {what} returned")
 
 
 def learn(algorithm: Algorithm, rollout: Rollout, progress: float) -> dict[str, float]:
-    """Have it learn from a rollout; return its metrics.
+    """Let a custom algorithm learn from a rollout, and return its metrics.
 
     Raises:
-        ConfigError: `Algorithm.update` gives no metrics.
+        ConfigError: `Algorithm.update` does not return a dict of numbers.
     """
     metrics: Any = algorithm.update(rollout, progress)
     if not isinstance(metrics, Mapping):
         raise ConfigError(
-            f"update of algorithm {_called(algorithm)} returned {_kind(metrics)}, not a dict of "
-            "metrics by name; {} if there are none"
+            f"update of algorithm {_name(algorithm)} returned {_kind(metrics)}, not a dict of "
+            "metrics by name; return {} if there are none"
         )
     return numbers(metrics)
 
 
-def _called(algorithm: Algorithm) -> str:
+def _name(algorithm: Algorithm) -> str:
     return repr(getattr(algorithm, "name", "") or type(algorithm).__name__)
 
 

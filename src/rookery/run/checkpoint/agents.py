@@ -29,25 +29,25 @@ def load(
     network: Any = None,
     learner: Any = None,
 ) -> Agent:
-    """Load a trained policy. It needs no env, and executes no code of the file.
+    """Load a trained policy. This builds no env, and executes no code from the file.
 
     Args:
-        path: a run's folder, or a file in it such as ``best.pt``.
-        algo: needed where the run was trained with an algorithm object of one's own.
-        encoder: needed where the run was trained with it.
-        network: likewise.
-        learner: needed if the run had a custom learner that defines ``make_policy``.
+        path: folder of a run, or a checkpoint file such as ``best.pt``.
+        algo: the custom algorithm, if the run was trained with one.
+        encoder: the custom encoder, if the run was trained with one.
+        network: the custom network, if the run was trained with one.
+        learner: the custom learner, if the run had one that defines ``make_policy``.
 
     Raises:
-        ConfigError: there is no checkpoint, or it cannot be understood.
+        ConfigError: there is no checkpoint, or it cannot be loaded with these arguments.
     """
     path = Path(path)
     file = path / "checkpoint.pt" if path.is_dir() else path
     saved = load_checkpoint(file)
-    _, written, (observation_space, action_space) = _told(saved, file)
+    _, written, (observation_space, action_space) = _description(saved, file)
     algorithm = agent_algorithm(written, file, algo, OwnModules(encoder, network, learner))
     if observation_space is None or action_space is None:
-        raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
+        raise ConfigError(f"{file}: its spaces have classes that cannot be stored in checkpoints")
     return agent_of(saved, algorithm, (observation_space, action_space), file)
 
 
@@ -55,13 +55,13 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
     """Build the agent of a checkpoint.
 
     Args:
-        saved: what the checkpoint holds.
-        algorithm: that it was trained with.
-        spaces: of observations and actions.
-        file: the checkpoint, for messages.
+        saved: content of the checkpoint.
+        algorithm: algorithm of the training.
+        spaces: observation space and action space of one env.
+        file: path of the checkpoint, for error messages.
 
     Raises:
-        ConfigError: it is of another algorithm, other spaces, or another network.
+        ConfigError: the checkpoint has another algorithm, other spaces or another network.
     """
     fits(saved, algorithm, spaces, file)
     algorithm = with_saved_layers(algorithm, saved)
@@ -74,7 +74,7 @@ def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: 
         return Agent(policy, spaces, saved["steps"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         why = differences(saved, algorithm)
-        raise ConfigError(f"{file} holds no weights that fit its network: {why}{error}") from error
+        raise ConfigError(f"the weights in {file} do not fit its network: {why}{error}") from error
 
 
 def with_saved_layers(algorithm: Algorithm, saved: dict[str, Any]) -> Algorithm:
@@ -99,7 +99,7 @@ def with_saved_layers(algorithm: Algorithm, saved: dict[str, Any]) -> Algorithm:
 
 
 def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
-    """What a checkpoint says of its policy: enough to build it again without an env."""
+    """Return the description of a policy in a checkpoint, from which it is built without an env."""
     observation, action = (space_to_data(space) for space in spaces)
     return {
         "algorithm": algorithm_to_dict(algorithm),
@@ -109,7 +109,7 @@ def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
 
 
 def _leaves_mask_out(algorithm: Algorithm, spaces: Spaces) -> bool:
-    """Whether observations show an action mask that the network does not read."""
+    """Return True if observations contain an action mask that the network does not read."""
     if not isinstance(algorithm, BuiltIn) or algorithm.modules.network is not None:
         return False
     encoder = algorithm.modules.encoder
@@ -120,30 +120,34 @@ def _leaves_mask_out(algorithm: Algorithm, spaces: Spaces) -> bool:
 
 
 def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path) -> None:
-    """Refuse a checkpoint of another run: of other spaces, another algorithm, or other features.
+    """Raise if a checkpoint does not fit a run.
 
     Raises:
-        ConfigError: then.
+        ConfigError: its algorithm, spaces or network inputs differ.
     """
-    of_file, _, theirs = _told(saved, path)
+    of_file, _, theirs = _description(saved, path)
     name = name_of(algorithm)
     if of_file != name:
-        raise ConfigError(f"{path} is of algorithm {of_file!r}, this run is of {name!r}")
+        raise ConfigError(f"{path} has algorithm {of_file!r}, but this run has {name!r}")
     for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
         if other is not None and other != space:
-            raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
+            raise ConfigError(f"{path} has {kind} space {other}, but this run has {space}")
     if _leaves_mask_out(algorithm, spaces) and not saved.get("leaves_mask_out"):
         raise ConfigError(
-            f"{path} is of a version whose networks read the part {MASK_KEY!r} of observations, "
-            "which only says what is legal now; use the version that wrote it, or train again"
+            f"{path} is from an earlier version, whose networks read the part {MASK_KEY!r} of "
+            "observations; use the version that wrote it, or train again"
         )
 
 
-def _told(saved: dict[str, Any], path: Path) -> tuple[str, dict[str, Any], list[Space[Any] | None]]:
-    """A checkpoint's algorithm by name and in full, and its spaces, None for unknown kinds.
+def _description(
+    saved: dict[str, Any], path: Path
+) -> tuple[str, dict[str, Any], list[Space[Any] | None]]:
+    """Return a checkpoint's algorithm by name, its settings, and its spaces.
+
+    A space that cannot be stored is None.
 
     Raises:
-        ConfigError: it says nothing of them.
+        ConfigError: they are missing.
     """
     try:
         written, name = saved["algorithm"], saved["algorithm"]["algo"]
@@ -154,7 +158,7 @@ def _told(saved: dict[str, Any], path: Path) -> tuple[str, dict[str, Any], list[
 
 
 def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
-    """Which settings that decide shapes are others in a checkpoint, in words for messages."""
+    """Return a text about settings of a checkpoint's network that differ; empty if none do."""
     config = getattr(algorithm, "config", None)
     theirs = saved["algorithm"].get(name_of(algorithm)) or {}
     said = []
@@ -162,5 +166,5 @@ def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
         there = tuple(theirs[key]) if isinstance(theirs[key], list) else theirs[key]
         here = getattr(config, key, there)
         if here != there:
-            said.append(f"{key} is {there} there and {here} here; ")
+            said.append(f"{key} is {there} in the checkpoint and {here} here; ")
     return "".join(said)
