@@ -77,7 +77,10 @@ def test_a_minibatch_that_is_cut_to_a_small_rollout_is_told(config, num_envs, is
 def test_large_returns_suggest_to_normalise_rewards(config) -> None:
     said = on_rewards(config, 1234.5, 1024)
     assert said is not None
-    assert "first 1,024 steps have a deviation of 1,23" in said and "--normalize-reward" in said
+    assert (
+        "first 1,024 steps have a standard deviation of 1,23" in said
+        and "--normalize-reward" in said
+    )
     assert on_rewards(config, 99.0, 1024) is None
     assert on_rewards(config, float("nan"), 1024) is None
     assert on_rewards(dataclasses.replace(config, normalize_reward=True), 1234.5, 1024) is None
@@ -92,7 +95,9 @@ def test_large_and_uneven_observations_suggest_to_normalise_them() -> None:
     for config in PPOConfig(), DQNConfig():
         said = on_observations(config, {"observation[0]": 0.5, "observation[1]": 250.0})
         assert said is not None
-        assert "observation[1] is about 2.5e+02" in said and "--normalize-obs" in said
+        assert (
+            "observation[1] has a root mean square of 2.5e+02" in said and "--normalize-obs" in said
+        )
     assert on_observations(PPOConfig(), {"observation": 300.0}) is not None
     uneven = {"a": 0.001, "b": 0.0, "c": 0.002, "d": 3.0, "e": 0.001}
     assert on_observations(PPOConfig(), uneven) is not None
@@ -148,7 +153,7 @@ def test_who_follows_advice_is_given_none(tmp_path: Path, capsys) -> None:
     _train(tmp_path / "first", Numbers, config, num_envs=2, env_kwargs=env)
     minibatch, observations, rewards = _heard(capsys.readouterr().err)
     assert "minibatch_size" in minibatch
-    assert "observation[0] is about 1e+03 in size" in observations
+    assert "observation[0] has a root mean square of 1e+03" in observations
     assert "deviation" in rewards
     followed = PPOConfig(num_steps=128, normalize_obs=True, normalize_reward=True)
     _train(tmp_path / "second", Numbers, followed, num_envs=2, env_kwargs=env)

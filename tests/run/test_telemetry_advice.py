@@ -91,7 +91,7 @@ LEAK = {"rss_bytes": int(_GIB), "rss_bytes_per_hour": 2 * _GIB, "rss_growth_byte
 
 def test_a_slow_env_is_named_with_its_figures_and_a_way_out() -> None:
     said = _of(SLOW, "slow env")
-    assert said.startswith("env 3 takes 10 ms per step (p99 12 ms) where the others take 1 ms")
+    assert said.startswith("env 3 takes 10 ms per step (p99 12 ms), the others take 1 ms")
     assert "95%" in said and "--isolate" in said
     backends = (WorkerStatistics(1, range(8), 90.0, True),)
     envs = tuple(replace(env, worker=0) for env in SLOW.envs)
@@ -124,10 +124,10 @@ def test_an_overloaded_worker_is_named() -> None:
     loaded = _with_worker(1, busy_s=90.0, straggler_share=0.97)
     said = _of(loaded, "loaded worker")
     assert "worker 1 (envs 4 to 7, process 101) was busy for 90 s" in said
-    assert "where the others were for 40 s" in said and "--isolate" in said
+    assert "the others for 40 s on average" in said and "--isolate" in said
     uneven = (_worker(0, env_ids=range(2)), _worker(1, env_ids=range(2, 8), busy_s=90.0))
     said = _of(replace(HEALTHY, workers=uneven), "loaded worker")
-    assert "it has 6 envs where another has 2" in said and "--num-workers" in said
+    assert "it has 6 envs, another worker has 2" in said and "--num-workers" in said
 
 
 def test_a_worker_that_has_a_little_more_to_do_or_one_slow_env_is_not() -> None:
@@ -174,7 +174,7 @@ def test_of_growth_that_is_not_sure_or_does_not_matter_nothing_is_said(leak) -> 
 def test_threads_in_each_others_way_are_told_with_the_flag_that_helps() -> None:
     crowded = tuple(_worker(i, runnable_threads=8.0) for i in range(2))
     said = _of(replace(HEALTHY, workers=crowded), "threads")
-    assert "16.5 threads want to compute on 4 CPUs" in said
+    assert "16.5 threads on average compete for 4 CPUs" in said
     assert "8.0 of them in worker 0" in said and "--threads-per-worker 1" in said
     many = tuple(_worker(i, env_ids=range(i, i + 1), runnable_threads=1.0) for i in range(8))
     envs = tuple(replace(env, worker=env.env_id) for env in HEALTHY.envs)
@@ -197,7 +197,7 @@ def test_threads_that_have_room_or_are_not_known_are_not_mentioned() -> None:
 def test_envs_much_slower_than_the_policy_get_more_workers() -> None:
     slow = replace(AROUND, policy_s=3.0, env_s=90.0, learn_s=5.0)
     said = _of(HEALTHY, "balance", slow)
-    assert "stepping envs took 90% of the time, deciding on actions 3%" in said
+    assert "env steps took 90% of the time, the policy 3%" in said
     assert "--num-workers 4 uses 4" in said
     serial = (WorkerStatistics(1, range(8), 90.0, True),)
     envs = tuple(replace(env, worker=0) for env in HEALTHY.envs)
@@ -208,7 +208,7 @@ def test_envs_much_slower_than_the_policy_get_more_workers() -> None:
 def test_a_policy_much_slower_than_the_envs_gets_more_envs_or_the_workers() -> None:
     slow = replace(AROUND, policy_s=90.0, env_s=3.0, learn_s=5.0)
     said = _of(HEALTHY, "balance", slow)
-    assert "deciding on actions took 90% of the time, stepping 3%" in said
+    assert "the policy took 90% of the time, env steps 3%" in said
     assert "--collector workers" in said and "--num-envs, now 8" in said
     alone = replace(HEALTHY, workers=tuple(_worker(i, runnable_threads=0.4) for i in range(2)))
     assert "--collector" not in _of(alone, "balance", replace(slow, cpus=1))

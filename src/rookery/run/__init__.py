@@ -1,4 +1,9 @@
-"""Collect, update, log, checkpoint: where collectors and algorithms meet."""
+"""Training runs: settings, plan, trainer, callbacks, evaluation and trained agents.
+
+The command line and the optional packages import this package, and so does ``import rookery`` when
+one of its names is used. Start reading at `rookery.run.loop`, which has `train`, `resume` and
+`evaluate`.
+"""
 
 from rookery.run.agent import Agent
 from rookery.run.callbacks import StopTraining
