@@ -316,8 +316,8 @@ def test_the_only_preset_of_a_file_stands_for_every_env(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         ("{", "mine.json is not JSON"),
-        ([], r"must hold an object from env ids to presets.*not \[\]"),
-        ({}, r"must hold an object from env ids to presets.*not \{\}"),
+        ([], r"must contain an object that maps env ids to presets.*not \[\]"),
+        ({}, r"must contain an object that maps env ids to presets.*not \{\}"),
         ({"CartPole-v1": 3}, "preset 'CartPole-v1' in .* must be an object, not 3"),
         ({"CartPole-v1": {"setings": {}}}, "'setings' is not among the parts of a preset; did you"),
         ({"CartPole-v1": {"settings": []}}, "settings must be an object of settings, not"),
@@ -325,8 +325,11 @@ def test_the_only_preset_of_a_file_stands_for_every_env(tmp_path: Path) -> None:
         ({"CartPole-v1": {"settings": {"gama": 0.9}}}, "did you mean gamma"),
         ({"CartPole-v1": {"settings": {"gamma": 9}}}, r"gamma is 9; it must lie in \[0, 1\]"),
         ({"CartPole-v1": {"run": {"num_env": 9}}}, "'num_env' is not among the settings of a run"),
-        ({"CartPole-v1": {"run": {"run_dir": "x"}}}, "run_dir is for the user to say"),
-        ({"Acrobot-v1": OWN, "Pendulum-v1": OWN}, "has none for CartPole-v1; .*it has Acrobot-v1"),
+        ({"CartPole-v1": {"run": {"run_dir": "x"}}}, "run_dir cannot be part of a preset"),
+        (
+            {"Acrobot-v1": OWN, "Pendulum-v1": OWN},
+            "has no preset for CartPole-v1; .*it has Acrobot-v1",
+        ),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(

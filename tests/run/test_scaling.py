@@ -67,7 +67,7 @@ def test_learners_from_replay_keep_gradient_steps_per_env_step(kind):
     assert config.num_steps == 1
     same = ("updates_per_step", "batch_size", "learning_rate", "warmup_steps", "replay_size")
     assert all(getattr(config, name) == getattr(before, name) for name in same)
-    assert len(reasons) == 1 and "64 env steps, 32 with 8 envs" in reasons[0]
+    assert len(reasons) == 1 and "64 env steps; with 8 envs after 32" in reasons[0]
 
 
 def test_a_replay_holds_some_rows_of_every_env():
@@ -90,7 +90,7 @@ def test_a_learning_rate_that_is_a_function_stays_and_that_is_said():
     before = PPOConfig(learning_rate=rate)
     config, reasons = scaled(before, "ppo", 8, 256)
     assert config.learning_rate is rate
-    assert any("is a function and stays; times 2.062" in reason for reason in reasons)
+    assert any("envs would need it times 2.062" in reason for reason in reasons)
 
 
 def test_scaled_settings_go_with_their_envs_and_through_json():

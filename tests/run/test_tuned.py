@@ -39,11 +39,11 @@ def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("nonsense", "is no JSON"),
+        ("nonsense", "is not JSON"),
         ("[1]", "not a file that rookery tune wrote"),
         ('{"algo": "ppo"}', "not a file that rookery tune wrote"),
         ('{"rookery_tuned": 99}', "format 99"),
-        ('{"rookery_tuned": 1}', "is not whole"),
+        ('{"rookery_tuned": 1}', "is incomplete"),
         ('{"rookery_tuned": 1, "setings": {}}', "did you mean settings"),
     ],
 )
@@ -96,7 +96,8 @@ def test_given_settings_win_and_are_named():
 def test_what_was_measured_together_is_left_out_together():
     settings, (line,) = applied(tuned_for(), "t.json", {"backend": "serial"}, "ppo", CARTPOLE)
     assert settings == {"num_envs": 32}
-    assert "backend serial was given, so that the rest of where envs run is left out" in line
+    ignored = "collector, backend, num_workers, caller_steps of the file are ignored"
+    assert f"backend serial was given, so {ignored}" in line
     same, _ = applied(tuned_for(), "t.json", {"backend": "process"}, "ppo", CARTPOLE)
     assert same["collector"] == "workers"
 
@@ -114,8 +115,8 @@ def test_another_env_algorithm_machine_and_an_interruption_are_said():
     env = EnvSource("Acrobot-v1", preprocess=True).to_dict()
     _, lines = applied(tuned, "t.json", {}, "a2c", env)
     assert "the search was interrupted" in lines[0]
-    assert lines[1] == "t.json was tuned for ppo, and this run is of a2c"
-    assert "for the env 'CartPole-v1', and this run is of 'Acrobot-v1'" in lines[2]
+    assert lines[1] == "t.json was tuned for ppo, but this run trains a2c"
+    assert "for the env 'CartPole-v1', but this run uses 'Acrobot-v1'" in lines[2]
     assert "on another machine (77 CPUs" in lines[3]
     _, lines = applied(tuned_for(), "t.json", {}, "ppo", {**CARTPOLE, "frame_stack": 4})
     assert lines[1] == "t.json was tuned with other frame_stack of the env (None)"

@@ -176,7 +176,7 @@ def component_sizes(space: spaces.Space[Any], obs: Tree) -> dict[str, float]:
 
     Args:
         space: observation space of one env. Images in it are left out.
-        obs: observations ``[T, B, *obs]``, of which up to 1,000 rows are used.
+        obs: observations ``[T, B, *obs]``. At most 1,000 evenly spaced rows are used.
     """
     sizes: dict[str, float] = {}
     for path, leaf in leaf_spaces(space):

@@ -24,8 +24,8 @@ class Journal:
         sinks: destinations of the lines.
         log_steps: env steps between two lines; 0 writes a line for each update.
         steps: number of env steps before the first update.
-        latest: metrics of which a line has the latest value instead of the mean.
-        summed: metrics of which a line has the sum instead of the mean.
+        latest: names of metrics whose latest value is written, instead of the mean.
+        summed: names of metrics whose sum is written, instead of the mean.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Journal:
 
         Args:
             steps: number of env steps so far.
-            now: metrics of which a line has the latest value, even if a later update lacks them.
-            metrics: metrics of which a line has the mean, unless they are in ``latest`` or
+            now: metrics whose latest value is written, even if a later update lacks them.
+            metrics: metrics whose mean is written, unless they are in ``latest`` or
                 ``summed``.
-            times: seconds of which a line has the sum.
-            peaks: metrics of which a line has the largest value.
+            times: seconds by activity, whose sum is written.
+            peaks: metrics whose largest value is written.
         """
         now, metrics = numbers(now), numbers(metrics)
         if self._pending is not None:

@@ -36,7 +36,7 @@ _RESETS = 0.5  # share of the envs' time
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The machine, settings and times of a run, by which its telemetry is judged.
+    """The machine, settings and times of a run, which determine what its telemetry means.
 
     Attributes:
         cpus: number of usable CPUs.
