@@ -400,7 +400,7 @@ class Tanh(torch.nn.Sequential):
     [
         ({}, {"algo": PPOConfig(activation="relu")}, "activation tanh where .* activation relu"),
         ({}, {"wrappers": [InWholeNumbers]}, "observation space is Box.*, and this run's is Box"),
-        ({"encoder": Tanh}, {"encoder": Relu}, "has a Tanh where this run's has a Relu"),
+        ({"encoder": Tanh}, {"encoder": Relu}, "has a Tanh, but this run's has a Relu"),
     ],
     ids=["activation", "space", "encoder"],
 )

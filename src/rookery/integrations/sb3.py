@@ -146,8 +146,8 @@ class RookeryVecEnv(VecEnv):
             ``[num_envs]``, and a dict for each env, with ``"TimeLimit.truncated"`` and, if its
             episode ended, ``"terminal_observation"``.
         """
-        obs, rewards, terminated, truncated, told = self.vector_env.step_wait()
-        infos = self._owned(told)
+        obs, rewards, terminated, truncated, merged = self.vector_env.step_wait()
+        infos = self._owned(merged)
         dones = terminated | truncated
         for info in infos:
             info[_CUT] = False

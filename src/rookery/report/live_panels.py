@@ -156,21 +156,21 @@ def processes(figures: RunFigures, width: int, ascii_only: bool) -> RenderableTy
         return _panel("Workers", Text(text, style="dim"))
     if not telemetry.processes:
         return None
-    shown = telemetry.processes[:_MOST_PROCESSES]
+    listed = telemetry.processes[:_MOST_PROCESSES]
     table = _table(
         [
-            ("", 0, "left", [Text(_process_name(each)) for each in shown]),
-            ("envs", 50, "left", [Text(each.envs, style="dim") for each in shown]),
+            ("", 0, "left", [Text(_process_name(each)) for each in listed]),
+            ("envs", 50, "left", [Text(each.envs, style="dim") for each in listed]),
             (
                 "busy",
                 0,
                 "left",
-                [_busy(each, 10 if width >= 68 else 5, ascii_only) for each in shown],
+                [_busy(each, 10 if width >= 68 else 5, ascii_only) for each in listed],
             ),
-            ("cpu", 64, "right", [Text(percent_text(each.cpu_percent / 100)) for each in shown]),
-            ("memory", 0, "right", [Text(bytes_text(each.rss_bytes)) for each in shown]),
-            ("per hour", 56, "right", [_growth(each) for each in shown]),
-            ("restarts", 44, "right", [_restarts(each) for each in shown]),
+            ("cpu", 64, "right", [Text(percent_text(each.cpu_percent / 100)) for each in listed]),
+            ("memory", 0, "right", [Text(bytes_text(each.rss_bytes)) for each in listed]),
+            ("per hour", 56, "right", [_growth(each) for each in listed]),
+            ("restarts", 44, "right", [_restarts(each) for each in listed]),
         ],
         width,
     )
@@ -193,11 +193,11 @@ def _table(columns: Iterable[Column], width: int) -> Table:
         width: width of the panel in characters.
     """
     table = Table.grid(padding=(0, 2 if width >= 76 else 1), expand=True)
-    shown = [column for column in columns if column[1] <= width]
-    for _, _, side, _ in shown:
+    fitting = [column for column in columns if column[1] <= width]
+    for _, _, side, _ in fitting:
         table.add_column(justify=side, no_wrap=True)
-    table.add_row(*(Text(name, style="dim") for name, *_ in shown))
-    for row in zip(*(cells for *_, cells in shown), strict=True):
+    table.add_row(*(Text(name, style="dim") for name, *_ in fitting))
+    for row in zip(*(cells for *_, cells in fitting), strict=True):
         table.add_row(*row)
     return table
 

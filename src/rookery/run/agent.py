@@ -54,10 +54,10 @@ class Agent:
     @classmethod
     def of(cls, algorithm: Algorithm, spaces: Spaces, policy: Any, steps: int = 0) -> Agent:
         """Return an agent with a copy of a policy that is being trained."""
-        own: Any = algorithm.make_policy(*spaces, 0)
-        own.model.load_state_dict(copy.deepcopy(policy.model.state_dict()))
-        own.version = policy.version
-        return cls(own, spaces, steps)
+        copied: Any = algorithm.make_policy(*spaces, 0)
+        copied.model.load_state_dict(copy.deepcopy(policy.model.state_dict()))
+        copied.version = policy.version
+        return cls(copied, spaces, steps)
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
         """Return an action for an observation, or actions for a batch of observations.
@@ -156,8 +156,8 @@ class Agent:
             ConfigError: the spaces or networks differ.
         """
         mine: Any = self.policy
-        own = self.observation_space, self.action_space
-        for kind, space, other in zip(("observation", "action"), own, spaces, strict=True):
+        agent_spaces = self.observation_space, self.action_space
+        for kind, space, other in zip(("observation", "action"), agent_spaces, spaces, strict=True):
             if space_form(space) != space_form(other):
                 raise ConfigError(
                     f"the initial agent's {kind} space is {space}, but this run's is {other}; "
@@ -170,10 +170,10 @@ class Agent:
                 f"the initial agent's weights do not fit this run's policy: {error}; give the run "
                 "the same algorithm, network settings and spaces"
             ) from error
-        for theirs, ours in zip(_layers(mine), _layers(policy), strict=False):
-            if theirs != ours:
+        for layer, other in zip(_layers(mine), _layers(policy), strict=False):
+            if layer != other:
                 raise ConfigError(
-                    f"the initial agent's network has {theirs} where this run's has {ours}; give "
+                    f"the initial agent's network has {layer}, but this run's has {other}; give "
                     "the run the same algorithm and network settings, such as activation"
                 )
 

@@ -235,8 +235,7 @@ def _section(env: str, groups: Sequence[RunGroup]) -> Section:
     names = dict.fromkeys(name for row in rows for name in row)
     names = dict.fromkeys([_RETURN, *filter(_is_curve, names)])
     charts = [_chart(name, numbered) for name in names]
-    shown = [chart for chart in charts if chart is not None]
-    return Section(env, shown[:_MOST_CHARTS])
+    return Section(env, [chart for chart in charts if chart is not None][:_MOST_CHARTS])
 
 
 def _is_curve(name: str) -> bool:
@@ -289,23 +288,23 @@ def _setting(name: str, groups: Sequence[RunGroup]) -> Setting:
 def _defaults(algo: str) -> dict[str, Any]:
     """Return the default settings of an algorithm, as config.json would store them."""
     known: Mapping[str, Any] = asdict(TrainSettings())
-    own = BUILT_IN[algo][0]().to_dict() if algo in BUILT_IN else {}
+    of_algo = BUILT_IN[algo][0]().to_dict() if algo in BUILT_IN else {}
     of_envs: dict[str, Any] = {"wrappers": []}
-    defaults: dict[str, Any] = json.loads(json.dumps({**own, **of_envs, **known}))
+    defaults: dict[str, Any] = json.loads(json.dumps({**of_algo, **of_envs, **known}))
     return defaults
 
 
 def _versions(groups: Sequence[RunGroup]) -> list[tuple[str, list[str]]]:
     """Return versions and machine from config.json, by group."""
-    told = [[_told(run) for run in group.runs] for group in groups]
-    names = dict.fromkeys(name for group in told for each in group for name in each)
+    found = [[_versions_of(run) for run in group.runs] for group in groups]
+    names = dict.fromkeys(name for group in found for each in group for name in each)
     return [
-        (name, [", ".join(dict.fromkeys(e.get(name, UNKNOWN) for e in group)) for group in told])
+        (name, [", ".join(dict.fromkeys(e.get(name, UNKNOWN) for e in group)) for group in found])
         for name in names
     ]
 
 
-def _told(run: RecordedRun) -> dict[str, str]:
+def _versions_of(run: RecordedRun) -> dict[str, str]:
     config = RunDirectory(run.path).read_config()
     parts = [config.get(name) for name in ("versions", "machine")]
     return {

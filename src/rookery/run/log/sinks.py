@@ -64,8 +64,13 @@ class TensorBoardSink(Sink):
 
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
         try:  # torch's wrapper of these takes two seconds to import
-            from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+            from tensorboard.compat.proto import (  # type: ignore[import-untyped]
+                event_pb2,
+                summary_pb2,
+            )
+            from tensorboard.summary.writer.event_file_writer import (  # type: ignore[import-untyped]
+                EventFileWriter,
+            )
         except ImportError as error:
             raise MissingExtra("TensorBoard events need: pip install 'rookery[train]'") from error
         self.path = folder

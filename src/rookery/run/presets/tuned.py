@@ -51,8 +51,8 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON data."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"rookery_tuned": FORMAT, **own}
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"rookery_tuned": FORMAT, **parts}
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> Tuned:
@@ -72,10 +72,10 @@ class Tuned:
                 f"{where} has format {values['rookery_tuned']!r}; this version reads format "
                 f"{FORMAT}; write it again with rookery tune"
             )
-        own = {name: value for name, value in values.items() if name != "rookery_tuned"}
+        parts = {name: value for name, value in values.items() if name != "rookery_tuned"}
         try:
-            known_names([each.name for each in fields(cls)], own, f"parts of {where}")
-            tuned = cls(**own)
+            known_names([each.name for each in fields(cls)], parts, f"parts of {where}")
+            tuned = cls(**parts)
         except TypeError as error:
             raise ConfigError(f"{where} is incomplete: {error}") from error
         tuned._check(where)
