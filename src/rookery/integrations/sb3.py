@@ -87,12 +87,12 @@ class RookeryVecEnv(VecEnv):
             wrappers=wrappers,
             **options,
         )
-        self._travel: Callable[[], AbstractContextManager[None]] = partial(whole, stable_baselines3)
+        self._pickled_whole: Callable[[], AbstractContextManager[None]] = partial(whole, stable_baselines3)
         try:
-            with self._travel():
+            with self._pickled_whole():
                 self.vector_env = venv = make()
         except PicklingError:  # some parts of SB3 cannot be pickled by value
-            self._travel = nullcontext
+            self._pickled_whole = nullcontext
             self.vector_env = venv = make()
         try:
             check_for_nested_spaces(venv.single_observation_space)
@@ -252,7 +252,7 @@ class RookeryVecEnv(VecEnv):
         else:
             chosen = [indices] if isinstance(indices, (int, np.integer)) else indices
             chosen = [ids[i] for i in chosen]
-        with self._travel():
+        with self._pickled_whole():
             return self.vector_env.apply(function, chosen)
 
     def _refuse_shared_envs(self) -> None:

@@ -170,10 +170,10 @@ class Agent:
                 f"the initial agent's weights do not fit this run's policy: {error}; give the run "
                 "the same algorithm, network settings and spaces"
             ) from error
-        for layer, other in zip(_layers(mine), _layers(policy), strict=False):
-            if layer != other:
+        for layer, in_run in zip(_layers(mine), _layers(policy), strict=False):
+            if layer != in_run:
                 raise ConfigError(
-                    f"the initial agent's network has {layer}, but this run's has {other}; give "
+                    f"the initial agent's network has {layer}, but this run's has {in_run}; give "
                     "the run the same algorithm and network settings, such as activation"
                 )
 
