@@ -1,4 +1,4 @@
-"""What is kept of a run's lines while it is watched."""
+"""The lines that are kept while a run is watched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rookery.report.telemetry import (
 )
 
 
-def test_what_is_kept_is_bounded_even_and_ends_with_the_last() -> None:
+def test_thinned_items_are_bounded_and_even_and_have_the_last() -> None:
     thinned: Thinned[int] = Thinned(most=10)
     for i in range(1003):
         thinned.add(i)
@@ -36,7 +36,7 @@ def _recent(rows: list[Row]) -> list[Row]:
     return kept.rows()
 
 
-def test_recent_lines_are_those_of_a_minute_and_the_one_before() -> None:
+def test_recent_lines_cover_a_minute_and_the_line_before() -> None:
     rows = metrics_rows(100)
     assert [row["seconds"] for row in _recent(rows)] == list(range(140, 202, 2))
     assert _recent(rows[:1]) == rows[:1] and _recent([]) == []
@@ -64,9 +64,7 @@ def test_telemetry_keeps_the_memory_of_all_lines() -> None:
     assert figures is not None and len(figures.memory.x) == 30
 
 
-def test_the_telemetry_of_a_folder_is_that_of_its_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_telemetry_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "telemetry.jsonl"
     assert telemetry_in(path) is None
     rows = telemetry_rows()

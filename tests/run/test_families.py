@@ -711,7 +711,7 @@ def test_a_misspelt_flag_is_told(capsys):
 @pytest.mark.parametrize(
     ("name", "value"), [("frame_stack", 0), ("frame_stack", "4"), ("preprocess", "no")]
 )
-def test_settings_that_cannot_be_are_refused(name, value):
+def test_invalid_settings_are_refused(name, value):
     with pytest.raises(ConfigError, match=name):
         TrainSettings(**{name: value})
 

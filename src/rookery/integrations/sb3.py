@@ -87,7 +87,9 @@ class RookeryVecEnv(VecEnv):
             wrappers=wrappers,
             **options,
         )
-        self._pickled_whole: Callable[[], AbstractContextManager[None]] = partial(whole, stable_baselines3)
+        self._pickled_whole: Callable[[], AbstractContextManager[None]] = partial(
+            whole, stable_baselines3
+        )
         try:
             with self._pickled_whole():
                 self.vector_env = venv = make()
