@@ -110,7 +110,7 @@ class Statistics:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as JSON data, with a list per attribute of envs; None is unknown."""
+        """Return the statistics as JSON data; env attributes are lists, and None is unknown."""
         own = ("cpu_percent", "threads", "runnable_threads", "descriptors")
         used = ("rss_bytes", "rss_bytes_per_hour", *own)
         workers = [
