@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.shared.durations import NUM_BUCKETS, bucket_of, lower_bounds_ns, quantiles_s
+from rookery.shared.stopwatch import NUM_BUCKETS, bucket_of, lower_bounds_ns, quantiles_s
 
 
 def _histogram(durations_ns):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rookery.shared.arrays import BatchArrays, BatchSpaces
 from rookery.shared.infos import UnmergeableError, VectorInfos
+from rookery.shared.row_buffer import ROWS_ONLY
 from rookery.shared.row_reader import RowReader
 from rookery.shared.row_writer import RowWriter
-from rookery.shared.slab import SEE_SLAB
 
 NUM_ENVS = 4
 
@@ -41,7 +41,7 @@ class Channel:
     def __init__(self, travels: bool = True, num_batches: int = 2) -> None:
         space = spaces.Discrete(2)
         self.arrays = BatchArrays.in_memory(BatchSpaces(space, space, NUM_ENVS, num_buffers=1))
-        slab = self.arrays.slab
+        slab = self.arrays.row_buffer
         self.boxes = [RowWriter(slab, 0, [], travels, ()) for _ in range(num_batches)]
         self.inbox = RowReader(self.arrays)
 
@@ -53,9 +53,9 @@ class Channel:
             box = self.boxes[env_id % len(self.boxes)]
             end = finals and finals[env_id]
             box.post(env_id, info, box.final(env_id, *end) if end else None)
-        news = [box.news() for box in self.boxes]
+        news = [box.extras() for box in self.boxes]
         for item in news:
-            self.inbox.hear(item)
+            self.inbox.take_extras(item)
         return news
 
 
@@ -115,7 +115,7 @@ def test_ends_of_episodes_are_merged_as_gymnasium_merges_them(
         for info, end in zip(step, finals, strict=True):
             final = dict(zip(("final_obs", "final_info"), end, strict=True)) if end else {}
             told.append([final, info])
-        channel.arrays.slab.forget_added(range(NUM_ENVS), 0)
+        channel.arrays.row_buffer.forget_added(range(NUM_ENVS), 0)
         channel.send(step, finals)
         for ids in (list(range(NUM_ENVS)), order[:some]):
             every = [(place, info) for place, i in enumerate(ids) for info in told[i]]
@@ -148,7 +148,7 @@ def test_numbers_leave_the_pipe_after_the_first_time() -> None:
     first = channel.send([_mujoco_info(i) for i in range(NUM_ENVS)])
     assert all(len(news.forms) == 1 for news in first)
     second = channel.send([_mujoco_info(i + 1) for i in range(NUM_ENVS)])
-    assert all(news is SEE_SLAB for news in second)
+    assert all(news is ROWS_ONLY for news in second)
     _same(channel.inbox.infos(0), _merged([_mujoco_info(i + 1) for i in range(NUM_ENVS)]))
 
 
@@ -173,8 +173,8 @@ def test_what_does_not_fit_comes_in_a_message_and_asks_for_a_larger_slab() -> No
         _same(channel.inbox.infos(0), _merged(step))
     wanted = channel.inbox.wanted
     assert wanted is not None and wanted.tail_bytes >= 1000 and wanted.fixed_bytes >= 800
-    channel.arrays.enlarge_slab_in_memory(wanted)
-    assert all(item is SEE_SLAB for item in channel.send(step))
+    channel.arrays.enlarge_rows_in_memory(wanted)
+    assert all(item is ROWS_ONLY for item in channel.send(step))
     _same(channel.inbox.infos(0), _merged(step))
 
 
@@ -211,7 +211,7 @@ def test_the_last_info_of_an_episode_is_safe_from_the_reset(travels: bool) -> No
     final = channel.boxes[0].final(0, obs, info)
     obs[:] = info["length"] = 9
     channel.boxes[0].post(0, {"seed": 1}, final)
-    channel.inbox.hear(channel.boxes[0].news())
+    channel.inbox.take_extras(channel.boxes[0].extras())
     merged = channel.inbox.infos(0)
     assert merged["final_obs"][0].tolist() == [0.0, 0.0]
     assert merged["final_info"]["length"][0] == 5

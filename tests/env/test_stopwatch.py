@@ -19,18 +19,18 @@ from rookery.shared.stopwatch import (
     SLOWEST,
     SPARSELY,
     WAIT_NS,
+    EnvCounters,
     Stopwatch,
-    WatchWords,
     columns,
 )
 
 
-def _words(num_envs: int) -> WatchWords:
+def _words(num_envs: int) -> EnvCounters:
     sizes = columns(num_envs).items()
-    return WatchWords({name: np.zeros(shape, dtype) for name, (shape, dtype) in sizes})
+    return EnvCounters({name: np.zeros(shape, dtype) for name, (shape, dtype) in sizes})
 
 
-def _watch(words: WatchWords, ids: range) -> Stopwatch:
+def _watch(words: EnvCounters, ids: range) -> Stopwatch:
     watch = Stopwatch(words, ids)
     watch.time_steps([_ECHO] * len(ids))
     return watch
@@ -145,6 +145,6 @@ def test_fast_resets_are_timed_now_and_then_and_slow_ones_always() -> None:
         for _ in range(60):
             with suppress(rookery.EnvFailed):
                 venv.reset()
-        timed = venv._arrays.watched.resets.sum(axis=1)
+        timed = venv._arrays.counters.resets.sum(axis=1)
         assert [env.resets for env in venv.statistics().envs] == [54, 54]
     assert timed[0] == 54 and 0 < timed[1] < 54

@@ -74,10 +74,10 @@ if "{limit}" != "RLIMIT_NOFILE":
 @pytest.mark.parametrize(
     ("limit", "soft", "size", "words"),
     [
-        ("RLIMIT_FSIZE", 2**20, 2**22, "4.0 MiB could be had.*ulimit -f"),
-        ("RLIMIT_AS", 2**32, 2**33, "8192.0 MiB could be had.*fewer envs"),
-        ("RLIMIT_NOFILE", 3, 1000, "1000 bytes could be had.*ulimit -n"),
-        ("RLIMIT_FSIZE", 2**20, 2**80, "MiB could be had.*fewer envs"),
+        ("RLIMIT_FSIZE", 2**20, 2**22, "4.0 MiB of shared memory.*ulimit -f"),
+        ("RLIMIT_AS", 2**32, 2**33, "8192.0 MiB of shared memory.*fewer envs"),
+        ("RLIMIT_NOFILE", 3, 1000, "1000 bytes of shared memory.*ulimit -n"),
+        ("RLIMIT_FSIZE", 2**20, 2**80, "MiB of shared memory.*fewer envs"),
     ],
 )
 def test_memory_that_cannot_be_had_is_named_with_the_way_out(

@@ -11,7 +11,7 @@ import pytest
 from patience import PATIENCE_S
 
 import rookery
-from rookery.shared import fence as fences
+from rookery.shared import block
 from rookery.testing import Faulty
 from rookery.worker import orders
 from rookery.worker.orders import DONE, NO_SEED, RESET, SINGLY, STEP, Order, Orders
@@ -74,10 +74,10 @@ def test_what_announces_is_written_after_a_fence_and_read_before_one(
 
 
 def test_only_processors_that_keep_the_order_need_no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fences, "_KEEPS_ORDER", True)
-    assert fences.make_fence() is None
-    monkeypatch.setattr(fences, "_KEEPS_ORDER", False)
-    fence = fences.make_fence()
+    monkeypatch.setattr(block, "_KEEPS_ORDER", True)
+    assert block.make_fence() is None
+    monkeypatch.setattr(block, "_KEEPS_ORDER", False)
+    fence = block.make_fence()
     assert fence is not None
     fence()
 

@@ -21,7 +21,7 @@ from rookery.cluster.ray_cluster import be_like_the_caller, this_node
 from rookery.common.resources import ProcessUse
 from rookery.errors import WorkerDied
 from rookery.shared import Column, Layout, SharedBlock
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.worker.channel import PipeChannel, TornError
 from rookery.worker.orders import SINGLY, Orders
 from rookery.worker.pipes import ChannelClosedError
@@ -158,7 +158,7 @@ class NodeAgent:
         index: int,
         env_ids: range,
         columns: Columns,
-        slab: tuple[SlabShape, Columns] | None,
+        slab: tuple[RowShape, Columns] | None,
         snapshot: Bytes,
         assignment: bytes,
     ) -> None:
@@ -177,7 +177,7 @@ class NodeAgent:
         self._mirror.become(snapshot)
         process.bells.go.ring()
 
-    def _enlarge(self, shape: SlabShape, columns: Columns) -> None:
+    def _enlarge(self, shape: RowShape, columns: Columns) -> None:
         """Go on with a larger slab, and give it to the process."""
         process = self._started()
         block, views = _board(columns)

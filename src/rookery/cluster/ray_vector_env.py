@@ -14,7 +14,7 @@ from rookery.cluster.ray_worker import RayBoard, RayWorker
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers
 from rookery.vector.base import VectorEnv
 from rookery.vector.modes import parse_autoreset_mode
@@ -131,7 +131,7 @@ class RayVectorEnv(VectorEnv):
         self._ready(backends, board.arrays, board.orders, copy, arrivals)
         self._arrays.pickle_main_by_value()
 
-    def _grow_slab(self, shape: SlabShape) -> None:
+    def _grow_slab(self, shape: RowShape) -> None:
         self._board.enlarge_slab(shape)
         for backend in self._backends:
             backend.adopt_slab(shape)

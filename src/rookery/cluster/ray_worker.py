@@ -27,7 +27,7 @@ from rookery.common.pickling import by_value, pickled_for_workers
 from rookery.common.resources import NOTHING_KNOWN, ProcessUse
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.worker import orders
 from rookery.worker.channel import MessageQueue, QueueChannel
 from rookery.worker.orders import Orders
@@ -64,14 +64,14 @@ class RayBoard:
         self.views = _zeros(self.columns)
         self.arrays = BatchArrays(spaces, self.views)
         self.orders = Orders(self.views)
-        self.slab: tuple[SlabShape, Columns] | None = None
+        self.slab: tuple[RowShape, Columns] | None = None
 
-    def enlarge_slab(self, shape: SlabShape) -> None:
+    def enlarge_slab(self, shape: RowShape) -> None:
         """Make a larger slab; the workers still have the smaller one."""
-        self.slab = shape, self._spaces.slab_columns(shape)
+        self.slab = shape, self._spaces.row_columns(shape)
         views = _zeros(self.slab[1])
         self.views |= views
-        self.arrays.slab.enlarge(shape, views)
+        self.arrays.row_buffer.enlarge(shape, views)
 
     def send_slab(self, channel: RayChannel) -> None:
         """Have a worker go on with the larger slab, too."""

@@ -169,7 +169,7 @@ class RolloutBuffers:
         last = self.shape.num_buffers * num_steps
         spaces = replace(envs.spaces, num_buffers=last + 1)
         idle = _idle_columns(envs.spaces)
-        views = {**idle, "reset_at": envs.reset_at, **envs.watched.views}
+        views = {**idle, "reset_at": envs.reset_at, **envs.counters.views}
         reset = [np.zeros_like(column[0, 0]) for column in self._obs]
         written: list[list[npt.NDArray[Any]]] = []
         for b in range(last + 1):

@@ -9,8 +9,8 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.env.description import Description
 from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_buffer import RowExtras
 from rookery.shared.row_writer import RowSink
-from rookery.shared.slab import News
 
 
 class Batch(Protocol):
@@ -59,7 +59,7 @@ class Batch(Protocol):
             sink: receives the infos of all buffers; None means the slab of ``arrays``.
         """
 
-    def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
+    def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> RowExtras | None:
         """Step envs with the actions in the action columns, and write results into a buffer.
 
         Args:
@@ -79,7 +79,7 @@ class Batch(Protocol):
         env_ids: Iterable[int],
         seeds: Iterable[int | None],
         options: Iterable[dict[str, Any] | None],
-    ) -> News | None:
+    ) -> RowExtras | None:
         """Reset envs and write results into a buffer, with reward 0 and all flags False.
 
         Args:

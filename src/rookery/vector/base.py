@@ -30,7 +30,7 @@ from rookery.errors import (
     WorkerError,
 )
 from rookery.shared.arrays import BatchArrays, BatchSpaces
-from rookery.shared.slab import SlabFull, SlabShape
+from rookery.shared.row_buffer import RowShape, RowTooSmall
 from rookery.vector.agreement import ObservationMode, agree
 from rookery.vector.answers import Answers
 from rookery.vector.backend import Backend
@@ -296,7 +296,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 self._enlarge_slab_if_wanted()
             try:
                 self._arrays.write_actions(actions)
-            except SlabFull as full:
+            except RowTooSmall as full:
                 self._write_larger_actions(full, actions, ...)
             if self._recorder is not None:
                 self._recorder.note_step(actions)
@@ -360,10 +360,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _write_actions(self, actions: Any, env_ids: Any) -> None:
         try:
             self._arrays.write_actions(actions, env_ids)
-        except SlabFull as full:
+        except RowTooSmall as full:
             self._write_larger_actions(full, actions, env_ids)
 
-    def _write_larger_actions(self, full: SlabFull, actions: Any, env_ids: Any) -> None:
+    def _write_larger_actions(self, full: RowTooSmall, actions: Any, env_ids: Any) -> None:
         self._results.reader.want_actions(full.need_bytes)
         self._enlarge_slab_if_wanted()
         self._arrays.write_actions(actions, env_ids)
@@ -376,7 +376,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 backend.finish()
             self._grow_slab(shape)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
+    def _grow_slab(self, shape: RowShape) -> None:
         """Make a larger slab and have every backend go on with it."""
         raise NotImplementedError
 
@@ -668,7 +668,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
             workers=backends_observed(self._backends, self._waits, looks),
-            envs=envs_observed(self._arrays.watched, self._backends, self._waits),
+            envs=envs_observed(self._arrays.counters, self._backends, self._waits),
             caller=caller_observed(use, self._waits),
             seconds=time.perf_counter() - self._made_at,
         )

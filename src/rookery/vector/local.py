@@ -13,8 +13,8 @@ from rookery.common.resources import NOTHING_KNOWN, ProcessUse
 from rookery.env.seam import Batch
 from rookery.errors import RookeryError, UsageError
 from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_buffer import ROWS_ONLY, RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import SEE_SLAB, News, SlabShape
 from rookery.worker.fault_policy import RestartCause
 from rookery.worker.loop import OrderServer, RequestHandler
 from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
@@ -115,7 +115,7 @@ class LocalBackend:
             news = self._server.carry_out(group)
             if news is not None:
                 status = IN_SLAB
-                if news is not SEE_SLAB:
+                if news is not ROWS_ONLY:
                     self._tell(news)
         except RookeryError as failure:
             error = failure
@@ -149,13 +149,13 @@ class LocalBackend:
         except RookeryError as error:
             self.failures.update(dict.fromkeys(_envs_of(error, _WHOLE, self.env_ids), error))
         self.has_told = news is not None
-        if news is not None and news is not SEE_SLAB:
+        if news is not None and news is not ROWS_ONLY:
             self._tell(news)
         self._under_way = self._step = None
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: RowExtras) -> None:
         if self.reader is not None:
-            self.reader.hear(news)
+            self.reader.take_extras(news)
 
     def forget(self) -> None:
         """Drop what went wrong, and what was cut short."""
@@ -192,7 +192,7 @@ class LocalBackend:
             )
         return self._handler.answer(*request)
 
-    def adopt_slab(self, shape: SlabShape) -> None:
+    def adopt_slab(self, shape: RowShape) -> None:
         """The batch sees the arrays that everybody has."""
 
     def begin_close(self, deadline: float) -> bool:

@@ -16,7 +16,7 @@ from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
@@ -227,7 +227,7 @@ class ProcessVectorEnv(VectorEnv):
             raise
         self._ready(backends, board.arrays, board.orders, copy, self._worker_arrivals)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
+    def _grow_slab(self, shape: RowShape) -> None:
         self._board.enlarge_slab(shape)
         for backend in self._backends:
             backend.adopt_slab(shape)

@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rookery.shared.fence import make_fence
+from rookery.shared.block import make_fence
 
 Ids = npt.NDArray[np.int64]
 Column = tuple[tuple[int, ...], np.dtype[Any]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rookery.shared import Column, Layout, SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.worker import orders
 from rookery.worker.channel import PipeChannel
 from rookery.worker.orders import Orders
@@ -27,16 +27,16 @@ class Board:
         columns = {**spaces.columns(), **orders.columns(spaces.num_envs, num_workers)}
         self._layout = Layout({name: Column(*column) for name, column in columns.items()})
         self._blocks: list[SharedBlock] = []  # all of it, and a larger slab if there is one
-        self._slab_shape: SlabShape | None = None
+        self._slab_shape: RowShape | None = None
 
     @classmethod
     def receive(cls, spaces: BatchSpaces, num_workers: int, channel: PipeChannel) -> Board:
         """The board that the other end of ``channel`` sends."""
         board = cls(spaces, num_workers)
         board._map(channel.receive_block())
-        slab_shape: SlabShape | None = channel.decode(channel.receive()[1])
-        if slab_shape is not None:
-            board.receive_slab(channel, slab_shape)
+        row_shape: RowShape | None = channel.decode(channel.receive()[1])
+        if row_shape is not None:
+            board.receive_slab(channel, row_shape)
         return board
 
     def allocate(self) -> None:
@@ -51,7 +51,7 @@ class Board:
         if self._slab_shape is not None:
             self.send_slab(channel)
 
-    def enlarge_slab(self, shape: SlabShape) -> None:
+    def enlarge_slab(self, shape: RowShape) -> None:
         """Make a larger slab; everybody else still has the smaller one."""
         for block in self._blocks[1:]:
             block.close()
@@ -59,16 +59,16 @@ class Board:
         block = SharedBlock(layout.size_bytes)
         self._blocks[1:] = [block]
         self._slab_shape = shape
-        self.arrays.slab.enlarge(shape, layout.views(block.memory))
+        self.arrays.row_buffer.enlarge(shape, layout.views(block.memory))
 
     def send_slab(self, channel: PipeChannel) -> None:
         """Give a process access to the larger slab."""
         channel.send_block(self._blocks[1])
 
-    def receive_slab(self, channel: PipeChannel, shape: SlabShape) -> None:
+    def receive_slab(self, channel: PipeChannel, shape: RowShape) -> None:
         """Go on with the slab that the other end of ``channel`` sends."""
         views = self._slab_layout(shape).views(channel.receive_block())
-        self.arrays.slab.bind(shape, views)
+        self.arrays.row_buffer.bind(shape, views)
 
     def release(self) -> None:
         """Nobody will be sent anything any more. Arrays stay valid as long as somebody has them."""
@@ -80,6 +80,6 @@ class Board:
         self.arrays = BatchArrays(self._spaces, views)
         self.orders = Orders(views)
 
-    def _slab_layout(self, shape: SlabShape) -> Layout:
-        columns = self._spaces.slab_columns(shape)
+    def _slab_layout(self, shape: RowShape) -> Layout:
+        columns = self._spaces.row_columns(shape)
         return Layout({name: Column(*column) for name, column in columns.items()})

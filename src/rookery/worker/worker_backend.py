@@ -21,8 +21,8 @@ from rookery.errors import (
 )
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.row_buffer import RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import News, SlabShape
 from rookery.worker.channel import TornError
 from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import FaultPolicy, RestartCause
@@ -276,9 +276,9 @@ class WorkerBackend:
             if part.status[place] != IN_MESSAGE or self._told.get(env_id) == number:
                 continue
             content = self._message_of_order(env_id)
-            if isinstance(content, News):
+            if isinstance(content, RowExtras):
                 if self.reader is not None:
-                    self.reader.hear(content)
+                    self.reader.take_extras(content)
             else:
                 error = content.error() if isinstance(content, Failure) else content
                 failed: Sequence[int] = (env_id,)
@@ -396,7 +396,7 @@ class WorkerBackend:
             if not self._supervisor.is_starting:
                 raise
 
-    def adopt_slab(self, shape: SlabShape) -> None:
+    def adopt_slab(self, shape: RowShape) -> None:
         """Have it go on with the board's larger slab, as any worker to come."""
         supervisor = self._supervisor
         if not supervisor.is_up:
