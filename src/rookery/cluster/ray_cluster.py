@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import rookery
 from rookery.common.arguments import not_a_choice, unfit
 from rookery.common.cpus import usable_cpus
+from rookery.common.version import __version__
 from rookery.errors import ConfigError, MissingExtra, WorkerError
 from rookery.worker.start.forkserver import search_path
 from rookery.worker.wait.event import keep_no_names
@@ -185,7 +185,7 @@ class Cluster:
         self.require_session()
         actor = self._ray.remote(concurrency_groups=dict(groups), max_restarts=0)(kind)
         try:
-            return actor.options(**options).remote(rookery.__version__, folders_of_modules())
+            return actor.options(**options).remote(__version__, folders_of_modules())
         except (TypeError, ValueError) as error:
             raise ConfigError(f"Ray does not take these ray_options: {error}") from error
 
@@ -271,9 +271,9 @@ def be_like_the_caller(version: str, folders: Sequence[str]) -> None:
     Raises:
         ConfigError: when another version is installed here.
     """
-    if version != rookery.__version__:
+    if version != __version__:
         raise ConfigError(
-            f"this node has rookery {rookery.__version__}, the caller {version}; install the same "
+            f"this node has rookery {__version__}, the caller {version}; install the same "
             "version on all nodes"
         )
     keep_no_names()  # Ray ends all processes of an actor's, the resource tracker among them
