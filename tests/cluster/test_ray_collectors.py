@@ -346,12 +346,12 @@ with WorkerCollector("CartPole-v1", make_policy, 4, 2, 16, backend="ray", seed=0
     collector.collect()
     statistics = collector.statistics()
     shares = collector._pool.workers
-    print(len({share.node for share in shares}), [share.is_crowded for share in shares])
+    print(len({share.node for share in shares}), [share.is_sharing_cpus for share in shares])
     cluster.add_node(num_cpus=1)
     rollout = collector.collect()
     while not rollout.after_reset.any():
         rollout = collector.collect()
-    print(len({share.node for share in shares}), [share.is_crowded for share in shares])
+    print(len({share.node for share in shares}), [share.is_sharing_cpus for share in shares])
     print(rollout.after_reset.tolist(), rollout.valid.all(), collector.statistics() == statistics)
 ray.shutdown()
 cluster.shutdown()

@@ -137,11 +137,11 @@ def test_infos_that_grow_make_the_slab_grow() -> None:
         ({"ray_options": {"resources": {"x": "y"}}}, r"\['resources'\]\['x'\] must be a number"),
         ({"ray_options": {"runtime_env": "x"}}, r"\['runtime_env'\] must be a dict"),
         ({"ray_options": {"address": 3}}, r"\['address'\] must be a string"),
-        ({"ray_options": {"address": "10.255.255.1:6379"}}, "but this process is in that at"),
+        ({"ray_options": {"address": "10.255.255.1:6379"}}, "but this process has joined the one at"),
         ({"ray_options": {"accelerator_type": "A100"}}, "No node .* accelerator_type:A100"),
         ({"ray_options": {"label_selector": {"zone": "mars"}}}, "No node .*'zone': 'mars'"),
-        ({"ray_options": {"scheduling_strategy": "bogus"}}, "Ray does not take these ray_options"),
-        ({"ray_options": {"runtime_env": {"pip": 3}}}, "Ray does not take these ray_options"),
+        ({"ray_options": {"scheduling_strategy": "bogus"}}, "Ray does not accept these ray_options"),
+        ({"ray_options": {"runtime_env": {"pip": 3}}}, "Ray does not accept these ray_options"),
         ({"isolate": True}, "isolate is for worker processes of this machine"),
         ({"start_method": "spawn"}, "start_method is for worker processes of this machine"),
         ({"num_workers": 0}, "num_workers"),
@@ -303,7 +303,7 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "ConfigError: No Ray cluster could be joined at '127.0.0.1:1'" in done.stderr
+    assert "ConfigError: Could not join a Ray cluster at '127.0.0.1:1'" in done.stderr
 
 
 _PROGRAM = """
