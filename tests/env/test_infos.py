@@ -41,8 +41,8 @@ class Channel:
     def __init__(self, travels: bool = True, num_batches: int = 2) -> None:
         space = spaces.Discrete(2)
         self.arrays = BatchArrays.in_memory(BatchSpaces(space, space, NUM_ENVS, num_buffers=1))
-        slab = self.arrays.row_buffer
-        self.boxes = [RowWriter(slab, 0, [], travels, ()) for _ in range(num_batches)]
+        rows = self.arrays.row_buffer
+        self.boxes = [RowWriter(rows, 0, [], travels, ()) for _ in range(num_batches)]
         self.inbox = RowReader(self.arrays)
 
     def send(
@@ -164,7 +164,7 @@ def test_a_changed_shape_and_a_huge_number_fall_back_without_loss() -> None:
     assert channel.inbox.infos_per_env(0) == huge
 
 
-def test_what_does_not_fit_comes_in_a_message_and_asks_for_a_larger_slab() -> None:
+def test_infos_that_do_not_fit_come_in_a_message_and_ask_for_larger_rows() -> None:
     channel = Channel()
     step = [{"text": "x" * 1000, "image": np.full((10, 10), i)} for i in range(NUM_ENVS)]
     for _ in range(2):

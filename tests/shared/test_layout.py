@@ -1,3 +1,5 @@
+"""Layouts: offsets of columns in a block."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -105,7 +105,7 @@ class Failed(NamedTuple):
 class NodeShare:
     """Worker processes of one node in which copies of a policy act.
 
-    Every method returns a :class:`Failed` instead of raising.
+    `open`, `begin` and `collect` return a :class:`Failed` instead of raising.
 
     Args:
         version: version of the caller's rookery.

@@ -242,7 +242,7 @@ def _checked(ray_options: Any) -> dict[str, Any]:
 def _check_amount(name: str, value: Any) -> None:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf:
-        raise unfit(name, "a non-negative number", value)
+        raise unfit(name, "a number >= 0", value)
 
 
 def _plain_labels(options: Mapping[str, Any]) -> dict[str, str]:
