@@ -83,7 +83,7 @@ def orphaned_names() -> list[str]:
 
 
 def left_of(find: Callable[[], list[str]], patience_s: float) -> list[str]:
-    """Return what ``find`` still returns after this time, or an empty list as soon as it is empty."""
+    """Return what ``find`` still returns after this time; an empty list as soon as it does."""
     deadline = time.monotonic() + patience_s
     while (left := find()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

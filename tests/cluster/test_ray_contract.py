@@ -16,9 +16,8 @@ import test_contract_values
 import test_contract_wrappers
 
 _OPENERS = {"open_any", "open_async", "open_workers", "open_ours"}
-pytestmark = (
-    pytest.mark.whole
-)  # test_ray_equality.py and test_ray_faults.py cover the same, and always run
+# test_ray_equality.py and test_ray_faults.py cover the same, and always run.
+pytestmark = pytest.mark.whole
 
 
 def _is_contract(name: str, value: Any) -> bool:

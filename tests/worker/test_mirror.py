@@ -11,7 +11,7 @@ import pytest
 from rookery.cluster.mirror import Mirror
 from rookery.shared.arrays import BatchSpaces
 from rookery.worker import orders
-from rookery.worker.orders import DONE, IN_SLAB, RESET, SINGLY, STEP, Order, Orders
+from rookery.worker.orders import DONE, IN_ROWS, RESET, SINGLY, STEP, Order, Orders
 
 _SPACES = BatchSpaces(
     gym.spaces.Dict({"a": gym.spaces.Box(-1, 1, (3,)), "b": gym.spaces.Discrete(5)}),
@@ -88,7 +88,7 @@ def test_orders_to_some_envs_and_their_answers_leave_the_others_alone(sides) -> 
     np.testing.assert_array_equal(caller.views["obs0.0"][[0, 1, 3, 5]], before[[0, 1, 3, 5]])
 
 
-@pytest.mark.parametrize(("status", "is_same"), [(DONE, False), (IN_SLAB, True)])
+@pytest.mark.parametrize(("status", "is_same"), [(DONE, False), (IN_ROWS, True)])
 def test_the_used_part_of_the_row_buffer_is_sent_if_it_was_used(sides, status, is_same) -> None:
     caller, node = sides
     caller.mirror.part.ask(Order(STEP, 0, 3))

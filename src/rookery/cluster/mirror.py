@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rookery.shared import stopwatch
 from rookery.shared.arrays import written_by_caller, written_by_envs
-from rookery.worker.orders import IN_MESSAGE, IN_SLAB, OrderPart
+from rookery.worker.orders import IN_MESSAGE, IN_ROWS, OrderPart
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -166,7 +166,7 @@ class Mirror:
             group = places[answered[places] == number]
             buffer = int(part.buffer[group[0]])
             tail_bytes = None
-            if part.status[group[0]] in (IN_SLAB, IN_MESSAGE):
+            if part.status[group[0]] in (IN_ROWS, IN_MESSAGE):
                 tail_bytes = max(int(self._columns[f"tail_used{buffer}"][group].max()), 0)
             columns = self._answer_columns(buffer, tail_bytes)
             rows = _packed(columns, group)

@@ -132,10 +132,10 @@ class RayVectorEnv(VectorEnv):
         self._ready(backends, shared.arrays, shared.orders, copy, arrivals)
         self._arrays.pickle_main_by_value()
 
-    def _grow_slab(self, shape: RowShape) -> None:
-        self._shared.enlarge_slab(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._shared.enlarge_rows(shape)
         for backend in self._backends:
-            backend.adopt_slab(shape)
+            backend.adopt_larger_rows(shape)
 
 
 def _makers(recipes: Sequence[EnvRecipe], count: int) -> list[BatchMaker]:

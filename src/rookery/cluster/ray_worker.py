@@ -62,14 +62,14 @@ class RayArrays:
         self.orders = Orders(self.views)
         self.larger_rows: tuple[RowShape, ColumnSizes] | None = None
 
-    def enlarge_slab(self, shape: RowShape) -> None:
+    def enlarge_rows(self, shape: RowShape) -> None:
         """Enlarge the row buffer here. The workers still have the smaller one."""
         self.larger_rows = shape, self._spaces.row_columns(shape)
         views = _zeros(self.larger_rows[1])
         self.views |= views
         self.arrays.row_buffer.enlarge(shape, views)
 
-    def send_slab(self, channel: RayChannel) -> None:
+    def send_larger_rows(self, channel: RayChannel) -> None:
         """Enlarge the row buffer in a worker."""
         assert self.larger_rows is not None
         channel.enlarge_rows(self.views, *self.larger_rows)

@@ -56,7 +56,7 @@ class Batch(Protocol):
             progress: int64 ``[3]``: the busy env, the steps of the batch, and the number of orders
                 carried out for single envs. The batch writes it, and a supervisor reads it.
             travels: True if the caller is another process.
-            sink: receives the infos of all buffers; None means the slab of ``arrays``.
+            sink: receives the infos of all buffers; None means the row buffer of ``arrays``.
         """
 
     def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> RowExtras | None:

@@ -128,8 +128,8 @@ class Backend(Protocol):
     def finish_call(self, deadline: float | None = None) -> Any:
         """Wait for what was begun and return its result."""
 
-    def adopt_slab(self, shape: RowShape) -> None:
-        """Go on with the larger slab that the arrays have."""
+    def adopt_larger_rows(self, shape: RowShape) -> None:
+        """Go on with the larger rows that the arrays have."""
 
     def begin_close(self, deadline: float) -> bool:
         """Begin to close the envs by a ``time.perf_counter()`` time; False if that cannot be."""

@@ -219,7 +219,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             requests = prepared_resets(self._backends, seeds, options, mask)
             if self._recorder is not None:
                 self._recorder.note_reset(seeds, options, mask)
-            self._enlarge_slab_if_wanted()
+            self._enlarge_rows_if_wanted()
             for backend in self._backends:
                 ids = backend.env_ids
                 own = None if mask is None else mask[ids.start : ids.stop]
@@ -293,7 +293,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if self._episodes is not None:
                 self._episodes.require("step", ...)
             if results.reader.wanted is not None:
-                self._enlarge_slab_if_wanted()
+                self._enlarge_rows_if_wanted()
             try:
                 self._arrays.write_actions(actions)
             except RowTooSmall as full:
@@ -365,19 +365,19 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _write_larger_actions(self, full: RowTooSmall, actions: Any, env_ids: Any) -> None:
         self._results.reader.want_actions(full.need_bytes)
-        self._enlarge_slab_if_wanted()
+        self._enlarge_rows_if_wanted()
         self._arrays.write_actions(actions, env_ids)
 
-    def _enlarge_slab_if_wanted(self) -> None:
-        """Put a larger slab in the place of the present one; nothing in it is unread."""
+    def _enlarge_rows_if_wanted(self) -> None:
+        """Put larger rows in the place of the present one; nothing in it is unread."""
         shape, self._results.reader.wanted = self._results.reader.wanted, None
         if shape is not None:
             for backend in self._answers.finish_order:
                 backend.finish()
-            self._grow_slab(shape)
+            self._enlarge_rows(shape)
 
-    def _grow_slab(self, shape: RowShape) -> None:
-        """Make a larger slab and have every backend go on with it."""
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        """Make larger rows and have every backend go on with it."""
         raise NotImplementedError
 
     # ---------------------------------------------------------------- partial batches
@@ -429,7 +429,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self._episodes is not None:
             self._episodes.require("send", ids)
         if self._results.reader.wanted is not None and not self._pending.num_busy():
-            self._enlarge_slab_if_wanted()
+            self._enlarge_rows_if_wanted()
         self._write_actions(actions, ids)
         if self._recorder is not None:
             self._recorder.note_step(actions, ids)

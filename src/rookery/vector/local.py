@@ -17,7 +17,7 @@ from rookery.shared.row_buffer import ROWS_ONLY, RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
 from rookery.worker.fault_policy import RestartCause
 from rookery.worker.loop import OrderServer, RequestHandler
-from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
+from rookery.worker.orders import DONE, IN_ROWS, RESET, STEP, Group, Order, Orders
 
 
 class LocalBackend:
@@ -114,7 +114,7 @@ class LocalBackend:
         try:
             news = self._server.carry_out(group)
             if news is not None:
-                status = IN_SLAB
+                status = IN_ROWS
                 if news is not ROWS_ONLY:
                     self._tell(news)
         except RookeryError as failure:
@@ -192,7 +192,7 @@ class LocalBackend:
             )
         return self._handler.answer(*request)
 
-    def adopt_slab(self, shape: RowShape) -> None:
+    def adopt_larger_rows(self, shape: RowShape) -> None:
         """The batch sees the arrays that everybody has."""
 
     def begin_close(self, deadline: float) -> bool:

@@ -227,10 +227,10 @@ class ProcessVectorEnv(VectorEnv):
             raise
         self._ready(backends, board.arrays, board.orders, copy, self._worker_arrivals)
 
-    def _grow_slab(self, shape: RowShape) -> None:
-        self._board.enlarge_slab(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._board.enlarge_rows(shape)
         for backend in self._backends:
-            backend.adopt_slab(shape)
+            backend.adopt_larger_rows(shape)
 
     def _let_go(self) -> None:
         super()._let_go()

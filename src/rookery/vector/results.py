@@ -66,11 +66,11 @@ class Results:
 
     def carry_over(self, env_ids: npt.NDArray[np.int64], buffer: int) -> None:
         """Put the last observations of some envs, which are idle, into the next results."""
-        slab = self._arrays.row_buffer
+        row_buffer = self._arrays.row_buffer
         for source in set(self._latest[env_ids].tolist()) - {buffer}:
             self._arrays.copy_rows(env_ids[self._latest[env_ids] == source], source, buffer)
-        slab.void_rows(env_ids, buffer)
-        slab.forget_added(env_ids.tolist(), buffer)
+        row_buffer.void_rows(env_ids, buffer)
+        row_buffer.forget_added(env_ids.tolist(), buffer)
         self._latest[env_ids] = buffer
 
     def written(self, env_ids: Any) -> None:

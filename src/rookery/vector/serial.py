@@ -90,7 +90,7 @@ class SerialVectorEnv(VectorEnv):
         """The envs themselves."""
         return self._batch.envs
 
-    def _grow_slab(self, shape: RowShape) -> None:
+    def _enlarge_rows(self, shape: RowShape) -> None:
         self._arrays.enlarge_rows_in_memory(shape)
 
 

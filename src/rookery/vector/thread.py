@@ -111,7 +111,7 @@ class ThreadVectorEnv(VectorEnv):
         assign_all(backends, spaces, mode, (arrays, orders), arrays, orders)
         self._ready(backends, arrays, orders, copy, arrivals)
 
-    def _grow_slab(self, shape: RowShape) -> None:
+    def _enlarge_rows(self, shape: RowShape) -> None:
         self._arrays.enlarge_rows_in_memory(shape)
 
 

@@ -20,7 +20,7 @@ from rookery.worker.channel import Channel
 from rookery.worker.orders import (
     DONE,
     IN_MESSAGE,
-    IN_SLAB,
+    IN_ROWS,
     NO_SEED,
     NOTHING,
     SEED_IN_MESSAGE,
@@ -274,7 +274,7 @@ def _outcome(server: OrderServer, group: Group, channel: Channel, pid: int) -> t
         news = server.carry_out(group)
         if news is None:
             return _DONE
-        return (IN_SLAB, None) if news is ROWS_ONLY else (IN_MESSAGE, channel.encode(news))
+        return (IN_ROWS, None) if news is ROWS_ONLY else (IN_MESSAGE, channel.encode(news))
     except BaseException as error:  # whatever an env does, the caller hears of it
         if isinstance(error, GivenUpError) or os.getpid() != pid:
             raise  # nobody waits for it, or this is a copy that the env has forked

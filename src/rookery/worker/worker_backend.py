@@ -28,7 +28,7 @@ from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import FaultPolicy, RestartCause
 from rookery.worker.orders import IN_MESSAGE, RESET, STEP, Order, Orders, command_of
 from rookery.worker.protocol import (
-    ADOPT_SLAB,
+    ADOPT_LARGER_ROWS,
     LEND,
     PREPARE_RESET,
     Assignment,
@@ -396,13 +396,15 @@ class WorkerBackend:
             if not self._supervisor.is_starting:
                 raise
 
-    def adopt_slab(self, shape: RowShape) -> None:
-        """Have it go on with the board's larger slab, as any worker to come."""
+    def adopt_larger_rows(self, shape: RowShape) -> None:
+        """Have it go on with the larger rows, as any worker to come."""
         supervisor = self._supervisor
         if not supervisor.is_up:
             return
         try:
-            self._call_for("step", self.request(ADOPT_SLAB, shape), supervisor.send_slab)
+            self._call_for(
+                "step", self.request(ADOPT_LARGER_ROWS, shape), supervisor.send_larger_rows
+            )
         except WorkerError as error:
             if supervisor.is_up:
                 self._fail(error)
