@@ -24,8 +24,7 @@ from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError, SpaceError, WorkerDied, WorkerError
 from rookery.rollout.join import size_of
-from rookery.vector.specs import make_specs, pickled_spec
-from rookery.vector.splitting import split
+from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.vector.statistics.snapshot import Statistics
 from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import FaultPolicy
