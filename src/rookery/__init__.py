@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rookery.common import seeding
+from rookery.common.version import __version__ as __version__
 from rookery.errors import (
     ClosedError,
     ConfigError,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from rookery.run.checkpoint.agents import load
     from rookery.run.log.sinks import Sink
     from rookery.run.loop import evaluate, resume, train
+    from rookery.run.request import RunRequest
     from rookery.run.results import EvalResult, TrainResult
     from rookery.run.settings import TrainSettings
     from rookery.run.trainer import Trainer
@@ -78,8 +80,6 @@ if TYPE_CHECKING:
     )
     from rookery.vector.thread import ThreadVectorEnv
     from rookery.worker.fault_policy import FaultPolicy
-
-__version__ = "0.9.0"
 
 # The module of each name. A test compares this table with the imports above, which type checkers
 # read, and with `__all__`.
@@ -115,6 +115,7 @@ _HOMES = {
     "train": "rookery.run.loop",
     "EvalResult": "rookery.run.results",
     "TrainResult": "rookery.run.results",
+    "RunRequest": "rookery.run.request",
     "TrainSettings": "rookery.run.settings",
     "Trainer": "rookery.run.trainer",
     "Update": "rookery.run.update",
@@ -164,6 +165,7 @@ __all__ = [
     "QRDQNConfig",
     "Rollout",
     "RookeryError",
+    "RunRequest",
     "SACConfig",
     "SerialVectorEnv",
     "ServedCollector",

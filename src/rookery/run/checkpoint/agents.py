@@ -15,10 +15,10 @@ from rookery.learn.base import Algorithm
 from rookery.policy.action_masks import read_space
 from rookery.policy.actions import action_layout
 from rookery.run.agent import Agent, Spaces
+from rookery.run.algorithm_record import SHAPES, agent_algorithm, algorithm_to_dict
 from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of
 from rookery.run.checkpoint.files import load_checkpoint, space_from_data, space_to_data
 from rookery.run.checks import check_policy
-from rookery.run.plan import SHAPES, agent_algorithm, algorithm_to_dict
 
 
 def load(
