@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rookery.common.version import __version__
 from rookery.report.comparison import Curve
 from rookery.report.figures import (
     RunState,
@@ -146,8 +147,6 @@ def report_on(runs: Sequence[RecordedRun], by: Sequence[str] = ()) -> Report:
     Raises:
         ConfigError: a file of a run is invalid, or no run has a setting of that name.
     """
-    from rookery import __version__
-
     groups = groups_of(runs, by)
     envs = list(dict.fromkeys(group.env for group in groups))
     labels = [f"{group.env}: {group.label}" if len(envs) > 1 else group.label for group in groups]
