@@ -1,4 +1,4 @@
-"""Crash reports: what an env was told before it failed, so that it can be told again."""
+"""Crash reports: the seeds, options and actions of an env before a failure, and their replay."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.shared.arrays import BatchArrays, BatchSpaces
 from rookery.shared.spaces import Leaf, batched, flattened, leaves
 
-_MOST_EVENTS = 100_000  # of a vector env that are kept; older ones are forgotten
-_MOST_BYTES = 2**28  # of actions that are kept, likewise
+_MOST_EVENTS = 100_000  # recorded events of a vector env; older ones are dropped
+_MOST_BYTES = 2**28  # recorded actions of a vector env; older ones are dropped
 
 
 def checked_folder(folder: Any) -> Path:
-    """A folder for crash reports, made if need be.
+    """Return a writable folder for crash reports, created if missing.
 
     Raises:
-        ConfigError: when nothing can be written there.
+        ConfigError: the folder cannot be created, or is not writable.
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise unfit("crash_dir", "a path", folder)
@@ -50,7 +50,13 @@ def checked_folder(folder: Any) -> Path:
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset: one seed for each env, options (a list has one for each), which envs (None: all)."""
+    """A reset.
+
+    Attributes:
+        seeds: one seed or None per env.
+        options: options for all envs, or a list with one entry per env.
+        mask: True for the envs that are reset; None means all.
+    """
 
     seeds: Sequence[int | None]
     options: Any
@@ -59,7 +65,12 @@ class Reset:
 
 @dataclass(frozen=True)
 class Step:
-    """A step: the leaves of a batch of actions, and of which envs (None means all)."""
+    """A step.
+
+    Attributes:
+        leaves: batch of actions, flattened into the leaves of the action space.
+        env_ids: indices of the envs; None means all.
+    """
 
     leaves: list[Any]
     env_ids: list[int] | None = None
@@ -67,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Restart:
-    """The env was built anew; a first reset without a seed is given this one."""
+    """A replacement of the worker, which rebuilt the env; ``seed`` is for a reset without one."""
 
     seed: int | None
 
@@ -77,15 +88,15 @@ Event: TypeAlias = "Reset | Step | Restart"
 
 @dataclass(frozen=True)
 class CrashReport:
-    """What one env was told, from its last seeded reset, or restart, to its failure.
+    """The inputs of one env, from its last seeded reset or its last restart to its failure.
 
     Attributes:
-        recipe: how to build the env.
-        env_id: its index in the vector env.
-        autoreset_mode: of the vector env.
-        events: resets and steps, each of this env alone; a restart can only be the first.
-        is_whole: whether the events begin with the reset; long runs forget the oldest.
-        error: the message of the failure.
+        recipe: recipe that builds the env.
+        env_id: index of the env in the vector env.
+        autoreset_mode: autoreset mode of the vector env.
+        events: resets and steps of this env. A restart can only be the first event.
+        is_whole: the events begin with the reset or restart. Long runs drop the oldest events.
+        error: message of the failure.
     """
 
     recipe: EnvRecipe
@@ -97,34 +108,34 @@ class CrashReport:
 
     @classmethod
     def load(cls, path: str | Path) -> CrashReport:
-        """Read a report. It is a pickle: load only what your own runs wrote.
+        """Read a report. It is a pickle, which can run any code: load only files that you trust.
 
         Raises:
-            UsageError: when the file is no crash report.
+            UsageError: the file is not a crash report, or its env cannot be imported.
         """
         try:
             report = pickle.loads(Path(path).read_bytes())
         except (ImportError, AttributeError) as error:
             raise UsageError(
-                f"{path} tells of an env that is not found here ({error}); replay it where its "
-                "modules can be imported, as from the folder in which the run was made"
+                f"{path}: the env of this crash report cannot be imported ({error}). Replay it "
+                "where its modules can be imported, for example from the folder of the run"
             ) from error
-        except Exception as error:  # bytes that are no pickle raise anything
+        except Exception as error:  # an invalid pickle can raise any exception
             raise UsageError(
-                f"{path} is no crash report that can be read: {type(error).__name__}: {error}"
+                f"{path} is not a readable crash report: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(report, cls):
-            raise UsageError(f"{path} is no crash report, but a {type(report).__name__}")
+            raise UsageError(f"{path} is not a crash report, but a {type(report).__name__}")
         return report
 
     def replay(self) -> int:
-        """Tell the env all of it again, in this process.
+        """Build the env in this process, and repeat all events.
 
         Returns:
-            How many events it survived; all of them, if it did not fail this time.
+            The number of events, if the env did not fail this time.
 
         Raises:
-            EnvFailed: when it fails, as it did before.
+            EnvFailed: the env failed again.
         """
         batch = EnvBatch([self.recipe], first_id=0)
         try:
@@ -136,7 +147,7 @@ class CrashReport:
                 if isinstance(event, Restart):
                     batch.replace([event.seed])
                 elif isinstance(event, Reset):
-                    batch.reset(0, [0], event.seeds, [_own_options(event.options)])
+                    batch.reset(0, [0], event.seeds, [_options_of_env(event.options)])
                 else:
                     arrays.write_actions(batched(env.action_space, iter(event.leaves)))
                     batch.step(0)
@@ -146,15 +157,15 @@ class CrashReport:
 
 
 class CrashRecorder:
-    """Keeps what the envs of a vector env are told, and writes a report when one fails.
+    """A recorder of the inputs of all envs, which writes a report if one fails.
 
-    It lives in the calling process, so that nothing a worker does to itself can lose the record.
+    It runs in the calling process, so that the record survives crashes of workers.
 
     Args:
-        folder: where reports go, see :func:`checked_folder`.
-        recipes: of all envs.
-        action_space: of one env.
-        autoreset_mode: of the vector env.
+        folder: folder for reports, see :func:`checked_folder`.
+        recipes: recipes of all envs.
+        action_space: action space of one env.
+        autoreset_mode: autoreset mode of the vector env.
     """
 
     def __init__(
@@ -169,8 +180,8 @@ class CrashRecorder:
         self._action_space = action_space
         self._mode = autoreset_mode
         self._events: deque[Reset | Step] = deque()
-        self._size_bytes = 0  # of their actions
-        self._forgotten = False
+        self._size_bytes = 0  # of the recorded actions
+        self._has_dropped = False
 
     def note_reset(
         self,
@@ -178,15 +189,15 @@ class CrashRecorder:
         options: Any,
         mask: Sequence[bool] | None,
     ) -> None:
-        """Keep a reset; one that seeds all envs makes all before it unimportant."""
+        """Record a reset. A reset that seeds all envs replaces all earlier events."""
         if mask is None and None not in seeds:
             self._events.clear()
             self._size_bytes = 0
-            self._forgotten = False
-        self._keep(Reset(seeds, options, mask))
+            self._has_dropped = False
+        self._record(Reset(seeds, options, mask))
 
     def note_resets(self, env_ids: Any, seeds: Sequence[int | None]) -> None:
-        """Keep a reset of some envs, int64 ``[k]``, with a seed for each."""
+        """Record a reset of some envs, int64 ``[k]``, with one seed or None per env."""
         num_envs = len(self._recipes)
         mask, every = [False] * num_envs, list[int | None]([None]) * num_envs
         for env_id, seed in zip(env_ids.tolist(), seeds, strict=True):
@@ -194,30 +205,33 @@ class CrashRecorder:
         self.note_reset(every, None, None if all(mask) else mask)
 
     def note_step(self, actions: Any, env_ids: Any = None) -> None:
-        """Keep a copy of a batch of actions, of all envs or of ``env_ids``, int64 ``[k]``."""
+        """Record a copy of the actions of all envs, or of ``env_ids``, int64 ``[k]``."""
         parts = flattened(self._action_space, actions, "action")
         copies = [
             np.array(part) if isinstance(leaf, Leaf) else tuple(part)
             for part, leaf in zip(parts, leaves(self._action_space, "action"), strict=True)
         ]
-        self._keep(Step(copies, None if env_ids is None else env_ids.tolist()))
+        self._record(Step(copies, None if env_ids is None else env_ids.tolist()))
 
     def write(
         self, error: WorkerError, since_restart: tuple[int | None, int] | None = None
     ) -> Path | None:
-        """Write a report about the first env that the error names; the error says where it is.
+        """Write a report about the first env of an error, and add its path to the error.
 
-        What the env did is more important than the report of it: if no report can be written, the
-        error says that, and None is returned.
+        If the report cannot be written, the reason is added to the error instead, so that the
+        original error is still raised.
 
         Args:
-            error: what happened.
-            since_restart: of that env, see `Backend.since_restart`.
+            error: failure of the env.
+            since_restart: result of `Backend.since_restart` for the env.
+
+        Returns:
+            The path of the report; None if it could not be written.
         """
         try:
             path = self._written(error, since_restart)
             note = f"rookery replay {path} runs it again."
-        except Exception as problem:  # a full disk, a recipe that holds what cannot be pickled
+        except Exception as problem:  # such as a full disk, or an unpicklable recipe
             path = None
             note = (
                 f"No crash report could be written to {self._folder}: "
@@ -231,7 +245,7 @@ class CrashRecorder:
         events: list[Event] = [
             event for event in map(_only(env_id), self._events) if event is not None
         ]
-        is_whole = not self._forgotten
+        is_whole = not self._has_dropped
         if since_restart is not None:
             seed, count = since_restart
             count += error.command == "reset"
@@ -240,29 +254,29 @@ class CrashRecorder:
         summary = str(error).partition("\n")[0]
         recipe = self._recipes[env_id]
         report = CrashReport(recipe, env_id, self._mode, events, is_whole, summary)
-        try:  # whoever runs it again has not registered what this process has
+        try:  # the process that replays it may lack the env registrations of this process
             data = by_value(replace(report, recipe=recipe.self_contained()))
-        except Exception:  # a registered spec may hold what cannot be pickled; its id can
+        except Exception:  # a registered spec may be unpicklable; its id is not
             data = by_value(report)
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"crash-env{env_id}-{time.time_ns()}.pkl"
         try:
             path.write_bytes(data)
         except OSError:
-            path.unlink(missing_ok=True)  # the half of a report is none
+            path.unlink(missing_ok=True)  # a partial report is useless
             raise
         return path
 
-    def _keep(self, event: Reset | Step) -> None:
+    def _record(self, event: Reset | Step) -> None:
         self._events.append(event)
         self._size_bytes += _size_bytes(event)
         while len(self._events) > _MOST_EVENTS or self._size_bytes > _MOST_BYTES:
             self._size_bytes -= _size_bytes(self._events.popleft())
-            self._forgotten = True
+            self._has_dropped = True
 
 
 def _size_bytes(event: Reset | Step) -> int:
-    """Of the actions of an event; other values than arrays count as their references do."""
+    """Return the size of the actions of an event; objects count as 8 bytes each."""
     if isinstance(event, Reset):
         return 0
     return sum(
@@ -270,12 +284,12 @@ def _size_bytes(event: Reset | Step) -> int:
     )
 
 
-def _own_options(options: Any) -> Any:
+def _options_of_env(options: Any) -> Any:
     return options[0] if isinstance(options, list) else options
 
 
 def _only(env_id: int) -> Any:
-    """From an event of all envs to that of one."""
+    """Return a function that reduces an event to one env; its result is None for other envs."""
 
     def of_one(event: Reset | Step) -> Reset | Step | None:
         if isinstance(event, Step):
@@ -288,7 +302,7 @@ def _only(env_id: int) -> Any:
         if event.mask is not None and not event.mask[env_id]:
             return None
         options = event.options
-        own = [options[env_id]] if isinstance(options, list) else options
-        return Reset([event.seeds[env_id]], own, None)
+        options = [options[env_id]] if isinstance(options, list) else options
+        return Reset([event.seeds[env_id]], options, None)
 
     return of_one

@@ -1,4 +1,4 @@
-"""The part of the probe that is played in the worker: serial vector envs there are timed."""
+"""The part of the probe that runs in the worker: timing of serial vector envs."""
 
 from __future__ import annotations
 
@@ -19,44 +19,51 @@ from rookery.vector.serial import SerialVectorEnv
 
 MANY = 9
 MOST_STEPS = 1000
-# How long the parts may take; a step that takes longer is still made, once.
+# Seconds for each part. At least one step is made, even if it takes longer.
 SERIALLY_S, _REPLAY_S = 0.05, 0.015
 _REPLAY_STEPS = 200
 
-Sample: TypeAlias = "tuple[Any, dict[str, Any]]"  # an observation and infos
+Sample: TypeAlias = "tuple[Any, dict[str, Any]]"  # observation and infos
 
 
 @dataclass(frozen=True)
 class SerialReport:
-    """What a worker tells of serial vector envs in it.
+    """Timings of serial vector envs in a worker.
 
-    The first four are of envs that do nothing but return what the measured env has returned: of one
-    of them and of ``MANY``, with results as for this process and as for another.
+    Replayed envs only return recorded results of the measured env. They show the cost of everything
+    around the env.
 
     Attributes:
-        here_one: see above, as all that follow.
-        here_many: ...
-        there_one: ...
-        there_many: ...
-        own: of the env that is measured; None if its steps take too long for it to matter.
-        before: the worker's usage before ``own``.
-        after: the worker's usage after it.
+        here_one: timing of one replayed env, with results for the same process.
+        here_many: timing of ``MANY`` replayed envs, with results for the same process.
+        there_one: timing of one replayed env, with results for another process.
+        there_many: timing of ``MANY`` replayed envs, with results for another process.
+        real: timing of the measured env; None if its steps are slow, so that other costs do not
+            matter.
+        before: usage of the worker before ``real``.
+        after: usage of the worker after ``real``.
     """
 
     here_one: Timing
     here_many: Timing
     there_one: Timing
     there_many: Timing
-    own: Timing | None
+    real: Timing | None
     before: Usage
     after: Usage
 
 
 def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> SerialReport:
-    """Time serial vector envs: of ``env``, if that is wanted, and of some that do nothing."""
+    """Time serial vector envs of replayed envs and, if wanted, of ``env``.
+
+    Args:
+        env: the measured env.
+        copy: results are copied.
+        steps_env: time ``env`` too.
+    """
     samples: list[Sample] = [(env.observation_space.sample(), {})]
     before = after = usage_of(env)
-    own = None
+    real = None
     if steps_env:
         batch = EnvBatch([EnvRecipe(lambda: env)], 0)
         venv = SerialVectorEnv.of_batch(batch, AutoresetMode.NEXT_STEP, copy)
@@ -64,10 +71,10 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
             actions = LegalActions(venv)
             samples = _samples(venv, actions)
             before = usage_of(env)
-            own = time_steps(venv, actions, SERIALLY_S, MOST_STEPS)
+            real = time_steps(venv, actions, SERIALLY_S, MOST_STEPS)
             after = usage_of(env)
         finally:
-            batch.envs.clear()  # it is not theirs to close
+            batch.envs.clear()  # the worker closes the env
             venv.close()
     recipe = EnvRecipe(lambda: _Replay(env, samples))
     return SerialReport(
@@ -75,16 +82,16 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
         here_many=_time_replay([recipe] * MANY, copy, travels=False),
         there_one=_time_replay([recipe], copy, travels=True),
         there_many=_time_replay([recipe] * MANY, copy, travels=True),
-        own=own,
+        real=real,
         before=before,
         after=after,
     )
 
 
 def _samples(venv: SerialVectorEnv, actions: LegalActions) -> list[Sample]:
-    """Some observations and infos of the one env."""
+    """Return some observations and infos of the env."""
     samples: list[Sample] = []
-    venv.infos_per_env = not actions.are_masked  # masks are found in the other form
+    venv.infos_per_env = not actions.are_masked  # masks are read from the vector form
     for _ in range(WARM_UP_STEPS):
         action = actions.next()
         results: tuple[Any, ...] = venv.reset() if action is None else venv.step(action)
@@ -102,7 +109,7 @@ def _time_replay(recipes: list[EnvRecipe], copy: bool, travels: bool) -> Timing:
 
 
 class _Replay(gym.Env[Any, Any]):
-    """Returns what another env has returned, and does nothing else."""
+    """An env that returns recorded results of another env in turn."""
 
     def __init__(self, env: gym.Env[Any, Any], samples: list[Sample]) -> None:
         self.observation_space, self.action_space = env.observation_space, env.action_space

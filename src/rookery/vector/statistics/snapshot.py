@@ -1,4 +1,4 @@
-"""Frozen snapshots of what a vector env did, and what its processes use."""
+"""Frozen snapshots of the counters and times of a vector env, and of its processes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rookery.worker.fault_policy import RestartCause
 
 @dataclass(frozen=True)
 class EnvStatistics:
-    """One env's part. Times are seconds; None is what is not known, or not yet.
+    """Counters and times of one env. Times are seconds; None means not known yet.
 
     Attributes:
-        env_id: which env.
-        worker: the place of its backend among ``backends``.
-        steps: calls of its ``step``.
-        episodes: that have ended.
-        resets: calls of its ``reset``.
-        step_mean_s: of its steps that were timed: all of slow envs, some of fast ones.
-        step_p50_s: their median, within 25 %.
-        step_p99_s: what 99 of 100 did not exceed, within 25 %.
-        reset_mean_s: of its resets; all are timed.
-        reset_p99_s: likewise.
-        wait_s: in which whoever steps it had nothing to do, because no action had come.
-        straggler_share: of the steps of all envs, the share that it held up: it took longest of the
-            envs of the worker that was last.
+        env_id: index of the env.
+        worker: index of its backend in ``Statistics.workers``.
+        steps: number of calls of ``step``.
+        episodes: number of ended episodes.
+        resets: number of calls of ``reset``.
+        step_mean_s: mean duration of timed steps: all steps of slow envs, some of fast envs.
+        step_p50_s: median duration of timed steps, accurate to 25 %.
+        step_p99_s: 99th percentile of the duration of timed steps, accurate to 25 %.
+        reset_mean_s: mean duration of a reset.
+        reset_p99_s: 99th percentile of the duration of a reset, accurate to 25 %.
+        wait_s: time in which its worker had no order from the caller.
+        straggler_share: share of vector steps, in 0 to 1, that waited for this env: its worker
+            answered last, and the env took longest in that worker.
     """
 
     env_id: int
@@ -45,24 +45,24 @@ class EnvStatistics:
 
 @dataclass(frozen=True)
 class WorkerStatistics(ProcessFigures):
-    """One backend's part, and what its process uses, if it has one of its own.
+    """Counters and times of one backend, and the resources of its process.
+
+    The attributes of `ProcessFigures` are None for threads and for envs in the calling process; see
+    `CallerStatistics` for that process.
 
     Attributes:
-        pid: the process in which its envs are; the caller's own for threads and for what the
-            caller steps itself.
-        env_ids: its envs.
-        node: the machine on which that is; None is this one.
-        busy_s: seconds spent stepping them.
-        in_caller: whether the calling thread steps them itself.
-        restarts: how often the worker was replaced.
-        restart_causes: why, the latest times.
-        straggler_share: of the steps of all envs, the share in which it took longest; None where
-            there is no other, or nobody waited for all.
-        straggler_s: how much longer it took then than all backends in the mean, in seconds per
-            step that it held up.
-
-    The attributes of `ProcessFigures` are None for what has no process of its own; then those of
-    `CallerStatistics` are what is known.
+        pid: id of the process that runs the envs; the calling process for threads and for envs
+            that the caller steps.
+        env_ids: indices of the envs.
+        node: machine that runs the envs; None is this one.
+        busy_s: seconds spent stepping the envs.
+        in_caller: the calling thread steps the envs.
+        restarts: number of times the worker was replaced.
+        restart_causes: reasons of the latest replacements.
+        straggler_share: share of vector steps, in 0 to 1, in which this backend took longest; None
+            with a single backend, or if no step of all envs was made.
+        straggler_s: seconds by which it exceeded the mean of all backends, averaged over the steps
+            in which it took longest.
     """
 
     pid: int
@@ -78,12 +78,12 @@ class WorkerStatistics(ProcessFigures):
 
 @dataclass(frozen=True)
 class CallerStatistics(ProcessFigures):
-    """The calling process, and what it uses: see `ProcessFigures`.
+    """Waiting time of the calling process, and its resources; see `ProcessFigures`.
 
     Attributes:
-        waited_s: seconds that it waited for envs, without those in which it stepped some itself; of
-            steps that take less than a millisecond an estimate from every 37th.
-        look_s: seconds since the last look at the processes.
+        waited_s: seconds of waiting for envs, without the time in which the caller stepped envs. If
+            steps take less than 1 ms, every 37th is measured and the others are estimated.
+        look_s: seconds since the processes were last measured.
     """
 
     waited_s: float = 0.0
@@ -92,16 +92,16 @@ class CallerStatistics(ProcessFigures):
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a vector env, or the workers of a collector, did so far; ``print`` shows a table.
+    """Statistics of a vector env, or of the workers of a collector; ``print`` shows a table.
 
     Attributes:
-        vector_steps: calls of ``step``; steps of all envs together.
-        env_steps: orders to step single envs, by ``step`` or by ``send``; in the next-step mode
-            also those that reset an env instead.
-        workers: per worker, and for the calling thread if it steps.
-        envs: per env.
-        caller: the calling process.
-        seconds: since the vector env was made.
+        vector_steps: number of calls of ``step``, each of which steps all envs.
+        env_steps: number of steps of single envs, by ``step`` or ``send``. In the next-step mode it
+            includes steps that reset an env.
+        workers: one entry per worker, and one for the calling thread if it steps envs.
+        envs: one entry per env.
+        caller: statistics of the calling process.
+        seconds: seconds since the vector env was created.
     """
 
     vector_steps: int
@@ -112,9 +112,9 @@ class Statistics:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data for JSON, per env as lists; None is what is not known."""
-        own = ("cpu_percent", "threads", "runnable_threads", "descriptors")
-        used = ("rss_bytes", "rss_bytes_per_hour", *own)
+        """Return plain data for JSON, with one list per statistic of envs; None means not known."""
+        others = ("cpu_percent", "threads", "runnable_threads", "descriptors")
+        used = ("rss_bytes", "rss_bytes_per_hour", *others)
         workers = [
             {
                 "pid": backend.pid,
@@ -140,10 +140,10 @@ class Statistics:
         return {"envs": envs, "workers": workers, "caller": caller}
 
     def beside(self, other: Statistics) -> Statistics:
-        """One account of this and of other envs that the same caller steps in the same loop.
+        """Return the statistics of two vector envs that one caller steps in the same loop.
 
-        The other's envs and workers are counted on from this one's. Who held the others up is known
-        among each one's own.
+        Envs and workers of ``other`` are numbered after those of this one. Straggler statistics
+        remain those within each vector env.
         """
         num_envs, num_backends = len(self.envs), len(self.workers)
         envs = [

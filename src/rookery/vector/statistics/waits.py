@@ -1,4 +1,4 @@
-"""How long the caller waits for its envs, and for which backend, noted as it waits."""
+"""Waiting times of the caller, and the slowest backend of each timed step."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from typing import TypeVar
 
 from rookery.vector.backend import Backend
 
-# Of so many steps one is timed and followed by a look at who was last, where they are short: it
-# takes a microsecond, and one more for each backend. It is another prime than that of batches,
-# whose timed steps take longer.
+# One in so many short steps is timed, and the slowest backend is determined after it. This costs
+# 1 us, and 1 us per backend. Batches time their own steps at a different prime interval, so that
+# both measurements rarely meet.
 _SPARSELY = 37
 _ALWAYS_FROM_S = 1e-3
 T = TypeVar("T")
 
 
 class Waits:
-    """Notes the caller's waits.
+    """The waiting times of the caller.
 
     Args:
-        backends: of all envs.
+        backends: the backends of all envs.
 
     Attributes:
-        waited_s: seconds in which the caller did nothing but wait; of short steps an estimate from
-            those that were timed.
-        until_timed: steps of all envs until the next whose wait is :meth:`timed_step`; whoever
-            waits counts it down. Never 0 where there is nobody to wait for.
-        last: per backend, of how many steps it was the last.
-        looks: per backend, how many looks have found that.
-        behind_s: per backend, how much longer it took than all backends in the mean, seconds per
-            step, summed over those looks.
+        waited_s: seconds in which the caller only waited, estimated from the timed steps.
+        until_timed: number of steps of all envs until one must be waited for with
+            :meth:`timed_step`. The caller decrements it; without workers it never becomes 0.
+        last: number of steps in which each backend was the slowest.
+        looks: number of measurements in which each backend was the slowest.
+        behind_s: seconds per step by which each backend exceeded the mean of all backends, summed
+            over the measurements in which it was the slowest.
     """
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = backends
         self._busy_s = [0.0] * len(backends)
         self._in_caller = [backend for backend in backends if backend.steps_in_caller]
-        self._weight = 1  # for how many steps the next that is timed stands
+        self._weight = 1  # number of steps that the next timed step represents
         self._has_waits = len(self._in_caller) < len(backends)
         self.until_timed = 1 if self._has_waits else 0
         self.waited_s = 0.0
@@ -46,12 +45,12 @@ class Waits:
         self.behind_s = [0.0] * len(backends)
 
     def timed(self, wait: Callable[[], T]) -> T:
-        """Wait, and note how long."""
+        """Call ``wait``, and add the time it takes."""
         return self._timed(wait, 1)
 
     def timed_step(self, wait: Callable[[], T]) -> T:
-        """Wait for a step of all envs, note how long, and which backend was busy longest."""
-        weight, self._weight = self._weight, 1  # a step that is broken off stands for itself
+        """Wait for a step of all envs; add the time, and count which backend was slowest."""
+        weight, self._weight = self._weight, 1  # an interrupted step represents only itself
         self.until_timed = 1
         started = time.perf_counter()
         result = self._timed(wait, weight)
@@ -64,23 +63,23 @@ class Waits:
     def _timed(self, wait: Callable[[], T], weight: int) -> T:
         if not self._has_waits:
             return wait()
-        own_s, started = self._own_s(), time.perf_counter()
+        stepping_s, started = self._stepping_s(), time.perf_counter()
         try:
             return wait()
         finally:
             took_s = time.perf_counter() - started
-            # It steps envs while it waits, and only then.
-            self.waited_s += weight * max(took_s - (self._own_s() - own_s), 0.0)
+            # The caller steps its envs only while it waits.
+            self.waited_s += weight * max(took_s - (self._stepping_s() - stepping_s), 0.0)
 
-    def _own_s(self) -> float:
+    def _stepping_s(self) -> float:
         return sum(backend.busy_s for backend in self._in_caller)
 
     def note_round(self, took_s: Sequence[float], num_steps: int) -> None:
-        """Note how long all backends took for some steps that they made side by side.
+        """Add how long each backend took for the same steps.
 
         Args:
-            took_s: seconds of each.
-            num_steps: how many steps.
+            took_s: seconds of each backend.
+            num_steps: number of steps.
         """
         if len(took_s) < 2:
             return
