@@ -215,7 +215,7 @@ def test_workers_and_envs_per_batch_must_agree() -> None:
         ({"env": [Counting]}, "takes one callable"),
         ({"env": "FrozenLake-v1"}, "FrozenLake-v1 has no vector_entry_point"),
         ({"env": lambda: Counting(4)}, "with the number of envs"),
-        ({"env_kwargs": {"colour": 3}}, "cannot be called like that.*colour"),
+        ({"env_kwargs": {"colour": 3}}, "but this call fails.*colour"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(arguments: dict[str, Any], words: str) -> None:

@@ -207,7 +207,7 @@ class LocalBackend:
         """Do nothing: a closed batch has no resources."""
 
     def _refuse(self, group: Group) -> None:
-        """Answer an order with an error, because an interruption left the envs at different steps."""
+        """Answer an order with an error: an interruption left the envs at different steps."""
         ids = self.env_ids if group.env_ids is None else group.env_ids
         self.failures[ids[0]] = _interrupted()
         self._part.answer(group, DONE)

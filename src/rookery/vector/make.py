@@ -1,4 +1,4 @@
-"""make_vec: from a description of envs to a vector env; backends are imported on demand."""
+"""The function ``make_vec``, which checks its arguments, then imports and creates a backend."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
     from rookery.vector.base import VectorEnv
 
-# The vector env class of each backend, and the options of `make_vec` that only some classes take.
-# A new backend is a file and an entry here.
+# The vector env class of each backend, and the options of `make_vec` that not all classes accept.
+# A new backend needs a file and an entry here.
 _CLASSES = {
     "serial": ("rookery.vector.serial:SerialVectorEnv", ()),
     "thread": ("rookery.vector.thread:ThreadVectorEnv", ("num_workers", "faults")),
@@ -57,47 +57,49 @@ def make_vec(
     envs_per_batch: int | None = None,
     ray_options: Mapping[str, Any] | None = None,
 ) -> VectorEnv:
-    """Make many environments behind one ``gymnasium.vector.VectorEnv``.
+    """Create many environments behind one ``gymnasium.vector.VectorEnv``.
 
     Args:
         env: a Gymnasium id, ``"package.module:Id"``, an EnvSpec, a callable that returns an env, or
             a list with one callable per env. For ``"native"`` a callable
             ``(num_envs) -> gymnasium.vector.VectorEnv``, or an id with a ``vector_entry_point``.
-        num_envs: how many; the length of the list, or 1, by default.
-        backend: ``"serial"`` steps them in this process, ``"thread"`` in threads of it,
-            ``"process"`` in worker processes, ``"native"`` by the batched form that the env itself
-            has, ``"ray"`` on the nodes of a Ray cluster; ``"auto"`` measures for at most about 0.2
-            s and chooses what is fastest here.
-        num_workers: workers; None means one process per usable CPU, one thread per env, or what
-            ``"auto"`` finds best. For ``"native"`` the worker processes, with one batch each; None
-            or 0 means one batch, in this process; for ``"ray"`` as many as the cluster has room
-            for.
-        env_kwargs: given to every env; they may hold :class:`rookery.Deferred` objects.
-        wrappers: callables ``Env -> Env``, the first one innermost, applied where the env lives.
+        num_envs: number of envs; None means the length of the list, or 1.
+        backend: ``"serial"`` steps envs in this process, ``"thread"`` in threads of this process,
+            ``"process"`` in worker processes, and ``"ray"`` on the nodes of a Ray cluster.
+            ``"native"`` uses the batched form of the env. ``"auto"`` measures one env for about 0.2
+            s and chooses the fastest of ``"serial"`` and ``"process"``.
+        num_workers: number of workers; None means one process per usable CPU, one thread per env,
+            the choice of ``"auto"``, or as many as fit into the Ray cluster. For ``"native"`` each
+            worker process runs one batch, and None or 0 means one batch in this process.
+        env_kwargs: keyword arguments of every env; may contain :class:`rookery.Deferred` objects.
+        wrappers: callables ``Env -> Env``, applied in the process of the env, innermost first.
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the platform's best.
-        isolate: one env per worker process, and none ever built in this process.
-        caller_steps: True has this process step a share of the envs; None leaves it to ``"auto"``.
+        start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the best one for this
+            platform.
+        isolate: one env per worker process, and none in this process.
+        caller_steps: this process steps some of the envs; None means the choice of ``"auto"``.
         copy: False returns arrays that are views, valid until the step after the next.
-        threads_per_worker: cap on BLAS, OpenMP and torch threads in workers; None sets none.
-        faults: what happens when an env raises, hangs, or takes its process with it; by default an
-            error is raised and there is no deadline.
-        crash_dir: folder for crash reports; a failure then writes a small file that ``rookery
-            replay`` runs again. Keeping what the envs are told costs about a microsecond per step.
+        threads_per_worker: maximum number of BLAS, OpenMP and torch threads in each worker; None
+            sets no limit.
+        faults: handling of envs that raise, hang or crash; by default an error is raised, and there
+            is no deadline.
+        crash_dir: folder for crash reports, which ``rookery replay`` repeats. Recording costs about
+            1 us per step. None writes no reports.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
-        envs_per_batch: for ``"native"``, which it implies: how many envs a batch steps. Each batch
-            lives in a worker process; the last is smaller if the envs do not come out even.
-        ray_options: for ``"ray"``: ``address`` of a cluster (``"auto"``: one that runs on this
-            machine; None: that of ``RAY_ADDRESS``, or Ray is started here), and what Ray is told of
-            each worker: ``num_cpus`` (1), ``num_gpus``, ``resources``, ``memory``, ``runtime_env``,
-            ``scheduling_strategy`` (``"SPREAD"``), ``label_selector``, ``accelerator_type``.
+        envs_per_batch: number of envs per native batch, each in a worker process; the last batch
+            may be smaller. Implies ``backend="native"``.
+        ray_options: options for ``"ray"``. ``address`` is the address of a cluster; ``"auto"``
+            means a cluster on this machine, and None means that of ``RAY_ADDRESS``, or a new local
+            one. All others apply to each worker: ``num_cpus`` (default 1), ``num_gpus``,
+            ``resources``, ``memory``, ``runtime_env``, ``scheduling_strategy`` (default
+            ``"SPREAD"``), ``label_selector``, ``accelerator_type``.
 
     Returns:
-        A vector env. What ``"auto"`` chose and why is in its ``choice``.
+        A vector env. Its attribute ``choice`` contains the choice of ``"auto"`` and the reason.
 
     Raises:
-        UsageError: when the arguments cannot work; nothing was started then.
-        WorkerError: when an env could not be built.
+        UsageError: the arguments are invalid or contradict each other; nothing was started.
+        WorkerError: an env could not be built.
     """
     _check_backend(backend)
     resolve_start_method(start_method)
@@ -129,7 +131,7 @@ def make_vec(
     _check_ray(backend, ray_options, start_method, isolate, caller_steps)
     recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
     if crash_dir is not None:
-        crash_dir = checked_folder(crash_dir).absolute()  # an env may go to another folder
+        crash_dir = checked_folder(crash_dir).absolute()  # an env may change the working directory
     plan: dict[str, Any] = {
         "num_workers": num_workers,
         "start_method": start_method,
@@ -160,7 +162,7 @@ def make_vec(
         space = venv.single_action_space
         venv.crash_recorder = CrashRecorder(crash_dir, recipes, space, mode)
     if isinstance(env, (list, tuple)) or callable(env):
-        venv.spec = None  # the envs' own spec need not be what made them
+        venv.spec = None  # the spec of the env may describe only a part of it
     return venv
 
 
@@ -191,8 +193,8 @@ def _check_counts(**counts: Any) -> None:
 def _require_workers(backend: str) -> None:
     if backend == "serial":
         raise ConfigError(
-            "backend='serial' keeps envs in this process, where no deadline can end them and no "
-            "restart replace them; this FaultPolicy needs backend='process'"
+            "backend='serial' runs envs in this process, where they cannot be killed at a deadline "
+            "or restarted; this FaultPolicy needs backend='process'"
         )
 
 
@@ -213,8 +215,8 @@ def _refuse_for_native(**given: Any) -> None:
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"{name} is for envs that are stepped one by one; backend='native' has batches "
-                "that step all their envs at once"
+                f"{name} needs envs that are stepped one by one; backend='native' steps whole "
+                "batches of envs"
             )
 
 

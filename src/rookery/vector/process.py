@@ -1,4 +1,4 @@
-"""ProcessVectorEnv: envs in worker processes, several to a worker."""
+"""Vector envs with worker processes and shared memory; each worker runs several envs."""
 
 from __future__ import annotations
 
@@ -35,29 +35,32 @@ _START_GRACE_S = 1.0
 
 
 class ProcessVectorEnv(VectorEnv):
-    """A vector env whose envs live in worker processes and whose arrays lie in shared memory.
+    """A vector env that steps its envs in worker processes, and shares arrays with them.
 
     Args:
         env_fns: one callable per env (or ids, EnvSpecs or recipes).
-        shared_memory: accepted for Gymnasium's sake; arrays are always shared.
+        shared_memory: ignored, for compatibility with Gymnasium; arrays are always shared.
         copy: False returns views, valid until the step after the next.
-        context: the start method, under Gymnasium's name.
-        daemon: accepted for Gymnasium's sake; workers end with the caller and may have children.
+        context: start method; Gymnasium's name for ``start_method``.
+        daemon: ignored, for compatibility with Gymnasium; workers exit with the caller, and may
+            have child processes.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        num_workers: worker processes; None means one per usable CPU (one fewer if the caller
-            steps), and never more than envs.
-        start_method: ``"forkserver"``, ``"spawn"``, ``"fork"``; None means the platform's best.
+        num_workers: number of worker processes, at most one per env; None means one per usable
+            CPU, and one fewer with ``caller_steps``.
+        start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the best one for this
+            platform.
         isolate: one env per worker, and none in the calling process.
-        caller_steps: True has the calling process step a share of the envs itself.
-        threads_per_worker: cap on the threads of numerical libraries; None leaves them alone.
-        faults: what happens when an env raises, hangs, or takes its process with it.
-        preload: modules that workers started by a forkserver share in memory.
+        caller_steps: the calling process steps some of the envs.
+        threads_per_worker: maximum number of threads of numerical libraries in each worker; None
+            sets no limit.
+        faults: handling of envs that raise, hang or crash.
+        preload: modules that a forkserver imports once for all workers.
 
     Raises:
-        PicklingError: when an env's recipe cannot travel.
-        EnvFailed: when an env cannot be built.
-        WorkerDied: when a worker ends before its envs are built.
+        PicklingError: an env's recipe cannot be pickled.
+        EnvFailed: an env cannot be built.
+        WorkerDied: a worker exited before its envs were built.
     """
 
     backend = "process"
@@ -83,8 +86,8 @@ class ProcessVectorEnv(VectorEnv):
         faults = faults or FaultPolicy()
         if caller_steps and (faults.restarts or faults.has_deadline):
             raise ConfigError(
-                "caller_steps=True puts envs into this process, where no deadline can end them and "
-                "no restart replace them; the FaultPolicy needs caller_steps=False"
+                "caller_steps=True runs envs in this process, where they cannot be killed at a "
+                "deadline or restarted; this FaultPolicy needs caller_steps=False"
             )
         mode = parse_autoreset_mode(autoreset_mode)
         method = resolve_start_method(start_method or context)
@@ -113,16 +116,16 @@ class ProcessVectorEnv(VectorEnv):
         threads_per_worker: int | None,
         faults: FaultPolicy,
     ) -> ProcessVectorEnv:
-        """A vector env of batches of another kind, each in a worker of its own.
+        """Return a vector env of any batches, with one worker per batch.
 
         Args:
-            ranges: the ids of each batch's envs.
-            makers: what builds each batch; of one recipe each.
-            mode: what happens when an episode ends.
-            copy: see the class, as for all that follows.
-            start_method: see the class.
-            threads_per_worker: see the class.
-            faults: see the class.
+            ranges: env ids of each batch.
+            makers: factories of the batches, with one recipe each.
+            mode: autoreset mode.
+            copy: False returns views, valid until the step after the next.
+            start_method: start method of the workers; None means the best one for this platform.
+            threads_per_worker: maximum number of threads of numerical libraries in each worker.
+            faults: handling of envs that raise, hang or crash.
         """
         method = resolve_start_method(start_method)
         if method == "fork":
@@ -142,18 +145,18 @@ class ProcessVectorEnv(VectorEnv):
         observation_mode: ObservationMode,
         copy: bool,
     ) -> None:
-        """Start workers, build what lives here, and put all of it together."""
+        """Start the workers, build the envs of this process, and connect all of them."""
         specs = make_specs(makers, {**os.environ, **thread_variables(workers.threads)})
-        told: Sequence[WorkerSpec | bytes] = specs
+        sent: Sequence[WorkerSpec | bytes] = specs
         if workers.method != "fork":
-            told = [pickled_spec(spec) for spec in specs]
+            sent = [pickled_spec(spec) for spec in specs]
         backends: list[WorkerBackend] = []
         batch: Batch | None = None
         is_crowded = len(makers) >= usable_cpus()
         self._worker_arrivals = arrivals = Arrivals(workers.faults.restarts)
-        self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
+        self._unlink = weakref.finalize(self, _unlink_arrivals, os.getpid(), arrivals)
         try:
-            for ids, maker, spec in zip(ranges, makers, told, strict=True):
+            for ids, maker, spec in zip(ranges, makers, sent, strict=True):
                 start = partial(
                     WorkerProcess,
                     workers.method,
@@ -174,7 +177,7 @@ class ProcessVectorEnv(VectorEnv):
             if workers.method != "fork":
                 self._arrays.pickle_main_by_value()
         except BaseException:
-            self._nameless()
+            self._unlink()
             if batch is not None:
                 batch.close()
             deadline = time.perf_counter() + _START_GRACE_S
@@ -184,13 +187,15 @@ class ProcessVectorEnv(VectorEnv):
 
     @property
     def workers(self) -> tuple[WorkerBackend, ...]:
-        """The backends of workers, for a collector that has them act by themselves.
+        """The backends of the workers, for collectors whose workers choose actions.
 
         Raises:
-            ConfigError: when the calling process steps envs too.
+            ConfigError: the calling process steps envs too.
         """
         if any(backend.steps_in_caller for backend in self._backends):
-            raise ConfigError("only workers can act by themselves, not the calling process")
+            raise ConfigError(
+                "this collector needs all envs in workers; caller_steps must be False"
+            )
         return tuple(self._backends)  # type: ignore[arg-type]
 
     def _assemble(
@@ -202,7 +207,7 @@ class ProcessVectorEnv(VectorEnv):
         copy: bool,
         faults: FaultPolicy,
     ) -> None:
-        """Wait for the workers' envs, and give everybody their part of the arrays."""
+        """Wait until all envs are built, then share arrays with the workers."""
         descriptions = [worker.describe() for worker in workers]
         parts = [worker.env_ids for worker in workers]
         if batch is not None:
@@ -232,7 +237,7 @@ class ProcessVectorEnv(VectorEnv):
 
     def _let_go(self) -> None:
         super()._let_go()
-        self._nameless()
+        self._unlink()
         self._board.release()
         del self._board, self._worker_arrivals
 
@@ -254,13 +259,13 @@ def _count_workers(
         raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
     if caller_steps and num_envs < 2:
         raise ConfigError(
-            "caller_steps=True needs at least 2 envs, one for the caller, one for a worker"
+            "caller_steps=True needs at least 2 envs: one for the caller and one for a worker"
         )
     return min(num_workers, num_envs - caller_steps)
 
 
 class _Workers(NamedTuple):
-    """How workers are started; see :class:`ProcessVectorEnv`."""
+    """Settings of the workers; see :class:`ProcessVectorEnv`."""
 
     method: str
     threads: int | None
@@ -268,6 +273,6 @@ class _Workers(NamedTuple):
     preload: tuple[str, ...]
 
 
-def _forget_name(owner_pid: int, arrivals: Arrivals) -> None:
-    if os.getpid() == owner_pid:  # a forked copy of the owner has no say in this
+def _unlink_arrivals(owner_pid: int, arrivals: Arrivals) -> None:
+    if os.getpid() == owner_pid:  # a forked copy does not own it
         arrivals.forget_name()

@@ -1,4 +1,4 @@
-"""SerialVectorEnv: all envs in the calling thread; the reference that every backend must equal."""
+"""Vector envs in the calling thread: the reference that every other backend must equal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SerialVectorEnv(VectorEnv):
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
 
     Raises:
-        EnvFailed: when an env cannot be built.
+        EnvFailed: an env cannot be built.
     """
 
     backend = "serial"
@@ -49,13 +49,13 @@ class SerialVectorEnv(VectorEnv):
     def of_batch(
         cls, batch: Batch, mode: AutoresetMode, copy: bool, travels: bool = False
     ) -> SerialVectorEnv:
-        """A vector env of a batch of another kind, which it closes.
+        """Return a vector env of any batch, which it closes.
 
         Args:
             batch: the envs.
-            mode: what happens when an episode ends.
-            copy: see the class.
-            travels: whether all results are written as for another process, and read as there.
+            mode: autoreset mode.
+            copy: False returns views, valid until the step after the next.
+            travels: write and read all results in the form for another process.
         """
         venv = cls.__new__(cls)
         venv._open(batch, mode, "same", copy, travels)
@@ -86,7 +86,7 @@ class SerialVectorEnv(VectorEnv):
 
     @property
     def envs(self) -> Sequence[Any]:
-        """The envs themselves."""
+        """The env objects."""
         return self._batch.envs
 
     def _grow_slab(self, shape: SlabShape) -> None:
@@ -94,15 +94,15 @@ class SerialVectorEnv(VectorEnv):
 
 
 def as_recipes(env_fns: Sequence[Any]) -> list[EnvRecipe]:
-    """Recipes of whatever describes envs; at least one.
+    """Return the recipes of a list of callables, ids, EnvSpecs or recipes.
 
     Raises:
-        ConfigError: when there is none, or it is no list.
+        ConfigError: the list is empty, or not a list.
     """
     if isinstance(env_fns, (str, EnvRecipe)) or not hasattr(env_fns, "__len__"):
         raise ConfigError(
-            f"env_fns is a list of callables that make an env each, not {in_words(env_fns)}; "
-            "rookery.make_vec takes an id, or one callable, and num_envs"
+            f"env_fns must be a list of callables that each return an env, got "
+            f"{in_words(env_fns)}; rookery.make_vec takes one id or callable, and num_envs"
         )
     if not len(env_fns):
         raise ConfigError("env_fns is empty; a vector env needs at least one env")
