@@ -280,7 +280,7 @@ with rookery.make_vec("Breaks-v0", 1, "process", crash_dir="reports") as venv:
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file.pkl"
     path.write_bytes(data)
-    with pytest.raises(rookery.UsageError, match=r"file\.pkl is not a readable crash report"):
+    with pytest.raises(rookery.UsageError, match=r"file\.pkl is not a (readable )?crash report"):
         CrashReport.load(path)
     with pytest.raises(rookery.UsageError, match="is not a readable crash report"):
         CrashReport.load(tmp_path / "missing.pkl")
@@ -307,7 +307,9 @@ def test_a_report_of_an_env_that_is_not_found_says_where_to_replay_it(
     tmp_path: Path, data: bytes
 ) -> None:
     (tmp_path / "file.pkl").write_bytes(data)
-    with pytest.raises(rookery.UsageError, match=r"cannot be imported .* Replay it where its modules"):
+    with pytest.raises(
+        rookery.UsageError, match=r"cannot be imported .* Replay it where its modules"
+    ):
         CrashReport.load(tmp_path / "file.pkl")
 
 

@@ -645,7 +645,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def waits(self) -> Waits:
-        """Waiting times; collectors whose workers act add theirs."""
+        """Waiting times. Collectors in which workers choose actions add their waits."""
         return self._waits
 
     @property

@@ -20,8 +20,7 @@ from rookery.shared.slab import SlabShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
-from rookery.vector.local import LocalBackend
-from rookery.vector.serial import as_recipes
+from rookery.vector.serial import LocalBackend, as_recipes
 from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.process import WorkerProcess
@@ -187,15 +186,13 @@ class ProcessVectorEnv(VectorEnv):
 
     @property
     def workers(self) -> tuple[WorkerBackend, ...]:
-        """The backends of the workers, for collectors whose workers choose actions.
+        """The backends of the workers, for collectors in which workers choose the actions.
 
         Raises:
             ConfigError: the calling process steps envs too.
         """
         if any(backend.steps_in_caller for backend in self._backends):
-            raise ConfigError(
-                "this collector needs all envs in workers; caller_steps must be False"
-            )
+            raise ConfigError("this collector needs all envs in workers: caller_steps=False")
         return tuple(self._backends)  # type: ignore[arg-type]
 
     def _assemble(

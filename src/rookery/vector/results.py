@@ -77,7 +77,7 @@ class Results:
         self._latest[env_ids] = buffer
 
     def written(self, env_ids: Any) -> None:
-        """Note that envs (an index) have written into the current buffer."""
+        """Mark envs (an index) as written into the current buffer."""
         self._latest[env_ids] = self.buffer
 
     def next_buffer(self) -> int:
@@ -140,7 +140,7 @@ class Results:
 
 
 class Episodes:
-    """Ended episodes in the disabled autoreset mode, whose envs must be reset before a step.
+    """Ended episodes in the disabled autoreset mode, where envs must be reset before a step.
 
     Args:
         arrays: arrays of all envs.
@@ -165,12 +165,12 @@ class Episodes:
             )
 
     def note(self, ids: Any, buffer: int, failed: Sequence[int] = ()) -> None:
-        """Note which episodes have ended.
+        """Update which episodes have ended.
 
         Args:
             ids: envs that have answered; an index.
             buffer: index of the buffer that they have written.
-            failed: ids of envs whose rows are invalid.
+            failed: ids of envs with invalid rows.
         """
         kept = list(failed)
         before = self._ended[kept]

@@ -61,8 +61,8 @@ class WorkerStatistics(ProcessFigures):
         restart_causes: reasons of the latest replacements.
         straggler_share: share of vector steps, in 0 to 1, in which this backend took longest; None
             with a single backend, or if no step of all envs was made.
-        straggler_s: seconds by which it exceeded the mean of all backends, averaged over the steps
-            in which it took longest.
+        straggler_s: its mean excess over the mean duration of all backends, in seconds, over the
+            steps in which it took longest.
     """
 
     pid: int
@@ -95,7 +95,7 @@ class Statistics:
     """Statistics of a vector env, or of the workers of a collector; ``print`` shows a table.
 
     Attributes:
-        vector_steps: number of calls of ``step``, each of which steps all envs.
+        vector_steps: number of calls of ``step``; each steps all envs.
         env_steps: number of steps of single envs, by ``step`` or ``send``. In the next-step mode it
             includes steps that reset an env.
         workers: one entry per worker, and one for the calling thread if it steps envs.

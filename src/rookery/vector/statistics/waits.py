@@ -28,7 +28,7 @@ class Waits:
             :meth:`timed_step`. The caller decrements it; without workers it never becomes 0.
         last: number of steps in which each backend was the slowest.
         looks: number of measurements in which each backend was the slowest.
-        behind_s: seconds per step by which each backend exceeded the mean of all backends, summed
+        behind_s: excess of each backend over the mean of all backends, in seconds per step, summed
             over the measurements in which it was the slowest.
     """
 
