@@ -192,7 +192,7 @@ def test_the_rule_without_a_measurement(
 
 
 class Masked(Steady):
-    """Raises on every action but the one that is legal next, which it tells in some way."""
+    """An env that raises on every action except the legal one, which it reports in various ways."""
 
     def __init__(self) -> None:
         self._legal = 0
