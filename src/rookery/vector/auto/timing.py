@@ -121,10 +121,10 @@ def _time_rereading(venv: VectorEnv) -> float:
 
 def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
     """Return the seconds of the parts of a step, or of a reset if no legal action is known."""
-    clock, backend = time.perf_counter, venv._backends[0]
+    clock = time.perf_counter
     action = actions.next()
     call = "reset" if action is None else "step"
-    busy_before, t0 = backend.busy_s, clock()
+    busy_before, t0 = venv.busy_s[0], clock()
     if action is None:
         venv.reset_async()
     else:
@@ -137,7 +137,7 @@ def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
     results = venv.reset_wait() if action is None else venv.step_wait()
     t4 = clock()
     actions.note(results[0], results[-1])
-    return t1 - t0, t2 - t1, t3 - t2, t4 - t3, backend.busy_s - busy_before
+    return t1 - t0, t2 - t1, t3 - t2, t4 - t3, venv.busy_s[0] - busy_before
 
 
 def usage_of(env: gym.Env[Any, Any]) -> Usage:
