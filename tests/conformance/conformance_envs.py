@@ -131,7 +131,7 @@ class TupleActionEnv(gym.Env[Any, Any]):
 
 @dataclass
 class Card:
-    """A value that is no array."""
+    """A value other than an array."""
 
     suit: str
     rank: int

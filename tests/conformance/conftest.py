@@ -21,7 +21,7 @@ from contract_backends import (
 
 @pytest.fixture(scope="session")
 def gymnasiums_arena() -> None:
-    """Have multiprocessing map the arena that it keeps, before a test counts mappings."""
+    """Make multiprocessing map its permanent arena before a test counts mappings."""
     for _ in range(2):
         BACKENDS["AsyncVectorEnv"](scripted()).close()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Envs that do what a test's actions and arguments tell them, and no more."""
+"""Envs that are scripted by the actions and arguments of a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Cue(enum.IntEnum):
-    """What a step of :class:`Scripted` does, as its action."""
+    """An action of :class:`Scripted`, which selects the behaviour of the step."""
 
     GO_ON = 0
     TERMINATE = 1
@@ -105,7 +105,7 @@ class Informer(gym.Env[Any, Any]):
     """Tells the infos that it was given: the first at the reset, the others step by step.
 
     Args:
-        infos: one for the reset, then one for each step; the last one is told again and again.
+        infos: one for the reset, then one for each step; the last one is repeated.
         ends_at: the step that terminates, if any.
     """
 
@@ -184,10 +184,10 @@ def _kind_of(value: Any) -> Any:
 
 
 class Fixed(gym.Env[Any, Any]):
-    """Observes one and the same value.
+    """Returns the same value as every observation.
 
     Args:
-        observation_space: the space that it is said to be of.
+        observation_space: the declared observation space.
         value: the observation.
     """
 

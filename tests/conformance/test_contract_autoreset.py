@@ -1,4 +1,4 @@
-"""What happens when an episode ends, in the three modes, Gymnasium's and ours alike."""
+"""The end of an episode in the three autoreset modes, for Gymnasium's vector envs and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What actions are when envs get them, and observations when callers do."""
+"""Types and values of actions for envs, and of observations for callers."""
 
 from __future__ import annotations
 

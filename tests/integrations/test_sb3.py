@@ -239,7 +239,7 @@ def test_objects_that_are_not_envs_are_refused_as_in_sb3(make: Make) -> None:
 
 def test_one_env_returned_twice_is_refused(make: Make) -> None:
     env = Walk()
-    with pytest.raises(rookery.ConfigError, match=r"one and the same object|return the same env"):
+    with pytest.raises(rookery.ConfigError, match=r"the same object|return the same env"):
         make(*[lambda: env] * 5)
 
 

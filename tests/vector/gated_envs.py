@@ -1,4 +1,4 @@
-"""Envs that wait, tell much, or note when they are closed; and vector envs of every backend."""
+"""Envs that wait, return large infos, or record their close; and vector envs of every backend."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Maskless(Counting):
 
 
 class Lying(Counting):
-    """Returns something other than its spaces say; ``lie`` says what."""
+    """A native batch that returns results outside of its spaces; ``lie`` selects them."""
 
     def __init__(self, num_envs: int, lie: str) -> None:
         super().__init__(num_envs + (lie == "num_envs"))

@@ -30,7 +30,7 @@ class Touches(Faulty):
 @pytest.mark.parametrize("kind", [rookery.ProcessVectorEnv, rookery.SerialVectorEnv])
 @pytest.mark.parametrize("envs", ["CartPole-v1", Faulty, 4])
 def test_what_is_no_list_of_envs_is_told_what_takes_it(kind: Any, envs: Any) -> None:
-    with pytest.raises(rookery.ConfigError, match=r"a list of callables.*make_vec takes an id"):
+    with pytest.raises(rookery.ConfigError, match=r"a list of callables.*make_vec takes one id"):
         kind(envs)
 
 

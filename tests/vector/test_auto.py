@@ -129,7 +129,7 @@ def test_an_env_that_cannot_travel_stays_here() -> None:
 
     choice = _choice(make)
     assert choice.backend == "serial"
-    assert "cannot be sent to a worker" in choice.reason
+    assert "cannot be pickled for a worker" in choice.reason
 
 
 def test_an_env_that_only_this_process_can_build_stays_here() -> None:
@@ -192,7 +192,7 @@ def test_the_rule_without_a_measurement(
 
 
 class Masked(Steady):
-    """Raises on every action but the one that is legal next, which it tells in some way."""
+    """An env that raises on every action except the legal one, which it reports in various ways."""
 
     def __init__(self) -> None:
         self._legal = 0

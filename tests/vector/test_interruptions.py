@@ -255,7 +255,7 @@ class TellsMore(gym.Env[Any, Any]):
 def test_of_answers_that_a_lost_message_explains_none_is_returned(
     mode: str, on_fault: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of envs that answer one by one the first tells the keys of all, in a message of its own."""
+    """The first of several single answers sends the keys of all infos in a separate message."""
     faults = rookery.FaultPolicy(on_fault)
     options: Any = {"autoreset_mode": mode, "faults": faults, "num_workers": 1}
     with rookery.make_vec(TellsMore, 3, "process", **options) as venv:

@@ -1,4 +1,4 @@
-"""Infos of any size arrive, whoever is waited for, and cost no memory that stays."""
+"""Infos of any size arrive in every kind of wait, and their memory is released."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_one_huge_info_leaves_no_huge_memory() -> None:
 
 
 def _shared_bytes() -> int:
-    """How much this process shares with others, in bytes."""
+    """Return the memory that this process shares with others, in bytes."""
     total = 0
     for line in Path("/proc/self/maps").read_text().splitlines():
         found = re.match(r"([0-9a-f]+)-([0-9a-f]+) ...s.*rookery", line)

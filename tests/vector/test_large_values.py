@@ -19,7 +19,7 @@ NUM_ENVS = 3
 
 
 class Large(gym.Env[Any, Any]):
-    """A random image of 300 kB, and in every other step an info of a size of its own.
+    """A random image of 300 kB, and in every other step an info of varying size.
 
     Args:
         info_bytes: size of the array in the infos; 0 for no info.
@@ -99,7 +99,7 @@ def test_one_large_info_does_not_take_memory_for_all_envs_for_ever() -> None:
 
 
 def _shared_bytes() -> int:
-    """How much address space the shared mappings of this process take."""
+    """Return the address space of the shared mappings of this process, in bytes."""
     rows = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     ends = [row[0].split("-") for row in rows if row[1].endswith("s")]
     return sum(int(end, 16) - int(start, 16) for start, end in ends)

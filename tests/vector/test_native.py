@@ -208,14 +208,14 @@ def test_workers_and_envs_per_batch_must_agree() -> None:
     [
         ({"envs_per_batch": 0}, "envs_per_batch must be a whole number of at least 1"),
         ({"envs_per_batch": 2, "backend": "process"}, "envs_per_batch is for backend='native'"),
-        ({"isolate": True}, "isolate is for envs that are stepped one by one"),
-        ({"caller_steps": True}, "caller_steps is for envs"),
-        ({"observation_mode": "different"}, "observation_mode is for envs"),
-        ({"faults": rookery.FaultPolicy(step_timeout_s=9)}, "num_workers=1 or more"),
+        ({"isolate": True}, "isolate needs envs that are stepped one by one"),
+        ({"caller_steps": True}, "caller_steps needs envs"),
+        ({"observation_mode": "different"}, "observation_mode needs envs"),
+        ({"faults": rookery.FaultPolicy(step_timeout_s=9)}, "num_workers to 1 or more"),
         ({"env": [Counting]}, "takes one callable"),
         ({"env": "FrozenLake-v1"}, "FrozenLake-v1 has no vector_entry_point"),
         ({"env": lambda: Counting(4)}, "with the number of envs"),
-        ({"env_kwargs": {"colour": 3}}, "cannot be called like that.*colour"),
+        ({"env_kwargs": {"colour": 3}}, "but this call fails.*colour"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(arguments: dict[str, Any], words: str) -> None:

@@ -362,7 +362,7 @@ def _act(env: Any) -> None:
 
 
 class Alarm(BaseException):
-    """What a handler of a signal raises, to end what takes too long."""
+    """The exception of a signal handler that stops a long call."""
 
 
 class Slow(Plain):
@@ -408,7 +408,7 @@ def test_an_error_of_an_enum_is_a_failure_of_the_env(kind: str) -> None:
             venv.step([0, 0])
 
 
-# ---------------------------------------------------------------- what cannot travel
+# ---------------------------------------------------------------- unpicklable values
 
 
 def test_a_deferred_argument_of_a_registered_env_stays_where_it_was_built() -> None:

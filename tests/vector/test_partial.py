@@ -1,4 +1,4 @@
-"""Partial batches: whoever is ready first is received first, and nobody is held up."""
+"""Partial batches: envs are received in the order in which they become ready."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _receive_all(venv: rookery.VectorEnv, count: int) -> set[int]:
 
 
 def _seen(results: Any, row: int) -> list[Any]:
-    """What one env was told: observation, reward, flags and its part of the infos."""
+    """The results of one env: observation, reward, flags and its part of the infos."""
     obs, reward, terminated, truncated, info = results
     keys = [key for key in info if key[0] != "_" and key != "final_info"]
     told = {key: info[key][row] for key in keys if info[f"_{key}"][row]}

@@ -1,4 +1,4 @@
-"""The model behind backend="auto", on machines that nobody has: no clock is read here."""
+"""The model behind backend="auto", on imaginary machines: no clock is read here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only worker processes can suffer."""
+"""Faults and settings of worker processes only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often workers were replaced is among the statistics of vector envs and collectors."""
+"""Restarts of workers in the statistics of vector envs and collectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rings that nobody has waited for are neither heard later nor ever too many."""
+"""Events that were set without a waiter wake no later wait, and never accumulate."""
 
 from __future__ import annotations
 

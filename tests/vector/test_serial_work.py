@@ -36,7 +36,7 @@ class Made(gym.Env[Any, Any]):
 
 
 def _calls_of_a_step(venv: Any) -> float:
-    """How many functions are called for one step of one env: the same on every machine."""
+    """The number of function calls per step of one env, which is the same on every machine."""
     count, actions = 0, np.zeros(NUM_ENVS, int)
 
     def note(frame: Any, event: str, argument: Any) -> None:

@@ -148,7 +148,7 @@ def _trajectory(venv: Any) -> Any:
 
 
 def _own() -> tuple[Any, ...]:
-    """What an env of another process has no business to change here."""
+    """Global state of this process that an env in another process must not change."""
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
     filters, path = list(warnings.filters), list(sys.path)
     return os.getcwd(), handlers, filters, np.geterr(), dict(os.environ), path, gc.isenabled()

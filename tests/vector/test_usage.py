@@ -1,4 +1,4 @@
-"""What cannot be meant is refused, with an error that Gymnasium's handlers catch."""
+"""Invalid calls are refused, with errors that handlers for Gymnasium's errors catch."""
 
 from __future__ import annotations
 

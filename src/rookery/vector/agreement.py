@@ -112,7 +112,7 @@ def parse_autoreset_mode(mode: Any) -> AutoresetMode:
     """Return the mode named ``"next_step"``, ``"same_step"`` or ``"disabled"``; accepts enums too.
 
     Raises:
-        ConfigError: there is no such mode.
+        ConfigError: the mode is unknown.
     """
     if isinstance(mode, AutoresetMode):
         return mode

@@ -298,7 +298,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if self._recorder is not None:
                 self._recorder.note_step(actions)
             orders.number += 1
-            pending.begin_step(results.begin_step(), orders.number)
+            pending.begin_step(results.prepare_step(), orders.number)
         except BaseException as error:
             pending.note(error)
             raise
@@ -346,7 +346,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         ids = None if mask is None else np.flatnonzero(mask)
         if ids is not None:
             results.carry_over(np.flatnonzero(~np.array(mask)), buffer)
-        results.begin(buffer, ids)
+        results.prepare(buffer, ids)
         self._begin(name, Order(kind, buffer, self._orders.next_number(), ids, seeds))
 
     def _begin(self, name: str, order: Order) -> None:
@@ -435,7 +435,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _ask_singly(self, ids: Ids, kind: int, seeds: Any = NO_SEED) -> None:
         """Send a single order to each of some envs."""
         with self._pending.guard:
-            buffer = self._results.begin_singly(ids)
+            buffer = self._results.prepare_singly(ids)
             order = Order(kind | SINGLY, buffer, self._numbers_for(ids), ids, seeds)
             self._begin("recv", order)
 
@@ -645,7 +645,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def waits(self) -> Waits:
-        """Waiting times; collectors whose workers act add theirs."""
+        """Waiting times. Collectors in which workers choose actions add their waits."""
         return self._waits
 
     @property

@@ -183,7 +183,7 @@ class Pending:
         self.is_begun = True
 
     def note(self, error: BaseException) -> None:
-        """Note an exception that leaves a call, and whether it interrupted the call.
+        """Handle an exception that leaves a call, and store whether it interrupted the call.
 
         Raises:
             ClosedError: the vector env was closed during the call, by another thread or by a
@@ -209,18 +209,18 @@ class Pending:
         self.is_begun = True
 
     def is_over(self) -> None:
-        """Note that the pending call of all envs is complete."""
+        """Mark the pending call of all envs as complete."""
         self.name, self.was_cut_short, self._has_single = None, False, False
         self.is_clear = self._barred is None
 
     def dropped(self) -> Any:
-        """Return the envs whose pending results are dropped; an index."""
+        """Return the envs with pending results, which are then dropped; an index."""
         if self.name in ("step", "reset"):
             return self.env_ids
         return np.flatnonzero((self._orders.asked != self._orders.received) & self._has_single)
 
     def num_busy(self) -> int:
-        """Return the number of envs with a single order whose answer was not returned yet."""
+        """Return the number of envs for which ``recv`` has not returned an answer yet."""
         if not self._has_single:
             return 0
         return int(np.count_nonzero(self._orders.asked != self._orders.received))
@@ -351,7 +351,7 @@ class Answers:
 
     Attributes:
         recorder: writes a report of each failure before it is raised; None writes none.
-        finish_order: the backends, starting with those whose envs the calling thread steps.
+        finish_order: the backends; those in the calling thread come first.
         backend_of: int64 ``[n]``, index of each env's backend in ``backends``.
     """
 
@@ -393,7 +393,7 @@ class Answers:
             backend = self._backends[self.backend_of[env_id]]
             self.recorder.write(error, backend.since_restart(env_id))
 
-    # ---------------------------------------------------------------- of all
+    # ---------------------------------------------------------------- calls of all envs
 
     def wait_for_all(self, call: str, timeout: float | None) -> bool:
         """Wait for the pending call; raise the failure of the env with the lowest index.
@@ -428,7 +428,7 @@ class Answers:
         return error
 
     def unread(self, call: str, error: WorkerError) -> WorkerError:
-        """Return the error of a call of all envs whose results cannot be read, and end the call."""
+        """End a call of all envs with unreadable results, and return the error to raise."""
         self._results.written(self._pending.env_ids)
         if self._episodes is not None:
             self._episodes.note(self._pending.env_ids, self._results.buffer)
@@ -437,8 +437,7 @@ class Answers:
         self.record(error)
         return error
 
-    # ---------------------------------------------------------------- of the envs that are ready
-    # first
+    # ---------------------------------------------------------------- recv
 
     def wait_for_some(self, min_envs: int, timeout: float | None) -> Ids:
         """Wait until ``min_envs`` envs have answered; return all that have, int64 ``[k]``.
@@ -468,7 +467,7 @@ class Answers:
                 self._arrivals.wait(self._wakes_up, deadline)
 
     def unread_of_some(self, error: WorkerError) -> WorkerError:
-        """Return the error of an env whose answer cannot be read; other answers stay available."""
+        """Drop an unreadable answer of one env, and return the error; keep other answers."""
         (env_id,) = error.env_ids
         self._orders.received[env_id] = self._orders.asked[env_id]
         if self._episodes is not None:
@@ -509,15 +508,14 @@ class Answers:
             ready = np.intersect1d(ready, orders.ready(), assume_unique=True)
         if not self._steps_together:
             return ready
-        late = self.backend_of[
-            orders.asked != orders.answered
-        ]  # a batch writes its words one after the other
+        # A batch writes the words of its envs one after the other.
+        late = self.backend_of[orders.asked != orders.answered]
         return ready[~np.isin(self.backend_of[ready], late)]
 
     def _caller_has_work(self) -> bool:
         is_busy = self._orders.asked != self._orders.answered
-        own = [backend.env_ids for backend in self._in_caller]
-        return any(is_busy[ids.start : ids.stop].any() for ids in own)
+        parts = [backend.env_ids for backend in self._in_caller]
+        return any(is_busy[ids.start : ids.stop].any() for ids in parts)
 
     def _has_failed(self, ready: Ids) -> bool:
         return any(

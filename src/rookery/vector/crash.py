@@ -1,4 +1,4 @@
-"""Crash reports: the actions, seeds and options that led to a failure, for replaying it."""
+"""Crash reports: the seeds, options and actions of an env before a failure, and their replay."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.shared.arrays import BatchArrays, BatchSpaces
 from rookery.shared.spaces import Leaf, batched, flattened, leaves
 
-_MOST_EVENTS = 100_000  # kept events of a vector env; older ones are dropped
-_MOST_BYTES = 2**28  # kept bytes of actions; older ones are dropped
+_MOST_EVENTS = 100_000  # recorded events of a vector env; older ones are dropped
+_MOST_BYTES = 2**28  # recorded actions of a vector env; older ones are dropped
 
 
 def checked_folder(folder: Any) -> Path:
-    """Return the folder for crash reports, and create it if it is missing.
+    """Return a writable folder for crash reports, created if missing.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        ConfigError: the folder cannot be created, or is not writable.
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise unfit("crash_dir", "a path", folder)
@@ -50,7 +50,13 @@ def checked_folder(folder: Any) -> Path:
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset: a seed per env, options (a list has one entry per env), and a mask (None: all)."""
+    """A reset.
+
+    Attributes:
+        seeds: one seed or None per env.
+        options: options for all envs, or a list with one entry per env.
+        mask: True for the envs that are reset; None means all.
+    """
 
     seeds: Sequence[int | None]
     options: Any
@@ -59,7 +65,12 @@ class Reset:
 
 @dataclass(frozen=True)
 class Step:
-    """A step: the leaves of a batch of actions, and the envs that received them (None: all)."""
+    """A step.
+
+    Attributes:
+        leaves: batch of actions, flattened into the leaves of the action space.
+        env_ids: indices of the envs; None means all.
+    """
 
     leaves: list[Any]
     env_ids: list[int] | None = None
@@ -67,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Restart:
-    """A rebuild of the env; a first reset without a seed receives this one."""
+    """A replacement of the worker, which rebuilt the env; ``seed`` is for a reset without one."""
 
     seed: int | None
 
@@ -77,14 +88,14 @@ Event: TypeAlias = "Reset | Step | Restart"
 
 @dataclass(frozen=True)
 class CrashReport:
-    """The events of one env, from its last seeded reset or restart to its failure.
+    """The inputs of one env, from its last seeded reset or its last restart to its failure.
 
     Attributes:
-        recipe: builds the env.
+        recipe: recipe that builds the env.
         env_id: index of the env in the vector env.
         autoreset_mode: autoreset mode of the vector env.
-        events: resets and steps of this env; only the first event can be a restart.
-        is_whole: the events begin with the reset; long runs drop the oldest.
+        events: resets and steps of this env. A restart can only be the first event.
+        is_whole: the events begin with the reset or restart. Long runs drop the oldest events.
         error: message of the failure.
     """
 
@@ -97,31 +108,31 @@ class CrashReport:
 
     @classmethod
     def load(cls, path: str | Path) -> CrashReport:
-        """Read a report. It is a pickle: load only what your own runs wrote.
+        """Read a report. It is a pickle, which can run any code: load only files that you trust.
 
         Raises:
-            UsageError: the file is not a crash report.
+            UsageError: the file is not a crash report, or its env cannot be imported.
         """
         try:
             report = pickle.loads(Path(path).read_bytes())
         except (ImportError, AttributeError) as error:
             raise UsageError(
-                f"the env of {path} cannot be imported ({error}); replay it where its modules can "
-                "be imported, for example in the folder of the run"
+                f"{path}: the env of this crash report cannot be imported ({error}). Replay it "
+                "where its modules can be imported, for example from the folder of the run"
             ) from error
-        except Exception as error:  # unpickling invalid bytes can raise anything
+        except Exception as error:  # an invalid pickle can raise any exception
             raise UsageError(
-                f"{path} is not a crash report that can be read: {type(error).__name__}: {error}"
+                f"{path} is not a readable crash report: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(report, cls):
             raise UsageError(f"{path} is not a crash report, but a {type(report).__name__}")
         return report
 
     def replay(self) -> int:
-        """Repeat all events with the env, in this process.
+        """Build the env in this process, and repeat all events.
 
         Returns:
-            The number of events, if the env does not fail this time.
+            The number of events, if the env did not fail this time.
 
         Raises:
             EnvFailed: the env failed again.
@@ -136,7 +147,7 @@ class CrashReport:
                 if isinstance(event, Restart):
                     batch.replace([event.seed])
                 elif isinstance(event, Reset):
-                    batch.reset(0, [0], event.seeds, [_own_options(event.options)])
+                    batch.reset(0, [0], event.seeds, [_options_of_env(event.options)])
                 else:
                     arrays.write_actions(batched(env.action_space, iter(event.leaves)))
                     batch.step(0)
@@ -146,12 +157,12 @@ class CrashReport:
 
 
 class CrashRecorder:
-    """Records seeds, options and actions of a vector env, and writes a report when an env fails.
+    """A recorder of the inputs of all envs, which writes a report if one fails.
 
-    The record is kept in the calling process, so that it survives the death of a worker.
+    It runs in the calling process, so that the record survives crashes of workers.
 
     Args:
-        folder: folder for reports; see :func:`checked_folder`.
+        folder: folder for reports, see :func:`checked_folder`.
         recipes: recipes of all envs.
         action_space: action space of one env.
         autoreset_mode: autoreset mode of the vector env.
@@ -169,8 +180,8 @@ class CrashRecorder:
         self._action_space = action_space
         self._mode = autoreset_mode
         self._events: deque[Reset | Step] = deque()
-        self._size_bytes = 0  # size of the recorded actions
-        self._forgotten = False
+        self._size_bytes = 0  # of the recorded actions
+        self._has_dropped = False
 
     def note_reset(
         self,
@@ -178,15 +189,15 @@ class CrashRecorder:
         options: Any,
         mask: Sequence[bool] | None,
     ) -> None:
-        """Record a reset. If it seeds all envs, earlier events are dropped."""
+        """Record a reset. A reset that seeds all envs replaces all earlier events."""
         if mask is None and None not in seeds:
             self._events.clear()
             self._size_bytes = 0
-            self._forgotten = False
-        self._keep(Reset(seeds, options, mask))
+            self._has_dropped = False
+        self._record(Reset(seeds, options, mask))
 
     def note_resets(self, env_ids: Any, seeds: Sequence[int | None]) -> None:
-        """Record a reset of some envs, int64 ``[k]``, with a seed for each."""
+        """Record a reset of some envs, int64 ``[k]``, with one seed or None per env."""
         num_envs = len(self._recipes)
         mask, every = [False] * num_envs, list[int | None]([None]) * num_envs
         for env_id, seed in zip(env_ids.tolist(), seeds, strict=True):
@@ -194,32 +205,36 @@ class CrashRecorder:
         self.note_reset(every, None, None if all(mask) else mask)
 
     def note_step(self, actions: Any, env_ids: Any = None) -> None:
-        """Record a copy of a batch of actions, for all envs or for ``env_ids``, int64 ``[k]``."""
+        """Record a copy of the actions of all envs, or of ``env_ids``, int64 ``[k]``."""
         parts = flattened(self._action_space, actions, "action")
         copies = [
             np.array(part) if isinstance(leaf, Leaf) else tuple(part)
             for part, leaf in zip(parts, leaves(self._action_space, "action"), strict=True)
         ]
-        self._keep(Step(copies, None if env_ids is None else env_ids.tolist()))
+        self._record(Step(copies, None if env_ids is None else env_ids.tolist()))
 
     def write(
         self, error: WorkerError, since_restart: tuple[int | None, int] | None = None
     ) -> Path | None:
-        """Write a report about the first env of an error, and add its path to the message.
+        """Write a report about the first env of an error, and add its path to the error.
 
-        If no report can be written, the message gives the reason, and None is returned.
+        If the report cannot be written, the reason is added to the error instead, so that the
+        original error is still raised.
 
         Args:
-            error: the failure.
-            since_restart: see `Backend.since_restart`.
+            error: failure of the env.
+            since_restart: result of `Backend.since_restart` for the env.
+
+        Returns:
+            The path of the report; None if it could not be written.
         """
         try:
             path = self._written(error, since_restart)
             note = f"rookery replay {path} runs it again."
-        except Exception as problem:  # for example a full disk, or an unpicklable recipe
+        except Exception as problem:  # such as a full disk, or an unpicklable recipe
             path = None
             note = (
-                f"no crash report could be written to {self._folder}: "
+                f"No crash report could be written to {self._folder}: "
                 f"{type(problem).__name__}: {describe(problem)}"
             )
         error.args = (f"{error}\n{note}", *error.args[1:])
@@ -230,7 +245,7 @@ class CrashRecorder:
         events: list[Event] = [
             event for event in map(_only(env_id), self._events) if event is not None
         ]
-        is_whole = not self._forgotten
+        is_whole = not self._has_dropped
         if since_restart is not None:
             seed, count = since_restart
             count += error.command == "reset"
@@ -239,7 +254,7 @@ class CrashRecorder:
         summary = str(error).partition("\n")[0]
         recipe = self._recipes[env_id]
         report = CrashReport(recipe, env_id, self._mode, events, is_whole, summary)
-        try:  # the replaying process may lack registrations of this one
+        try:  # the process that replays it may lack the env registrations of this process
             data = by_value(replace(report, recipe=recipe.self_contained()))
         except Exception:  # a registered spec may be unpicklable; its id is not
             data = by_value(report)
@@ -248,20 +263,20 @@ class CrashRecorder:
         try:
             path.write_bytes(data)
         except OSError:
-            path.unlink(missing_ok=True)  # do not leave half a report
+            path.unlink(missing_ok=True)  # a partial report is useless
             raise
         return path
 
-    def _keep(self, event: Reset | Step) -> None:
+    def _record(self, event: Reset | Step) -> None:
         self._events.append(event)
         self._size_bytes += _size_bytes(event)
         while len(self._events) > _MOST_EVENTS or self._size_bytes > _MOST_BYTES:
             self._size_bytes -= _size_bytes(self._events.popleft())
-            self._forgotten = True
+            self._has_dropped = True
 
 
 def _size_bytes(event: Reset | Step) -> int:
-    """Return the size of the actions of an event; values other than arrays count 8 bytes."""
+    """Return the size of the actions of an event; objects count as 8 bytes each."""
     if isinstance(event, Reset):
         return 0
     return sum(
@@ -269,12 +284,12 @@ def _size_bytes(event: Reset | Step) -> int:
     )
 
 
-def _own_options(options: Any) -> Any:
+def _options_of_env(options: Any) -> Any:
     return options[0] if isinstance(options, list) else options
 
 
 def _only(env_id: int) -> Any:
-    """Return a function that reduces an event to one env."""
+    """Return a function that reduces an event to one env; its result is None for other envs."""
 
     def of_one(event: Reset | Step) -> Reset | Step | None:
         if isinstance(event, Step):
@@ -287,7 +302,7 @@ def _only(env_id: int) -> Any:
         if event.mask is not None and not event.mask[env_id]:
             return None
         options = event.options
-        own = [options[env_id]] if isinstance(options, list) else options
-        return Reset([event.seeds[env_id]], own, None)
+        options = [options[env_id]] if isinstance(options, list) else options
+        return Reset([event.seeds[env_id]], options, None)
 
     return of_one

@@ -1,4 +1,4 @@
-"""make_vec: create a vector env with any backend; backends are imported when they are used."""
+"""The function ``make_vec``, which checks its arguments, then imports and creates a backend."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
     from rookery.vector.base import VectorEnv
 
-# The vector env class of each backend, and the options of `make_vec` that only some classes take.
-# A new backend is a file and an entry here.
+# The vector env class of each backend, and the options of `make_vec` that not all classes accept.
+# A new backend needs a file and an entry here.
 _CLASSES = {
     "serial": ("rookery.vector.serial:SerialVectorEnv", ()),
     "thread": ("rookery.vector.thread:ThreadVectorEnv", ("num_workers", "faults")),
@@ -57,46 +57,48 @@ def make_vec(
     envs_per_batch: int | None = None,
     ray_options: Mapping[str, Any] | None = None,
 ) -> VectorEnv:
-    """Make many environments behind one ``gymnasium.vector.VectorEnv``.
+    """Create many environments behind one ``gymnasium.vector.VectorEnv``.
 
     Args:
         env: a Gymnasium id, ``"package.module:Id"``, an EnvSpec, a callable that returns an env, or
             a list with one callable per env. For ``"native"`` a callable
             ``(num_envs) -> gymnasium.vector.VectorEnv``, or an id with a ``vector_entry_point``.
-        num_envs: number of envs; by default the length of the list, or 1.
-        backend: ``"serial"`` steps the envs in this process, ``"thread"`` in threads, ``"process"``
-            in worker processes, ``"native"`` with the env's own vectorized form, ``"ray"`` on the
-            nodes of a Ray cluster. ``"auto"`` measures for about 0.2 s and chooses the faster of
-            serial and process.
-        num_workers: number of workers. None means one process per usable CPU, one thread per env,
-            the best number for ``"auto"``, and as many as the cluster has room for with ``"ray"``.
-            For ``"native"`` the number of worker processes with one batch each; None or 0 means one
-            batch in this process.
+        num_envs: number of envs; None means the length of the list, or 1.
+        backend: ``"serial"`` steps envs in this process, ``"thread"`` in threads of this process,
+            ``"process"`` in worker processes, and ``"ray"`` on the nodes of a Ray cluster.
+            ``"native"`` uses the batched form of the env. ``"auto"`` measures one env for about 0.2
+            s and chooses the fastest of ``"serial"`` and ``"process"``.
+        num_workers: number of workers; None means one process per usable CPU, one thread per env,
+            the choice of ``"auto"``, or as many as fit into the Ray cluster. For ``"native"`` each
+            worker process runs one batch, and None or 0 means one batch in this process.
         env_kwargs: keyword arguments of every env; may contain :class:`rookery.Deferred` objects.
-        wrappers: callables ``Env -> Env``, innermost first, applied in the process of the env.
+        wrappers: callables ``Env -> Env``, applied in the process of the env, innermost first.
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the platform's best.
-        isolate: run one env per worker process, and never build an env in this process.
-        caller_steps: True lets this process step a share of the envs; None lets ``"auto"`` decide.
-        copy: False returns views, which are valid until the step after the next.
-        threads_per_worker: maximum of BLAS, OpenMP and torch threads per worker; None: no limit.
-        faults: reaction to envs that raise, hang or kill their process. The default raises an error
-            and sets no deadline.
-        crash_dir: folder for crash reports; a failure then writes a small file that ``rookery
-            replay`` runs again. Recording takes about a microsecond per step.
+        start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the best one for this
+            platform.
+        isolate: one env per worker process, and none in this process.
+        caller_steps: this process steps some of the envs; None means the choice of ``"auto"``.
+        copy: False returns arrays that are views, valid until the step after the next.
+        threads_per_worker: maximum number of BLAS, OpenMP and torch threads in each worker; None
+            sets no limit.
+        faults: handling of envs that raise, hang or crash; by default an error is raised, and there
+            is no deadline.
+        crash_dir: folder for crash reports, which ``rookery replay`` repeats. Recording costs about
+            1 us per step. None writes no reports.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
-        envs_per_batch: number of envs per batch; implies ``"native"``. Each batch runs in a worker
-            process; the last one may be smaller.
-        ray_options: options for ``"ray"``: ``address`` of a cluster (``"auto"``: one that runs on
-            this machine; None: that of ``RAY_ADDRESS``, or start Ray here), and Ray's options for
-            each worker: ``num_cpus`` (1), ``num_gpus``, ``resources``, ``memory``, ``runtime_env``,
-            ``scheduling_strategy`` (``"SPREAD"``), ``label_selector``, ``accelerator_type``.
+        envs_per_batch: number of envs per native batch, each in a worker process; the last batch
+            may be smaller. Implies ``backend="native"``.
+        ray_options: options for ``"ray"``. ``address`` is the address of a cluster; ``"auto"``
+            means a cluster on this machine, and None means that of ``RAY_ADDRESS``, or a new local
+            one. All others apply to each worker: ``num_cpus`` (default 1), ``num_gpus``,
+            ``resources``, ``memory``, ``runtime_env``, ``scheduling_strategy`` (default
+            ``"SPREAD"``), ``label_selector``, ``accelerator_type``.
 
     Returns:
-        A vector env. Its ``choice`` has the choice of ``"auto"`` with the reason.
+        A vector env. Its attribute ``choice`` contains the choice of ``"auto"`` and the reason.
 
     Raises:
-        UsageError: the arguments are invalid; nothing was started.
+        UsageError: the arguments are invalid or contradict each other; nothing was started.
         WorkerError: an env could not be built.
     """
     _check_backend(backend)
@@ -160,7 +162,7 @@ def make_vec(
         space = venv.single_action_space
         venv.crash_recorder = CrashRecorder(crash_dir, recipes, space, mode)
     if isinstance(env, (list, tuple)) or callable(env):
-        venv.spec = None  # the spec of the envs may not describe the callables
+        venv.spec = None  # the spec of the env may describe only a part of it
     return venv
 
 
@@ -191,8 +193,8 @@ def _check_counts(**counts: Any) -> None:
 def _require_workers(backend: str) -> None:
     if backend == "serial":
         raise ConfigError(
-            "backend='serial' runs envs in this process, which deadlines cannot end and restarts "
-            "cannot replace; this FaultPolicy needs backend='process'"
+            "backend='serial' runs envs in this process, where they cannot be killed at a deadline "
+            "or restarted; this FaultPolicy needs backend='process'"
         )
 
 
@@ -213,8 +215,8 @@ def _refuse_for_native(**given: Any) -> None:
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"{name} is for envs that are stepped one by one; backend='native' has batches "
-                "that step all their envs at once"
+                f"{name} needs envs that are stepped one by one; backend='native' steps whole "
+                "batches of envs"
             )
 
 

@@ -1,4 +1,4 @@
-"""Vector envs of native batches, which step all their envs at once."""
+"""Vector envs of native batches, where a ``gymnasium.vector.VectorEnv`` steps many envs at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rookery.worker.protocol import BatchMaker
 
 @dataclass(frozen=True)
 class NativePlan:
-    """Options for the workers of native batches; see :func:`rookery.make_vec`."""
+    """Settings of the workers for native batches; see :func:`rookery.make_vec`."""
 
     num_workers: int | None
     envs_per_batch: int | None
@@ -47,20 +47,20 @@ def make_native(
     Args:
         env: a Gymnasium id or an EnvSpec with a ``vector_entry_point``, or a callable
             ``(num_envs) -> gymnasium.vector.VectorEnv``.
-        num_envs: number of envs of all batches; 1 by default.
-        env_kwargs: keyword arguments of each batch.
+        num_envs: number of envs in all batches; None means 1.
+        env_kwargs: keyword arguments of the callable or entry point.
         wrappers: callables ``VectorEnv -> VectorEnv``.
-        mode: the autoreset mode.
-        plan: number and options of the workers.
+        mode: autoreset mode.
+        plan: settings of the workers.
 
     Raises:
-        ConfigError: the arguments are invalid.
+        ConfigError: the arguments contradict each other, or ``env`` has no batched form.
         EnvFailed: a batch cannot be built, or is not a vector env.
     """
     if isinstance(env, (list, tuple)):
         raise ConfigError(
             "backend='native' takes one callable (num_envs) -> gymnasium.vector.VectorEnv, or an "
-            f"id; a {type(env).__name__} of callables makes single envs, for backend='process'"
+            f"id; a {type(env).__name__} of callables creates single envs: use backend='process'"
         )
     recipe = make_recipes(env, 1, env_kwargs, wrappers)[0]
     _check_source(recipe)
@@ -90,7 +90,7 @@ def make_native(
 
 
 def _ranges(num_envs: int, plan: NativePlan) -> list[range] | None:
-    """Return the envs of each worker's batch; None for one batch in this process."""
+    """The envs of each worker's batch; None if there is one batch, in this process."""
     workers, size = plan.num_workers, plan.envs_per_batch
     if size is None:
         return split(num_envs, min(workers, num_envs)) if workers else None
@@ -98,25 +98,25 @@ def _ranges(num_envs: int, plan: NativePlan) -> list[range] | None:
     if workers is not None and workers != len(ranges):
         raise ConfigError(
             f"envs_per_batch={size} makes {len(ranges)} batches of {num_envs} envs, each in a "
-            f"worker, but num_workers={workers} was given; leave one of the two out"
+            f"worker, but num_workers={workers} was given; pass only one of the two"
         )
     return ranges
 
 
 def _check_source(recipe: EnvRecipe) -> None:
-    """Raise if an env has no vectorized form, before anything is started."""
+    """Raise before anything starts if the env has no batched form."""
     spec = recipe.spec()
     if spec is not None:
         if spec.vector_entry_point is None:
             raise ConfigError(
-                f"{spec.id} has no vector_entry_point, so it has no vectorized form for "
-                "backend='native'; give a callable (num_envs) -> gymnasium.vector.VectorEnv, or "
-                "run single envs: backend='process'"
+                f"{spec.id} has no vector_entry_point, so it has no batched form for "
+                "backend='native'; pass a callable (num_envs) -> gymnasium.vector.VectorEnv, or "
+                "run single envs with backend='process'"
             )
         return
     try:
         signature = inspect.signature(recipe.source)  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # C functions may have no signature
+    except (TypeError, ValueError):  # written in C, without a signature
         return
     try:
         takes_mode = "autoreset_mode" in signature.parameters
@@ -125,14 +125,14 @@ def _check_source(recipe: EnvRecipe) -> None:
     except TypeError as error:
         raise ConfigError(
             f"backend='native' calls {recipe.name}{signature} with the number of envs, "
-            f"{recipe.name}(num_envs), and it cannot be called like that: {error}. It must return "
-            "a gymnasium.vector.VectorEnv; single envs are for backend='process'"
+            f"{recipe.name}(num_envs), but this call fails: {error}. It must return a "
+            "gymnasium.vector.VectorEnv; for single envs use backend='process'"
         ) from error
 
 
 def _require_no_worker(plan: NativePlan) -> None:
     if plan.faults.restarts or plan.faults.has_deadline or plan.faults.max_worker_rss_mb:
         raise ConfigError(
-            "a native batch in this process cannot be ended by a deadline or replaced; this "
-            "FaultPolicy needs worker processes: num_workers=1 or more, or envs_per_batch="
+            "a native batch in this process cannot be killed at a deadline or restarted; this "
+            "FaultPolicy needs worker processes: set num_workers to 1 or more, or envs_per_batch"
         )

@@ -1,4 +1,4 @@
-"""ProcessVectorEnv: envs in worker processes, with several envs per worker."""
+"""Vector envs with worker processes and shared memory; each worker runs several envs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
-from rookery.vector.local import LocalBackend
-from rookery.vector.serial import as_recipes
+from rookery.vector.serial import LocalBackend, as_recipes
 from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.process import WorkerProcess
@@ -35,27 +34,30 @@ _START_GRACE_S = 1.0
 
 
 class ProcessVectorEnv(VectorEnv):
-    """A vector env with worker processes and arrays in shared memory.
+    """A vector env that steps its envs in worker processes, and shares arrays with them.
 
     Args:
         env_fns: one callable per env (or ids, EnvSpecs or recipes).
-        shared_memory: ignored; Gymnasium has it. Arrays are always in shared memory.
-        copy: False returns views, which are valid until the step after the next.
-        context: Gymnasium's name for ``start_method``.
-        daemon: ignored; Gymnasium has it. Workers exit with the caller, and may have children.
+        shared_memory: ignored, for compatibility with Gymnasium; arrays are always shared.
+        copy: False returns views, valid until the step after the next.
+        context: start method; Gymnasium's name for ``start_method``.
+        daemon: ignored, for compatibility with Gymnasium; workers exit with the caller, and may
+            have child processes.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        num_workers: number of worker processes, at most one per env. None means one per usable CPU,
-            or one fewer if the caller steps.
-        start_method: ``"forkserver"``, ``"spawn"``, ``"fork"``; None means the platform's best.
-        isolate: run one env per worker, and none in the calling process.
-        caller_steps: let the calling process step a share of the envs.
-        threads_per_worker: maximum of threads of numerical libraries; None sets no limit.
-        faults: reaction to envs that raise, hang or kill their process.
-        preload: modules that the forkserver imports once for all workers.
+        num_workers: number of worker processes, at most one per env; None means one per usable
+            CPU, and one fewer with ``caller_steps``.
+        start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the best one for this
+            platform.
+        isolate: one env per worker, and none in the calling process.
+        caller_steps: the calling process steps some of the envs.
+        threads_per_worker: maximum number of threads of numerical libraries in each worker; None
+            sets no limit.
+        faults: handling of envs that raise, hang or crash.
+        preload: modules that a forkserver imports once for all workers.
 
     Raises:
-        PicklingError: an env cannot be pickled.
+        PicklingError: an env's recipe cannot be pickled.
         EnvFailed: an env cannot be built.
         WorkerDied: a worker exited before its envs were built.
     """
@@ -83,8 +85,8 @@ class ProcessVectorEnv(VectorEnv):
         faults = faults or FaultPolicy()
         if caller_steps and (faults.restarts or faults.has_deadline):
             raise ConfigError(
-                "caller_steps=True runs envs in this process, which deadlines cannot end and "
-                "restarts cannot replace; the FaultPolicy needs caller_steps=False"
+                "caller_steps=True runs envs in this process, where they cannot be killed at a "
+                "deadline or restarted; this FaultPolicy needs caller_steps=False"
             )
         mode = parse_autoreset_mode(autoreset_mode)
         method = resolve_start_method(start_method or context)
@@ -113,16 +115,16 @@ class ProcessVectorEnv(VectorEnv):
         threads_per_worker: int | None,
         faults: FaultPolicy,
     ) -> ProcessVectorEnv:
-        """Create a vector env of native batches, with one worker per batch.
+        """Return a vector env of any batches, with one worker per batch.
 
         Args:
-            ranges: ids of each batch's envs.
-            makers: factory of each batch, with one recipe.
-            mode: the autoreset mode.
-            copy: see the class.
-            start_method: see the class.
-            threads_per_worker: see the class.
-            faults: see the class.
+            ranges: env ids of each batch.
+            makers: factories of the batches, with one recipe each.
+            mode: autoreset mode.
+            copy: False returns views, valid until the step after the next.
+            start_method: start method of the workers; None means the best one for this platform.
+            threads_per_worker: maximum number of threads of numerical libraries in each worker.
+            faults: handling of envs that raise, hang or crash.
         """
         method = resolve_start_method(start_method)
         if method == "fork":
@@ -142,18 +144,18 @@ class ProcessVectorEnv(VectorEnv):
         observation_mode: ObservationMode,
         copy: bool,
     ) -> None:
-        """Start the workers and the batch of this process, and connect them to the arrays."""
+        """Start the workers, build the envs of this process, and connect all of them."""
         specs = make_specs(makers, {**os.environ, **thread_variables(workers.threads)})
-        told: Sequence[WorkerSpec | bytes] = specs
+        sent: Sequence[WorkerSpec | bytes] = specs
         if workers.method != "fork":
-            told = [pickled_spec(spec) for spec in specs]
+            sent = [pickled_spec(spec) for spec in specs]
         backends: list[WorkerBackend] = []
         batch: Batch | None = None
         is_crowded = len(makers) >= usable_cpus()
         self._worker_arrivals = arrivals = Arrivals(workers.faults.restarts)
-        self._nameless = weakref.finalize(self, _forget_name, os.getpid(), arrivals)
+        self._unlink = weakref.finalize(self, _unlink_arrivals, os.getpid(), arrivals)
         try:
-            for ids, maker, spec in zip(ranges, makers, told, strict=True):
+            for ids, maker, spec in zip(ranges, makers, sent, strict=True):
                 start = partial(
                     WorkerProcess,
                     workers.method,
@@ -174,7 +176,7 @@ class ProcessVectorEnv(VectorEnv):
             if workers.method != "fork":
                 self._arrays.pickle_main_by_value()
         except BaseException:
-            self._nameless()
+            self._unlink()
             if batch is not None:
                 batch.close()
             deadline = time.perf_counter() + _START_GRACE_S
@@ -184,15 +186,13 @@ class ProcessVectorEnv(VectorEnv):
 
     @property
     def workers(self) -> tuple[WorkerBackend, ...]:
-        """The backends of the workers, for collectors whose workers act.
+        """The backends of the workers, for collectors in which workers choose the actions.
 
         Raises:
             ConfigError: the calling process steps envs too.
         """
         if any(backend.steps_in_caller for backend in self._backends):
-            raise ConfigError(
-                "policies can act in workers only if the calling process steps no envs"
-            )
+            raise ConfigError("this collector needs all envs in workers: caller_steps=False")
         return tuple(self._backends)  # type: ignore[arg-type]
 
     def _assemble(
@@ -204,7 +204,7 @@ class ProcessVectorEnv(VectorEnv):
         copy: bool,
         faults: FaultPolicy,
     ) -> None:
-        """Wait for the workers' envs, and connect all backends to the arrays."""
+        """Wait until all envs are built, then share arrays with the workers."""
         descriptions = [worker.describe() for worker in workers]
         parts = [worker.env_ids for worker in workers]
         if batch is not None:
@@ -234,7 +234,7 @@ class ProcessVectorEnv(VectorEnv):
 
     def _let_go(self) -> None:
         super()._let_go()
-        self._nameless()
+        self._unlink()
         self._board.release()
         del self._board, self._worker_arrivals
 
@@ -256,13 +256,13 @@ def _count_workers(
         raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
     if caller_steps and num_envs < 2:
         raise ConfigError(
-            "caller_steps=True needs at least 2 envs, one for the caller, one for a worker"
+            "caller_steps=True needs at least 2 envs: one for the caller and one for a worker"
         )
     return min(num_workers, num_envs - caller_steps)
 
 
 class _Workers(NamedTuple):
-    """Options for starting workers; see :class:`ProcessVectorEnv`."""
+    """Settings of the workers; see :class:`ProcessVectorEnv`."""
 
     method: str
     threads: int | None
@@ -270,6 +270,6 @@ class _Workers(NamedTuple):
     preload: tuple[str, ...]
 
 
-def _forget_name(owner_pid: int, arrivals: Arrivals) -> None:
-    if os.getpid() == owner_pid:  # a forked copy does not own the name
+def _unlink_arrivals(owner_pid: int, arrivals: Arrivals) -> None:
+    if os.getpid() == owner_pid:  # a forked copy does not own it
         arrivals.forget_name()

@@ -29,11 +29,11 @@ def separated(options: Options, num_envs: int) -> tuple[Options, list[bool] | No
         return None, None
     if not isinstance(options, Mapping):
         return _per_env(options, num_envs), None
-    own = dict(options)
-    if "reset_mask" not in own:
-        return own, None
-    mask = _checked_mask(own.pop("reset_mask"), num_envs)
-    return own, mask
+    rest = dict(options)
+    if "reset_mask" not in rest:
+        return rest, None
+    mask = _checked_mask(rest.pop("reset_mask"), num_envs)
+    return rest, mask
 
 
 def _per_env(options: Any, num_envs: int) -> list[dict[str, Any] | None]:
@@ -41,10 +41,10 @@ def _per_env(options: Any, num_envs: int) -> list[dict[str, Any] | None]:
         raise unfit("options", "None, a dict, or a sequence with one for each env", options)
     if len(options) != num_envs:
         raise ConfigError(f"options has {len(options)} entries for {num_envs} envs")
-    for i, own in enumerate(options):
-        if own is not None and not isinstance(own, Mapping):
-            raise unfit(f"options[{i}]", "a dict or None", own)
-    return [None if own is None else dict(own) for own in options]
+    for i, each in enumerate(options):
+        if each is not None and not isinstance(each, Mapping):
+            raise unfit(f"options[{i}]", "a dict or None", each)
+    return [None if each is None else dict(each) for each in options]
 
 
 def _checked_mask(mask: Any, num_envs: int) -> list[bool]:
@@ -73,11 +73,11 @@ def parts_of(
     if ids is None:
         ranges = [slice(backend.env_ids.start, backend.env_ids.stop) for backend in backends]
         return [
-            (backend, order._replace(seeds=_words_of(own, seeds)))
-            for backend, own in zip(backends, ranges, strict=True)
+            (backend, order._replace(seeds=_words_of(part, seeds)))
+            for backend, part in zip(backends, ranges, strict=True)
         ]
-    # Sorted once and sliced: searching the envs of each backend took a third of the time when 9 of
-    # 32 envs were sent at a time.
+    # Sort once and slice: a search for the envs of each backend took a third of the time of a call
+    # when 9 of 32 envs were sent.
     places = backend_of[ids]
     by_backend = places.argsort(kind="stable")
     ids, places = ids[by_backend], places[by_backend].tolist()
@@ -85,9 +85,9 @@ def parts_of(
     starts = [i for i, place in enumerate(places) if not i or place != places[i - 1]]
     parts = []
     for i, j in pairwise([*starts, len(places)]):
-        own = slice(i, j)
-        part = Order(kind, buffer, _words_of(own, numbers), ids[own], _words_of(own, seeds))
-        parts.append((backends[places[i]], part))
+        part = slice(i, j)
+        order = Order(kind, buffer, _words_of(part, numbers), ids[part], _words_of(part, seeds))
+        parts.append((backends[places[i]], order))
     return parts
 
 
@@ -119,12 +119,12 @@ def prepared_resets(
     """
     if options is None and not any(_is_large(seed) for seed in seeds):
         return []
-    own = options if isinstance(options, list) else [options] * len(seeds)
+    per_env = options if isinstance(options, list) else [options] * len(seeds)
     requests = []
     for backend in backends:
-        told = {i: (seeds[i], own[i]) for i in backend.env_ids if mask is None or mask[i]}
-        if told:
-            requests.append((backend, backend.prepare_reset(told)))
+        content = {i: (seeds[i], per_env[i]) for i in backend.env_ids if mask is None or mask[i]}
+        if content:
+            requests.append((backend, backend.prepare_reset(content)))
     return requests
 
 
@@ -135,12 +135,12 @@ def require_whole_batches(call: str, ids: Ids, backends: Sequence[Backend]) -> N
         UsageError: with the envs that belong together.
     """
     for backend in backends:
-        own = [i for i in ids.tolist() if i in backend.env_ids]
-        if own and len(own) != len(backend.env_ids):
+        ordered = [i for i in ids.tolist() if i in backend.env_ids]
+        if ordered and len(ordered) != len(backend.env_ids):
             first, last = backend.env_ids[0], backend.env_ids[-1]
             raise UsageError(
                 f"{call}: native batches step all their envs at once. Envs {first}-{last} are one "
-                f"batch, but env_ids contains only {own} of them; pass all of them or none. No "
+                f"batch, but env_ids contains only {ordered} of them; pass all of them or none. No "
                 "env was stepped"
             )
 

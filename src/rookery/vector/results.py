@@ -41,23 +41,23 @@ class Results:
         self._are_single = False  # the buffer holds results of single orders
         self._nan_watch = NanWatch()
 
-    def begin(self, buffer: int, env_ids: Any) -> None:
+    def prepare(self, buffer: int, env_ids: Any) -> None:
         """Prepare a buffer for the results of a call of some envs; None means all."""
         self.buffer, self._are_single = buffer, False
         if self._arrays.row_buffer.added[buffer]:
             ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
             self._arrays.row_buffer.forget_added(ids, buffer)
 
-    def begin_step(self) -> int:
+    def prepare_step(self) -> int:
         """Prepare the next buffer for a step of all envs, and return its index."""
         if self._num_buffers == 1 and not self._arrays.row_buffer.added[0]:
             self._are_single = False
             return 0
         buffer = self.next_buffer()
-        self.begin(buffer, None)
+        self.prepare(buffer, None)
         return buffer
 
-    def begin_singly(self, env_ids: npt.NDArray[np.int64]) -> int:
+    def prepare_singly(self, env_ids: npt.NDArray[np.int64]) -> int:
         """Prepare a buffer for single orders to some envs, and return its index.
 
         Views that were returned before stay valid, because they belong to the other buffer.
@@ -77,7 +77,7 @@ class Results:
         self._latest[env_ids] = buffer
 
     def written(self, env_ids: Any) -> None:
-        """Note that envs (an index) have written into the current buffer."""
+        """Mark envs (an index) as written into the current buffer."""
         self._latest[env_ids] = self.buffer
 
     def next_buffer(self) -> int:
@@ -140,7 +140,7 @@ class Results:
 
 
 class Episodes:
-    """Ended episodes in the disabled autoreset mode, whose envs must be reset before a step.
+    """Ended episodes in the disabled autoreset mode, where envs must be reset before a step.
 
     Args:
         arrays: arrays of all envs.
@@ -165,12 +165,12 @@ class Episodes:
             )
 
     def note(self, ids: Any, buffer: int, failed: Sequence[int] = ()) -> None:
-        """Note which episodes have ended.
+        """Update which episodes have ended.
 
         Args:
             ids: envs that have answered; an index.
             buffer: index of the buffer that they have written.
-            failed: ids of envs whose rows are invalid.
+            failed: ids of envs with invalid rows.
         """
         kept = list(failed)
         before = self._ended[kept]

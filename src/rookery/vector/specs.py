@@ -17,7 +17,7 @@ _FORK = "inherit it with start_method='fork', "
 
 
 def split(num_envs: int, num_parts: int) -> list[range]:
-    """Return consecutive ranges of ``num_envs`` envs, whose lengths differ by at most 1."""
+    """Return consecutive ranges of ``num_envs`` envs, with lengths that differ by at most 1."""
     bounds = [num_envs * i // num_parts for i in range(num_parts + 1)]
     return [range(a, b) for a, b in pairwise(bounds)]
 
@@ -68,9 +68,9 @@ def _unpicklable_part(maker: BatchMaker) -> tuple[int, EnvRecipe, str, str]:
         parts = [("env", recipe.source), ("wrappers", recipe.wrappers)]
         parts += [(f"env_kwargs[{name!r}]", value) for name, value in recipe.kwargs.items()]
         for name, value in parts:
-            culprit = find_culprit(value, name)
-            if culprit is not None:
-                path, part = culprit
+            found = find_culprit(value, name)
+            if found is not None:
+                path, part = found
                 kind = f"{type(part).__module__}.{type(part).__qualname__}"
                 what = f"{path}: {kind.removeprefix('builtins.')}"
                 return env_id, recipe, what, advice_for(part)

@@ -1,4 +1,4 @@
-"""ThreadVectorEnv: envs in threads of this process, for envs that wait or release the GIL."""
+"""Vector envs with threads of this process, for envs that wait or release the GIL."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from rookery.worker.thread import WorkerThread
 from rookery.worker.wait.thread_event import ThreadBell
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
-_MOST_THREADS = 32  # unless num_workers is set
+_MOST_THREADS = 32  # default maximum
 
 
 class ThreadVectorEnv(VectorEnv):
     """A vector env that steps its envs in threads of this process.
 
     Threads suit envs that wait (for sockets, HTTP, subprocesses) or release the GIL, free-threaded
-    Python, and arguments that cannot be pickled. Each env runs in one thread, so it need not be
-    thread-safe; objects that several envs share must be.
+    Python, and arguments that cannot be pickled. Each env is used by one thread, so it need not be
+    thread-safe. Objects that several envs share must be thread-safe.
 
-    An env that crashes the interpreter ends the whole process. Exceptions and deadlines are handled
-    as in worker processes, except that a hanging thread cannot be killed: it is abandoned, its
-    stack is part of the error, and it ends when its env returns.
+    An env that crashes the interpreter ends this process. Exceptions and missed deadlines are
+    handled as in worker processes, except that a hung thread cannot be killed: the error shows its
+    Python stack, and the thread remains until its env returns.
 
     Args:
         env_fns: one callable per env (or ids, EnvSpecs or recipes); called in the env's thread.
-        copy: False returns views, which are valid until the step after the next.
+        copy: False returns views, valid until the step after the next.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        num_workers: number of threads; None means one per env, at most 32.
-        faults: reaction to envs that raise or hang.
+        num_workers: number of threads; None means one per env, and at most 32.
+        faults: handling of envs that raise or hang.
 
     Raises:
         EnvFailed: an env cannot be built.
@@ -67,8 +67,8 @@ class ThreadVectorEnv(VectorEnv):
         faults = faults or FaultPolicy()
         if faults.max_worker_rss_mb is not None:
             raise ConfigError(
-                "max_worker_rss_mb replaces processes, and threads share one process; it needs "
-                "backend='process'"
+                "max_worker_rss_mb replaces worker processes that use too much memory, so it needs "
+                "backend='process'; threads share one process"
             )
         mode = parse_autoreset_mode(autoreset_mode)
         recipes = as_recipes(env_fns)
@@ -98,7 +98,7 @@ class ThreadVectorEnv(VectorEnv):
         faults: FaultPolicy,
         arrivals: ThreadBell,
     ) -> None:
-        """Wait for the threads' envs, and connect all backends to the arrays."""
+        """Wait until all envs are built, then create the arrays."""
         descriptions = [backend.describe() for backend in backends]
         _refuse_twins([key for backend in backends for key in backend.worker.env_keys])  # type: ignore[attr-defined]
         parts = [backend.env_ids for backend in backends]
@@ -114,10 +114,10 @@ class ThreadVectorEnv(VectorEnv):
 
 
 def _refuse_twins(keys: Sequence[int]) -> None:
-    """Raise if envs of different threads are the same object; batches check their own envs."""
+    """Raise if two threads would step the same env object; batches check their envs themselves."""
     twins = find_twins(keys)
     if twins is not None:
         raise ConfigError(
-            f"envs {twins[0]} and {twins[1]} are the same object, which two threads would step at "
-            "once; return a new env in each call"
+            f"Envs {twins[0]} and {twins[1]} are the same object, which two threads would step at "
+            "once. Return a new env at each call"
         )

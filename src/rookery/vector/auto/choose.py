@@ -1,4 +1,4 @@
-"""``backend="auto"``: measure one env, then choose the fastest way to run all of them."""
+"""The choice of ``backend="auto"``: measure one env briefly, then choose the fastest backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rookery.vector.auto.plans import (
 )
 from rookery.vector.auto.probe import measure
 
-_MOST_WORDS = 300  # characters of an error in a reason
+_MOST_CHARACTERS = 300  # of an error message within a reason
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Choice:
     Attributes:
         backend: ``"serial"`` or ``"process"``.
         num_workers: number of worker processes; 0 for serial.
-        caller_steps: the calling process steps a share of the envs.
-        measurement: the measurement of one env; None if it failed.
-        plans: all candidates, the fastest first.
-        reason: explanation of the choice.
+        caller_steps: the calling process steps some of the envs.
+        measurement: the measurement of one env; None if nothing was measured.
+        plans: all candidates, with the fastest first.
+        reason: a sentence for people.
     """
 
     backend: str
@@ -55,25 +55,25 @@ def choose(
     threads_per_worker: int | None,
     copy: bool = True,
 ) -> Choice:
-    """Measure a temporary env in a worker and choose the fastest way to run all envs.
+    """Measure a throwaway env in a worker and choose the fastest way to run all of them.
 
-    If the env cannot be measured (it raises, hangs, dies or cannot be pickled), nothing is raised,
-    and the choice follows the rules of :func:`unmeasured`.
+    An env that raises, hangs, exits or cannot be pickled is not an error here: the choice is then
+    made without a measurement, see :func:`unmeasured`.
 
     Args:
         recipes: recipes of all envs; the first is measured.
-        num_workers: the user's number of workers, or None.
-        caller_steps: the user's choice, or None.
-        start_method: start method of the worker.
-        threads_per_worker: maximum number of threads of the worker.
+        num_workers: number of workers that the user asked for, or None.
+        caller_steps: setting of the user, or None.
+        start_method: start method of workers.
+        threads_per_worker: threads of numerical libraries in each worker.
         copy: results are copied.
     """
     if len(recipes) == 1:
-        return Choice("serial", 0, False, None, (), "serial: there is only one env")
+        return Choice("serial", 0, False, None, (), "serial: a single env needs no workers")
     machine, wishes = machine_here(), Wishes(num_workers, caller_steps)
     try:
         measured = measure(recipes[0], len(recipes), copy, start_method, threads_per_worker)
-    except Exception as error:  # the other envs may work
+    except Exception as error:  # a failure of this env does not mean that all fail
         return unmeasured(error, len(recipes), machine, wishes)
     return chosen(len(recipes), measured, machine, wishes)
 
@@ -89,16 +89,17 @@ def chosen(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishe
 
 
 def unmeasured(error: Exception, num_envs: int, machine: Machine, wishes: Wishes) -> Choice:
-    """Return the choice if no env could be measured.
+    """Return the choice if the env could not be measured.
 
-    Envs that cannot be pickled or built in a worker stay in this process. So do envs that raised
-    on a machine with one CPU. All others run in worker processes, one per usable CPU: the duration
-    of their steps is unknown, and an env that hangs or dies then affects only its worker.
+    Envs stay in this process if they cannot be pickled, if they cannot be built in a worker, or if
+    no worker can be started. They also stay here if the env raised an exception and there is only
+    one CPU. Otherwise they run in worker processes, one per usable CPU: the cost of their steps is
+    unknown, and an env that hangs or exits then stops only its worker.
     """
     where = "in worker processes"
     if isinstance(error, (WorkerDied, WorkerTimeout)):
-        what = "killed its worker" if isinstance(error, WorkerDied) else "did not answer in time"
-        why = f"the measured env {what}, and a worker protects this process"
+        what = "made its worker exit" if isinstance(error, WorkerDied) else "did not answer in time"
+        why = f"the measured env {what}, and a worker protects this process from that"
     elif isinstance(error, EnvFailed) and error.command != "make":
         why = "the measured env raised an error"
         if machine.cpus == 1:
@@ -106,11 +107,11 @@ def unmeasured(error: Exception, num_envs: int, machine: Machine, wishes: Wishes
             why += ", and there is only one CPU"
     else:
         where = "in this process"
-        why = "the measured env cannot be built in a worker"
+        why = "the env cannot be built in a worker"
         if isinstance(error, PicklingError):
-            why = "the envs cannot be sent to a worker"
+            why = "the envs cannot be pickled for a worker"
         elif not isinstance(error, RookeryError):
-            why = "measuring an env in a worker failed"
+            why = "the measurement of an env in a worker failed"
     reason = f"{where}, without a measurement: {why} ({_in_short(error)})"
     if where == "in this process":
         return Choice("serial", 0, False, None, (), reason)
@@ -121,7 +122,7 @@ def unmeasured(error: Exception, num_envs: int, machine: Machine, wishes: Wishes
 
 
 def machine_here() -> Machine:
-    """Return the CPUs and memory that this process may use."""
+    """Return the CPUs and the memory that this process may use."""
     return Machine(usable_cpus(), cpu_capacity(), int(psutil.virtual_memory().available))
 
 
@@ -129,12 +130,12 @@ def _reason(best: Plan, plans: list[Plan], measured: Measurement, machine: Machi
     others = ", ".join(str(plan) for plan in plans if plan is not best)
     call = "step"
     if measured.is_of_resets:
-        call = "reset (no legal action was known)"
+        call = "reset (no legal action was known, so the env was not stepped)"
     beside = ""
     if measured.core_share < 1:
         beside = (
-            f"; beside other programs a computing process got {measured.core_share:.0%} of a CPU, "
-            f"and waited {measured.core_back_s * 1e6:.0f} us to get it back"
+            f", of which a computing process got {measured.core_share:.0%} of one, because of "
+            f"other processes; it waited {measured.core_back_s * 1e6:.0f} us to get a core back"
         )
     return (
         f"{best}: a {call} takes {measured.env_s * 1e6:.1f} us of computing and "
@@ -146,16 +147,17 @@ def _reason(best: Plan, plans: list[Plan], measured: Measurement, machine: Machi
 
 
 def _about_threads(num_envs: int, best: Plan, measured: Measurement, machine: Machine) -> str:
-    """Return a hint at threads if they would be as fast; else empty."""
+    """Return a remark on threads if they would be as fast; otherwise an empty string."""
     threads = thread_plan(num_envs, measured, machine)
     if not measured.waits or threads.predicted_s > best.predicted_s:
         return ""
     return (
-        f". These envs wait for most of a step, so backend='thread' may be faster: {threads}. It "
-        "is never chosen automatically, because a crash of one env would end this process"
+        ". These envs wait during most of a step, so backend='thread' should be faster: "
+        f"{threads}. It is never chosen automatically, because a crash of one env would end this "
+        "process"
     )
 
 
 def _in_short(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}..."
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

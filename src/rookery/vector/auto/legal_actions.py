@@ -1,4 +1,4 @@
-"""LegalActions: random actions that an unknown env accepts."""
+"""Random legal actions for an unknown env."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.vector.base import VectorEnv
 
 _KEYS = (MASK_KEY, "mask")  # in infos, or in a Dict observation
-_METHOD = "action_masks"  # the method that sb3-contrib uses
-_POOL = 32  # number of actions drawn in advance if all are legal
+_METHOD = "action_masks"  # the convention of sb3-contrib
+_POOL = 32  # actions drawn in advance if all actions are legal
 
 
 class LegalActions:
-    """Random actions for a vector env of one env. Creating this resets the env.
+    """Random actions for a vector env with one env, which is reset by the constructor.
 
-    The env may mask illegal actions: in ``infos["action_mask"]``, with a method
-    ``action_masks()``, or in the observation's ``"action_mask"`` or ``"mask"``. Only legal actions
-    are drawn, and none if the mask does not fit the action space.
+    An env can provide a mask of legal actions: in ``infos["action_mask"]``, by a method
+    ``action_masks()``, or in the ``"action_mask"`` or ``"mask"`` of a Dict observation. Only legal
+    actions are then drawn. If the mask does not fit the action space, none is.
 
     Args:
         venv: the vector env.
-        heeds_masks: False for envs that accept every action.
+        heeds_masks: False ignores masks.
 
     Attributes:
-        are_masked: the env masks illegal actions.
-        are_unknown: an action was requested, and no legal one was known.
+        are_masked: the env provides a mask.
+        are_unknown: ``next`` was called while no legal action was known.
     """
 
     def __init__(self, venv: VectorEnv, heeds_masks: bool = True) -> None:
@@ -58,18 +58,18 @@ class LegalActions:
         return None if action is None else np.asarray([action])
 
     def note(self, obs: Any, infos: Any) -> None:
-        """Read the mask from the results of a step."""
+        """Read the mask in the latest results of the env."""
         if self.are_masked and not self._has_method:
             self._mask = _mask_in(obs, infos)
 
 
 def sample(space: gym.Space[Any], mask: Any) -> Any:
-    """Return a random legal action; None if the mask does not fit the action space.
+    """Return a random action that a mask allows; None if the mask does not fit the space.
 
     Args:
-        space: the action space.
-        mask: for Discrete one number per action, 0 for illegal ones; for MultiDiscrete the masks of
-            all parts in sequence.
+        space: action space.
+        mask: for Discrete one number per action, where 0 means illegal; for MultiDiscrete the
+            concatenated masks of its parts.
     """
     try:
         flags = (np.asarray(mask).astype(np.float64).ravel() != 0).astype(np.int8)
@@ -86,7 +86,7 @@ def sample(space: gym.Space[Any], mask: Any) -> Any:
 
 
 def _mask_in(obs: Any, infos: Any) -> Any:
-    """Return the mask in infos or observation; None without one."""
+    """Return the mask in the infos or the observation of the env; None without a mask."""
     for place in (infos, obs):
         if isinstance(place, Mapping):
             for key in _KEYS:

@@ -1,16 +1,23 @@
-"""Candidates for ``backend="auto"``, with predicted step times: pure functions.
+"""Candidate backends with their predicted step times: pure functions.
 
-The model adds up times that were just measured on this machine, with its present load. It therefore
-also holds on a machine that is five times slower, or takes ten times as long to wake a process.
+All times come from a measurement on this machine, under its present load. The model only adds them,
+so it also holds for machines that are slower, or that need longer to wake a process.
 
     serial     = call + n * (env + waiting)
     processes  = call + W * worker + round trip + share * (env' + waiting) + n * reading
-    and caller = the same, with one more to share, and half the round trip
+    and caller = the same, with one more process to step envs, and half the round trip
 
-*env* is the computing time of an env in a serial vector env, *env'* in a worker, and *reading* the
-time in which the caller reads the results of one env: copies, decoding, infos. *share* is the
-largest number of envs of one process. If more processes compute than there are cores, including
-those of other programs, they share the cores evenly.
+- *n*: number of envs. *W*: number of workers.
+- *call*: cost of a call of ``step`` for any number of envs.
+- *env*: computing time of the env and of a serial vector env for it.
+- *env'*: computing time of the env and of a worker for it.
+- *waiting*: time of a step in which the env needs no CPU.
+- *worker*: cost of one more worker for the caller.
+- *reading*: cost for the caller of reading one env's results: copies, decoding, infos.
+- *share*: largest number of envs that one process steps.
+
+If more processes compute than there are cores, they share the cores evenly. This includes processes
+of other programs.
 """
 
 from __future__ import annotations
@@ -20,18 +27,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MOST_THREADS = 32  # default maximum of backend="thread"
-_WORTH_IT = 0.9  # largest share of the serial time; a smaller gain is not worth a process
-_SURE = 1.5  # minimum gain in round trips, because caches are cold after one
-_AS_GOOD = 1.02  # of plans within this factor, the one with fewer processes is better
-_MEMORY_SHARE = 0.5  # largest share of the available memory for workers
-_WAITS = 0.5  # share of a step; envs that wait longer use more workers than CPUs
-_ALONE = 0.9  # share of a core from which a process counts as alone
-_HALF = 0.5  # part of a round trip left, if the caller steps envs and so is awake
+_WORTH_IT = 0.9  # of the serial time; a smaller gain does not justify processes
+_SURE = 1.5  # round trips that must be gained, because the caller finds its CPU caches cold
+_AS_GOOD = 1.02  # ratio of times below which the plan with fewer processes is better
+_MEMORY_SHARE = 0.5  # of the available memory, maximum for worker processes
+_WAITS = 0.5  # of a call; envs that wait longer profit from more workers than CPUs
+_ALONE = 0.9  # of a core; a process with this share has no competitor
+_HALF = 0.5  # of a round trip: a caller that steps envs is awake when its workers answer
 
 
 @dataclass(frozen=True)
 class Machine:
-    """CPUs and memory that this process may use.
+    """The CPUs and the memory that this process may use.
 
     Attributes:
         cpus: number of usable CPUs, at least 1.
@@ -46,18 +53,21 @@ class Machine:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measured times of one env, in a worker and in a serial vector env there.
+    """The cost of stepping one env, in a worker and in a serial vector env in that worker.
 
     Attributes:
-        env_s: seconds of computing per step in a serial vector env, with resets and results.
-        worker_env_s: seconds of computing per step in a worker.
-        waiting_s: seconds per step in which the env needs no CPU.
-        reading_s: seconds in which the caller reads the results of one env from a worker.
-        call_s: fixed seconds per call of ``step``.
-        worker_s: seconds per call of the caller for each worker.
-        round_trip_s: seconds from an order to the answer, without the time of the env.
-        core_share: share of a core that a computing process gets; below 1 beside other processes.
-        core_back_s: seconds until a process gets its core back after another process took it.
+        env_s: seconds of computing for a step of one env in a serial vector env, including its
+            share of resets and the handling of results.
+        worker_env_s: seconds of computing for a step of one env in a worker, without the handling
+            of results by the caller.
+        waiting_s: seconds of a step in which the env needs no CPU.
+        reading_s: seconds that the caller needs to read the results of one env from a worker.
+        call_s: seconds of a call of ``step`` that do not depend on the number of envs.
+        worker_s: seconds that one more worker adds to each call.
+        round_trip_s: seconds from an order to its answer, without the time of the env.
+        core_share: share of a core, in 0 to 1, that a computing process gets; less than 1 if other
+            processes compete.
+        core_back_s: mean seconds until a preempted process gets a core again.
         memory_bytes: resident memory of the worker.
         is_of_resets: resets were measured instead of steps, because no legal action was known.
     """
@@ -76,17 +86,17 @@ class Measurement:
 
     @property
     def waits(self) -> bool:
-        """True if the env waits for most of a step."""
+        """True if the env waits during most of a step."""
         return self.waiting_s > _WAITS * (self.waiting_s + self.env_s + self.call_s)
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """Settings of the user that restrict the choice.
+    """The settings that the user has chosen.
 
     Attributes:
-        num_workers: number of workers, if there are any; None is free.
-        caller_steps: the caller steps a share, if there are workers; None is free.
+        num_workers: number of workers, if processes are chosen; None means any.
+        caller_steps: the caller steps some of the envs, if processes are chosen; None means either.
     """
 
     num_workers: int | None = None
@@ -95,7 +105,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Plan:
-    """One way to run the envs, and the time that a step of all of them should take."""
+    """A candidate: a way to run the envs, with its predicted time for a step of all envs."""
 
     backend: str
     num_workers: int
@@ -115,7 +125,7 @@ class Plan:
 def make_plans(
     num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes
 ) -> list[Plan]:
-    """Return all candidates, the fastest first."""
+    """Return all candidates, with the fastest first."""
     plans = [_serial(num_envs, measured, machine)]
     plans += [
         _processes(num_envs, measured, machine, workers, caller)
@@ -127,10 +137,10 @@ def make_plans(
 
 
 def best_plan(plans: list[Plan], measured: Measurement) -> Plan:
-    """Return the fastest plan, or serial if processes gain too little.
+    """Return the fastest plan, or the serial plan if the gain is too small.
 
-    Beside other programs, a process may lose its core during a step, and all others then wait for
-    it. The gain must exceed that time.
+    If other processes compete for cores, a worker may be preempted while all others wait for it.
+    The gain must then also exceed the time until it gets a core again.
     """
     serial = next(plan for plan in plans if plan.backend == "serial")
     fastest, least_s = plans[0].predicted_s, _SURE * measured.round_trip_s
@@ -143,7 +153,7 @@ def best_plan(plans: list[Plan], measured: Measurement) -> Plan:
 
 
 def thread_plan(num_envs: int, measured: Measurement, machine: Machine) -> Plan:
-    """Return the plan with threads, of which one computes while the others wait."""
+    """Return the plan for threads. The model assumes that only one thread computes at a time."""
     threads = min(num_envs, MOST_THREADS)
     waiting = math.ceil(num_envs / threads) * measured.waiting_s
     computing = num_envs * measured.env_s / _speed(1, measured, machine)
@@ -160,7 +170,7 @@ def _processes(
     num_envs: int, measured: Measurement, machine: Machine, workers: int, caller: bool
 ) -> Plan:
     stepping = workers + caller
-    # Some waiting envs wait while others compute, so cores limit only their computing.
+    # While some envs wait, others compute, so at most one process per CPU computes at a time.
     at_once = min(stepping, max(machine.cpus, 1)) if measured.waits else stepping
     speed = _speed(at_once, measured, machine)
     share = math.ceil(num_envs / stepping)
@@ -173,7 +183,7 @@ def _processes(
 
 
 def _speed(processes: int, measured: Measurement, machine: Machine) -> float:
-    """Return the share of a core that each process gets if all compute at once."""
+    """Return the share of a core that each process gets if this many compute at once."""
     others = machine.cpus / measured.core_share - 1 if measured.core_share < _ALONE else 0.0
     fair = machine.cpus / max(processes + others, machine.cpus)
     return min(fair, machine.capacity / processes, 1.0)
@@ -182,7 +192,7 @@ def _speed(processes: int, measured: Measurement, machine: Machine) -> float:
 def _worker_counts(
     most: int, caller: bool, measured: Measurement, machine: Machine, wishes: Wishes
 ) -> list[int]:
-    """Return candidate numbers of workers: more than CPUs only if envs wait."""
+    """Return the numbers of workers to consider: more than CPUs only if envs wait."""
     if wishes.num_workers is not None:
         return [min(wishes.num_workers, most)]
     counts = {machine.cpus - caller}

@@ -1,8 +1,8 @@
-"""The probe: step one temporary env in a worker, and measure the env and the communication.
+"""The probe: a short measurement of one env in a worker, and of the communication with the worker.
 
-The env is built in a worker and used for nothing else. It is stepped twice: from this process, like
-the envs of a worker, and by a serial vector env in the worker. Envs that only return recorded
-results show the cost of a call and of each further env. Each part stops after a fixed time.
+The env is built in a worker and used for nothing else. It is stepped twice: by this process, like
+the envs of any worker, and by a serial vector env inside the worker. Envs that replay its results
+show the cost of a call and of one more env. Each part has a time limit.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from rookery.vector.auto.timing import (
 from rookery.vector.process import ProcessVectorEnv
 from rookery.worker.fault_policy import FaultPolicy
 
-_IN_WORKER_S = 0.08  # time for the steps; at least one is made
-_BUSY = 0.9  # share of a core below which other programs are busy
+_IN_WORKER_S = 0.08  # seconds for all steps; at least one is made, even if it takes longer
+_BUSY = 0.9  # of a core; a process with a smaller share has competitors
 
-# Deadlines of the probe, far beyond its duration: an env that misses them hangs.
+# Deadlines of the probe, far beyond its normal duration: an env that misses one is treated as hung.
 _DEADLINES = FaultPolicy(step_timeout_s=10.0, reset_timeout_s=30.0, make_timeout_s=120.0)
 _ANSWER_TIMEOUT_S = 40.0
 
@@ -54,17 +54,17 @@ def measure(
     start_method: str | None,
     threads_per_worker: int | None,
 ) -> Measurement:
-    """Measure one env for about 0.2 s, plus the start of a worker.
+    """Measure one env, for about 0.2 s after the start of a worker.
 
     Args:
         recipe: recipe of the env.
-        num_envs: number of envs of the vector env.
+        num_envs: number of envs that the vector env will have.
         copy: results are copied.
         start_method: start method of the worker.
-        threads_per_worker: maximum number of threads of the worker.
+        threads_per_worker: threads of numerical libraries in the worker.
 
     Raises:
-        RookeryError: the env cannot be pickled, raises, hangs or dies.
+        RookeryError: the env cannot be pickled, raises, hangs or exits.
     """
     venv = ProcessVectorEnv(
         [recipe],
@@ -102,20 +102,20 @@ def measure(
 
 
 def _abandon(venv: ProcessVectorEnv) -> None:
-    """Kill the worker at once, because its env raised or hangs."""
+    """Kill the worker without waiting for its env, which raised or hangs."""
     venv._pending.was_cut_short = True
     with suppress(RookeryError):
         venv.close(terminate=True)
 
 
 def _ask_worker(venv: ProcessVectorEnv, function: Callable[[Any], Any]) -> Any:
-    """Call ``function(env)`` in the worker, with a timeout."""
+    """Return ``function(env)``, called in the worker, with a deadline."""
     venv._request("apply", [(function, [0])])
     ((_, answer),) = venv._outcomes("apply", _ANSWER_TIMEOUT_S)[0]
     return answer
 
 
-# ---------------------------------------------------------------- the result
+# ---------------------------------------------------------------- evaluation
 
 
 def combine(
@@ -127,46 +127,47 @@ def combine(
     left_share: float = 1.0,
     core_back_s: float = 0.0,
 ) -> Measurement:
-    """Compute the measurement from all timings.
+    """Return the measurement that results from all timings.
 
     Args:
-        timing: timing of the env in a worker, as seen by the caller.
-        report: timings of serial vector envs.
-        copying_s: seconds for copying the row of one env in a batch of all.
+        timing: timing of the env in a worker, measured by the caller.
+        report: timings of serial vector envs in the worker.
+        copying_s: least seconds per env for copying a batch of all envs.
         memory_bytes: resident memory of the worker.
-        is_of_resets: resets were measured instead of steps.
-        left_share: share of a core that other processes left during the whole measurement.
-        core_back_s: see `waited_for_core`.
+        is_of_resets: resets were timed instead of steps.
+        left_share: share of a core that other processes leave, over the whole measurement. A part
+            of it may be too short to notice them.
+        core_back_s: result of `waited_for_core`.
     """
-    here, own = report.here_one, report.own
-    serial_s = _slope("call_s", here, report.here_many)  # without the env's step
+    here, real = report.here_one, report.real
+    serial_s = _slope("call_s", here, report.here_many)  # all costs except the step of the env
     writing_s = _slope("stepping_s", report.there_one, report.there_many)
     reading_s = _slope("rereading_s", report.there_one, report.there_many)
-    calls = timing.calls if own is None else own.calls
+    calls = timing.calls if real is None else real.calls
     waiting_s, core_share = spent(report.before, report.after, calls)
-    if own is None:
+    if real is None:
         env_s = max(timing.mean_busy_s - waiting_s, 0.0) * core_share
     else:
-        if core_share < _BUSY:  # other programs distort means of few steps
-            waiting_s = min(waiting_s, max(own.call_s - own.cpu_s, 0.0))
-        # CPU seconds do not depend on the load, but for cheap steps they are a small difference of
-        # large numbers. The median duration of a step is the second estimate.
-        most_s = max(own.stepping_s - here.stepping_s - waiting_s, 0.0) * core_share
-        env_s = max(own.cpu_s - here.cpu_s, most_s)
-    # Cold caches make the results of a single env more expensive than those of one among many.
+        if core_share < _BUSY:  # competitors make the mean of a few steps unreliable
+            waiting_s = min(waiting_s, max(real.call_s - real.cpu_s, 0.0))
+        # CPU seconds do not depend on the load of the machine. But for cheap steps they are a small
+        # difference of large numbers, so the median duration is used too.
+        most_s = max(real.stepping_s - here.stepping_s - waiting_s, 0.0) * core_share
+        env_s = max(real.cpu_s - here.cpu_s, most_s)
+    # One env costs more when read alone than as one of many, because the caches are cold.
     alone_s = max(timing.reading_s - report.there_one.rereading_s, 0.0)
-    if own is not None:
-        alone_s += max(timing.busy_s - own.busy_s - max(writing_s - serial_s, 0.0), 0.0)
-    ringing_s = max(timing.least_asking_s - here.least_asking_s, 0.0)
-    talking_s = max(timing.answered_s - timing.mean_busy_s - here.asking_s - ringing_s, 0.0)
+    if real is not None:
+        alone_s += max(timing.busy_s - real.busy_s - max(writing_s - serial_s, 0.0), 0.0)
+    waking_s = max(timing.least_asking_s - here.least_asking_s, 0.0)
+    messages_s = max(timing.answered_s - timing.mean_busy_s - here.asking_s - waking_s, 0.0)
     return Measurement(
         env_s=env_s + max(serial_s, writing_s + copying_s if copying_s else 0.0),
         worker_env_s=env_s + writing_s,
         waiting_s=waiting_s,
         reading_s=max(reading_s, copying_s),
         call_s=max(here.call_s - serial_s, 0.0),
-        worker_s=ringing_s + timing.again_s,
-        round_trip_s=talking_s + alone_s,
+        worker_s=waking_s + timing.again_s,
+        round_trip_s=messages_s + alone_s,
         core_share=min(core_share, left_share),
         memory_bytes=memory_bytes,
         is_of_resets=is_of_resets,
@@ -182,9 +183,10 @@ def _slope(name: str, one: Timing, many: Timing) -> float:
 def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
     """Return the seconds per call in which a process waited, and its share of a core otherwise.
 
-    A process waits if it neither computes nor is ready to run, as far as the system reports that.
-    An env that waits gives up its core about once per call. If it did not, the core was taken by
-    other processes or by the host of a virtual machine.
+    The waiting time is the time in which the process neither computed nor was ready to run; not all
+    systems report the latter. An env that waits gives up its core voluntarily about once per call.
+    If there are fewer such switches, the time is attributed to other processes, or to the host of a
+    virtual machine.
     """
     wall_s, cpu_s = after.wall_s - before.wall_s, after.cpu_s - before.cpu_s
     waited_s = max(wall_s - cpu_s, 0.0)
@@ -198,10 +200,11 @@ def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
 
 
 def waited_for_core(first: Usage, last: Usage, report: SerialReport) -> float:
-    """Return the mean seconds until a process gets its core back after others took it.
+    """Return the mean seconds until a preempted process gets a core again.
 
-    The whole measurement counts, because other programs may pause in parts of it. If the system
-    does not report how long a process was ready, only the part with steps counts.
+    This uses the whole measurement, because a part of it may be too short to notice other
+    processes. If the system does not report how long a process was ready to run, only the part in
+    which the env was stepped is used.
     """
     if first.queued_s is not None and last.queued_s is not None:
         before, after, waited_s = first, last, last.queued_s - first.queued_s

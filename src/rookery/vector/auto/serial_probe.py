@@ -1,4 +1,4 @@
-"""The part of the probe in the worker: timing of serial vector envs."""
+"""The part of the probe that runs in the worker: timing of serial vector envs."""
 
 from __future__ import annotations
 
@@ -19,43 +19,51 @@ from rookery.vector.serial import SerialVectorEnv
 
 MANY = 9
 MOST_STEPS = 1000
-# Time for each part; at least one step is made.
+# Seconds for each part. At least one step is made, even if it takes longer.
 SERIALLY_S, _REPLAY_S = 0.05, 0.015
 _REPLAY_STEPS = 200
 
-Sample: TypeAlias = "tuple[Any, dict[str, Any]]"  # an observation and infos
+Sample: TypeAlias = "tuple[Any, dict[str, Any]]"  # observation and infos
 
 
 @dataclass(frozen=True)
 class SerialReport:
-    """Timings of serial vector envs in the worker.
+    """Timings of serial vector envs in a worker.
 
-    The first four are of envs that only return recorded results of the measured env.
+    Replayed envs only return recorded results of the measured env. They show the cost of everything
+    around the env.
 
     Attributes:
-        here_one: one env, with results for the same process.
-        here_many: ``MANY`` envs, with results for the same process.
-        there_one: one env, with results for another process.
-        there_many: ``MANY`` envs, with results for another process.
-        own: the measured env; None if its steps are so slow that the rest does not matter.
-        before: usage of the worker before ``own``.
-        after: usage of the worker after ``own``.
+        here_one: timing of one replayed env, with results for the same process.
+        here_many: timing of ``MANY`` replayed envs, with results for the same process.
+        there_one: timing of one replayed env, with results for another process.
+        there_many: timing of ``MANY`` replayed envs, with results for another process.
+        real: timing of the measured env; None if its steps are slow, so that other costs do not
+            matter.
+        before: usage of the worker before ``real``.
+        after: usage of the worker after ``real``.
     """
 
     here_one: Timing
     here_many: Timing
     there_one: Timing
     there_many: Timing
-    own: Timing | None
+    real: Timing | None
     before: Usage
     after: Usage
 
 
 def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> SerialReport:
-    """Time serial vector envs of ``env``, if ``steps_env``, and of envs that replay its results."""
+    """Time serial vector envs of replayed envs and, if wanted, of ``env``.
+
+    Args:
+        env: the measured env.
+        copy: results are copied.
+        steps_env: time ``env`` too.
+    """
     samples: list[Sample] = [(env.observation_space.sample(), {})]
     before = after = usage_of(env)
-    own = None
+    real = None
     if steps_env:
         batch = EnvBatch([EnvRecipe(lambda: env)], 0)
         venv = SerialVectorEnv.of_batch(batch, AutoresetMode.NEXT_STEP, copy)
@@ -63,10 +71,10 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
             actions = LegalActions(venv)
             samples = _samples(venv, actions)
             before = usage_of(env)
-            own = time_steps(venv, actions, SERIALLY_S, MOST_STEPS)
+            real = time_steps(venv, actions, SERIALLY_S, MOST_STEPS)
             after = usage_of(env)
         finally:
-            batch.envs.clear()  # do not close the env
+            batch.envs.clear()  # the worker closes the env
             venv.close()
     recipe = EnvRecipe(lambda: _Replay(env, samples))
     return SerialReport(
@@ -74,7 +82,7 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
         here_many=_time_replay([recipe] * MANY, copy, travels=False),
         there_one=_time_replay([recipe], copy, travels=True),
         there_many=_time_replay([recipe] * MANY, copy, travels=True),
-        own=own,
+        real=real,
         before=before,
         after=after,
     )
@@ -101,7 +109,7 @@ def _time_replay(recipes: list[EnvRecipe], copy: bool, travels: bool) -> Timing:
 
 
 class _Replay(gym.Env[Any, Any]):
-    """An env that only returns recorded results of another env."""
+    """An env that returns recorded results of another env in turn."""
 
     def __init__(self, env: gym.Env[Any, Any], samples: list[Sample]) -> None:
         self.observation_space, self.action_space = env.observation_space, env.action_space

@@ -1,4 +1,4 @@
-"""Timing of the parts of a step, of copies, and the CPU usage of a process."""
+"""Timing of steps, of copies, and of the use of a process."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ if sys.platform != "win32":
 
 WARM_UP_STEPS = 5
 _REREADINGS = 9
-_MOST_COPIED_BYTES = 2**25  # enough to measure copies of a large batch
-_LARGE_BATCH_BYTES = 2**20  # smaller ones are copied as fast as a single row
+_MOST_COPIED_BYTES = 2**25  # enough to measure the cost of copying a large batch
+_LARGE_BATCH_BYTES = 2**20  # smaller batches fit into caches, like the measured row
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of the parts of a ``step`` call, in seconds. Medians, unless noted otherwise.
+    """The cost of calls of ``step``, in seconds per call.
 
     Attributes:
-        asking_s: time until the orders are sent.
-        least_asking_s: minimum of ``asking_s``; a woken process may take the core of the caller.
-        stepping_s: time from the orders until all envs have answered.
-        answered_s: mean time from the start of the call until all envs have answered.
-        again_s: time of a second wait for envs that have already answered.
-        reading_s: time for reading the results.
-        rereading_s: time for reading the results again, with warm caches; the cost of one more env.
-        busy_s: part of ``stepping_s`` that the batch spends.
-        mean_busy_s: mean of ``busy_s``.
-        cpu_s: mean CPU time of the calling process per call.
-        calls: number of calls, including warm-up.
+        asking_s: median time to send the order.
+        least_asking_s: minimum time to send the order; a worker that wakes up may preempt the
+            caller, which makes other calls longer.
+        stepping_s: median time from the order to the last answer.
+        answered_s: mean time from the start of the call to the last answer.
+        again_s: median time of a second wait for envs that have answered already.
+        reading_s: median time to create the results.
+        rereading_s: minimum time to create the same results again, with warm caches.
+        busy_s: median time in the batch, a part of ``stepping_s``.
+        mean_busy_s: mean time in the batch.
+        cpu_s: mean CPU time of the calling process, including the time between calls.
+        calls: number of calls, including those that were not timed.
     """
 
     asking_s: float
@@ -57,20 +58,21 @@ class Timing:
 
     @property
     def call_s(self) -> float:
-        """Median duration of a whole call."""
+        """Median time of a whole call."""
         return self.asking_s + self.stepping_s + self.reading_s
 
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU usage of a process so far.
+    """The time that a process has used so far.
 
     Attributes:
-        wall_s: wall-clock time.
-        cpu_s: CPU time.
-        queued_s: seconds in which it was ready to run without a core; None if unknown.
-        waits: number of voluntary context switches; None if unknown.
-        losses: number of involuntary context switches; None if unknown.
+        wall_s: value of a clock, in seconds.
+        cpu_s: CPU seconds.
+        queued_s: seconds in which it was ready to run and had no core; None if the system does not
+            report this.
+        waits: number of voluntary context switches; None if the system does not report this.
+        losses: number of involuntary context switches; None if the system does not report this.
     """
 
     wall_s: float
@@ -81,7 +83,7 @@ class Usage:
 
 
 def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: int) -> Timing:
-    """Step all envs for ``budget_s`` seconds or ``most`` times, at least once."""
+    """Step all envs for ``budget_s`` seconds or ``most`` times, but at least once."""
     first: list[tuple[float, ...]] = []
     limit, cpu_before = time.perf_counter() + budget_s, time.process_time()
     while len(first) < WARM_UP_STEPS and (not first or time.perf_counter() < limit):
@@ -119,10 +121,10 @@ def _time_rereading(venv: VectorEnv) -> float:
 
 def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
     """Return the seconds of the parts of a step, or of a reset if no legal action is known."""
-    clock, backend = time.perf_counter, venv._backends[0]
+    clock = time.perf_counter
     action = actions.next()
     call = "reset" if action is None else "step"
-    busy_before, t0 = backend.busy_s, clock()
+    busy_before, t0 = venv.busy_s[0], clock()
     if action is None:
         venv.reset_async()
     else:
@@ -135,11 +137,11 @@ def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
     results = venv.reset_wait() if action is None else venv.step_wait()
     t4 = clock()
     actions.note(results[0], results[-1])
-    return t1 - t0, t2 - t1, t3 - t2, t4 - t3, backend.busy_s - busy_before
+    return t1 - t0, t2 - t1, t3 - t2, t4 - t3, venv.busy_s[0] - busy_before
 
 
 def usage_of(env: gym.Env[Any, Any]) -> Usage:
-    """Return the CPU usage of the process of an env."""
+    """Return the time that the process of an env has used."""
     waits = losses = None
     if sys.platform != "win32":
         counts = resource.getrusage(resource.RUSAGE_SELF)
@@ -148,7 +150,7 @@ def usage_of(env: gym.Env[Any, Any]) -> Usage:
 
 
 def _queued_s() -> float | None:
-    """Return the seconds in which this thread was ready without a core; None if unknown."""
+    """Return the seconds in which this thread was ready to run and had no core, if known."""
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1]) * 1e-9
@@ -157,7 +159,7 @@ def _queued_s() -> float | None:
 
 
 def time_copying(num_envs: int, row_bytes: int) -> float:
-    """Return the seconds per env for copying a batch beyond the cache size; else 0."""
+    """Return the seconds per env for copying a batch larger than the caches; 0 if smaller."""
     if num_envs * row_bytes < _LARGE_BATCH_BYTES:
         return 0.0
     batch = np.ones(min(num_envs * row_bytes, _MOST_COPIED_BYTES), np.uint8)

@@ -1,4 +1,4 @@
-"""Statistics from the counters of batches, the waits of the caller, and the processes."""
+"""Functions that build statistics from counters of batches, waiting times and process use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ _NANO = 1e-9
 def backends_observed(
     backends: Sequence[Backend], waits: Waits, looks: bool
 ) -> tuple[WorkerStatistics, ...]:
-    """Return the statistics of each backend and its process."""
+    """Return the statistics of each backend and its process.
+
+    Args:
+        backends: the backends of all envs.
+        waits: waiting times of the caller.
+        looks: measure the processes now, instead of returning the last measurement.
+    """
     shares = _shares(waits.last)
     return tuple(
         WorkerStatistics(
@@ -86,7 +92,7 @@ def envs_observed(
                 worker=worker,
                 steps=max(int(backend.steps_made + words[env_id, EXTRA]), 0),
                 wait_s=wait_s,
-                straggler_share=_held_up(
+                straggler_share=_straggler_share(
                     shares[worker], int(words[env_id, SLOWEST]), int(batch[COMPARED]), backend
                 ),
                 **{name: values[env_id] for name, values in counts.items()},
@@ -96,10 +102,10 @@ def envs_observed(
     return tuple(envs)
 
 
-def _held_up(
+def _straggler_share(
     of_worker: float | None, slowest: int, compared: int, backend: Backend
 ) -> float | None:
-    """Return the share of the steps in which an env was the slowest of all."""
+    """Return the share of vector steps that waited longest for one env; None if unknown."""
     if of_worker is None:
         return None
     if len(backend.env_ids) == 1:

@@ -1,4 +1,4 @@
-"""Snapshots of the counters of a vector env, and of the resources of its processes."""
+"""Frozen snapshots of the counters and times of a vector env, and of its processes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rookery.worker.fault_policy import RestartCause
 
 @dataclass(frozen=True)
 class EnvStatistics:
-    """Statistics of one env. Times are in seconds; None means unknown, or unknown so far.
+    """Counters and times of one env. Times are seconds; None means not known yet.
 
     Attributes:
         env_id: index of the env.
-        worker: index of its worker in ``workers``.
-        steps: number of steps.
+        worker: index of its backend in ``Statistics.workers``.
+        steps: number of calls of ``step``.
         episodes: number of ended episodes.
-        resets: number of resets.
-        step_mean_s: mean time of the measured steps: all steps of slow envs, some of fast ones.
-        step_p50_s: median time of a step, within 25 %.
-        step_p99_s: 99th percentile of the time of a step, within 25 %.
-        reset_mean_s: mean time of a reset.
-        reset_p99_s: 99th percentile of the time of a reset, within 25 %.
-        wait_s: time in which its worker waited for an action.
-        straggler_share: share of the steps of all envs that it delayed: its worker was last, and it
-            was the slowest env of that worker.
+        resets: number of calls of ``reset``.
+        step_mean_s: mean duration of timed steps: all steps of slow envs, some of fast envs.
+        step_p50_s: median duration of timed steps, accurate to 25 %.
+        step_p99_s: 99th percentile of the duration of timed steps, accurate to 25 %.
+        reset_mean_s: mean duration of a reset.
+        reset_p99_s: 99th percentile of the duration of a reset, accurate to 25 %.
+        wait_s: time in which its worker had no order from the caller.
+        straggler_share: share of vector steps, in 0 to 1, that waited for this env: its worker
+            answered last, and the env took longest in that worker.
     """
 
     env_id: int
@@ -45,22 +45,24 @@ class EnvStatistics:
 
 @dataclass(frozen=True)
 class WorkerStatistics(ProcessFigures):
-    """Statistics of one worker, or of the calling thread if it steps envs.
+    """Counters and times of one backend, and the resources of its process.
 
-    The attributes of `ProcessFigures` are None for threads; those of `CallerStatistics` then cover
-    their process.
+    The attributes of `ProcessFigures` are None for threads and for envs in the calling process; see
+    `CallerStatistics` for that process.
 
     Attributes:
-        pid: process id; for threads and the calling thread the id of this process.
-        env_ids: indices of its envs.
-        node: machine of the worker; None is this one.
-        busy_s: seconds spent stepping.
+        pid: id of the process that runs the envs; the calling process for threads and for envs
+            that the caller steps.
+        env_ids: indices of the envs.
+        node: machine that runs the envs; None is this one.
+        busy_s: seconds spent stepping the envs.
         in_caller: the calling thread steps the envs.
         restarts: number of times the worker was replaced.
         restart_causes: reasons of the latest replacements.
-        straggler_share: share of the steps of all envs in which it was the slowest worker; None
-            with a single worker, or before a step of all envs.
-        straggler_s: seconds by which it exceeded the mean of all workers in those steps, per step.
+        straggler_share: share of vector steps, in 0 to 1, in which this backend took longest; None
+            with a single backend, or if no step of all envs was made.
+        straggler_s: its mean excess over the mean duration of all backends, in seconds, over the
+            steps in which it took longest.
     """
 
     pid: int
@@ -76,12 +78,12 @@ class WorkerStatistics(ProcessFigures):
 
 @dataclass(frozen=True)
 class CallerStatistics(ProcessFigures):
-    """Statistics of the calling process; see `ProcessFigures` for the inherited ones.
+    """Waiting time of the calling process, and its resources; see `ProcessFigures`.
 
     Attributes:
-        waited_s: seconds in which it waited for envs without stepping any. For steps that take less
-            than a millisecond an estimate from every 37th step.
-        look_s: seconds since the processes were measured.
+        waited_s: seconds of waiting for envs, without the time in which the caller stepped envs. If
+            steps take less than 1 ms, every 37th is measured and the others are estimated.
+        look_s: seconds since the processes were last measured.
     """
 
     waited_s: float = 0.0
@@ -93,11 +95,11 @@ class Statistics:
     """Statistics of a vector env, or of the workers of a collector; ``print`` shows a table.
 
     Attributes:
-        vector_steps: number of calls of ``step``.
-        env_steps: number of steps of single envs by ``step`` and ``send``; in the next-step mode
-            including those that reset an env.
-        workers: statistics of each worker, and of the calling thread if it steps envs.
-        envs: statistics of each env.
+        vector_steps: number of calls of ``step``; each steps all envs.
+        env_steps: number of steps of single envs, by ``step`` or ``send``. In the next-step mode it
+            includes steps that reset an env.
+        workers: one entry per worker, and one for the calling thread if it steps envs.
+        envs: one entry per env.
         caller: statistics of the calling process.
         seconds: seconds since the vector env was created.
     """
@@ -110,9 +112,9 @@ class Statistics:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as JSON data; env attributes are lists, and None is unknown."""
-        own = ("cpu_percent", "threads", "runnable_threads", "descriptors")
-        used = ("rss_bytes", "rss_bytes_per_hour", *own)
+        """Return plain data for JSON, with one list per statistic of envs; None means not known."""
+        others = ("cpu_percent", "threads", "runnable_threads", "descriptors")
+        used = ("rss_bytes", "rss_bytes_per_hour", *others)
         workers = [
             {
                 "pid": backend.pid,
@@ -138,10 +140,10 @@ class Statistics:
         return {"envs": envs, "workers": workers, "caller": caller}
 
     def beside(self, other: Statistics) -> Statistics:
-        """Return joint statistics with another vector env that the caller steps in the same loop.
+        """Return the statistics of two vector envs that one caller steps in the same loop.
 
-        Envs and workers of the other get the following indices. Straggler shares stay relative to
-        each vector env.
+        Envs and workers of ``other`` are numbered after those of this one. Straggler statistics
+        remain those within each vector env.
         """
         num_envs, num_backends = len(self.envs), len(self.workers)
         envs = [

@@ -1,4 +1,4 @@
-"""Statistics as a table."""
+"""A printed table of statistics."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rookery.vector.statistics.snapshot import EnvStatistics, Statistics, WorkerStatistics
 
-_MOST_ENVS = 32  # if there are more, those with the slowest steps
+_MOST_ENVS = 32  # the slowest ones, if there are more
 
 _UNKNOWN = "-"
 
 
 def table_of(statistics: Statistics) -> str:
-    """Return a summary, one line per worker and one line per env."""
+    """Return a summary, one line per backend and one line per env."""
     steps = f"{statistics.vector_steps:,} vector steps, {statistics.env_steps:,} env steps"
     waited = f"the caller waited {duration(statistics.caller.waited_s)}"
-    shown = statistics.envs
+    listed = statistics.envs
     note = []
-    if len(shown) > _MOST_ENVS:
-        slowest = sorted(shown, key=lambda env: -(env.step_mean_s or 0.0))
-        shown = tuple(slowest[:_MOST_ENVS])
+    if len(listed) > _MOST_ENVS:
+        slowest = sorted(listed, key=lambda env: -(env.step_mean_s or 0.0))
+        listed = tuple(slowest[:_MOST_ENVS])
         note = [f"(the {_MOST_ENVS} slowest of {len(statistics.envs)} envs)"]
     workers = [_worker_row(i, backend) for i, backend in enumerate(statistics.workers)]
     caller = statistics.caller
@@ -39,7 +39,7 @@ def table_of(statistics: Statistics) -> str:
         *aligned([_WORKER_NAMES + where, *workers]),
         *_causes(statistics.workers),
         "",
-        *aligned([_ENV_NAMES, *map(_env_row, shown)]),
+        *aligned([_ENV_NAMES, *map(_env_row, listed)]),
         *note,
     ]
     return "\n".join(lines)
@@ -49,7 +49,7 @@ _WORKER_NAMES = [
     "worker", "envs", "pid", "busy", "straggler", "rss", "trend", "cpu", "threads", "descriptors",
     "restarts",
 ]  # fmt: skip
-_NODE = ["node"]  # where workers are on several machines
+_NODE = ["node"]  # if workers run on several machines
 _ENV_NAMES = [
     "env", "worker", "steps", "episodes", "step mean", "step p50", "step p99", "reset mean",
     "reset p99", "waiting", "straggler",
@@ -74,7 +74,7 @@ def _worker_row(index: int, backend: WorkerStatistics) -> list[str]:
 
 
 def _causes(backends: Sequence[WorkerStatistics]) -> list[str]:
-    lines = ["* stepped by the caller itself"] if any(c.in_caller for c in backends) else []
+    lines = ["* stepped by the caller"] if any(c.in_caller for c in backends) else []
     for i, backend in enumerate(backends):
         if backend.restart_causes:
             latest = "; ".join(map(str, backend.restart_causes[-5:]))
@@ -95,7 +95,7 @@ def _env_row(env: EnvStatistics) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with right-aligned columns."""
+    """Return one line per row, with right-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
@@ -104,7 +104,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds with a suitable unit."""
+    """Format a duration in us, ms or s."""
     if seconds is None:
         return _UNKNOWN
     for unit, factor in (("us", 1e-6), ("ms", 1e-3)):
@@ -114,25 +114,25 @@ def duration(seconds: float | None) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """Return bytes as MiB."""
+    """Format a size in MiB."""
     return _UNKNOWN if size_bytes is None else f"{size_bytes / 2**20:.0f} MiB"
 
 
 def rate(bytes_per_hour: float | None) -> str:
-    """Return bytes per hour as MiB per hour."""
+    """Format a rate in MiB per hour."""
     return _UNKNOWN if bytes_per_hour is None else f"{bytes_per_hour / 2**20:+.0f} MiB/h"
 
 
 def share(value: float | None) -> str:
-    """Return a share as a percentage."""
+    """Format a share in 0 to 1 as a percentage."""
     return _UNKNOWN if value is None else f"{100 * value:.0f} %"
 
 
 def percent(value: float | None) -> str:
-    """Return a percentage as text."""
+    """Format a percentage."""
     return _UNKNOWN if value is None else f"{value:.0f} %"
 
 
 def count(value: int | None) -> str:
-    """Return a number as text."""
+    """Format a count."""
     return _UNKNOWN if value is None else str(value)

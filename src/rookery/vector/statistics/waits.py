@@ -1,4 +1,4 @@
-"""Measurement of the time that the caller waits for envs, and of the slowest worker."""
+"""Waiting times of the caller, and the slowest backend of each timed step."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import TypeVar
 
 from rookery.vector.backend import Backend
 
-# If steps are short, one in this many is measured, with the slowest backend. That takes a
-# microsecond, and one more per backend. Batches use another prime, because their measured steps
-# take longer.
+# One in so many short steps is timed, and the slowest backend is determined after it. This costs
+# 1 us, and 1 us per backend. Batches time their own steps at a different prime interval, so that
+# both measurements rarely meet.
 _SPARSELY = 37
 _ALWAYS_FROM_S = 1e-3
 T = TypeVar("T")
 
 
 class Waits:
-    """Waiting times of the caller.
+    """The waiting times of the caller.
 
     Args:
         backends: the backends of all envs.
 
     Attributes:
-        waited_s: seconds in which the caller only waited; for short steps an estimate.
-        until_timed: number of steps until the next that is passed to :meth:`timed_step`. The caller
-            counts it down. It never reaches 0 if the caller steps all envs.
+        waited_s: seconds in which the caller only waited, estimated from the timed steps.
+        until_timed: number of steps of all envs until one must be waited for with
+            :meth:`timed_step`. The caller decrements it; without workers it never becomes 0.
         last: number of steps in which each backend was the slowest.
         looks: number of measurements in which each backend was the slowest.
-        behind_s: sum over these measurements of the seconds per step by which each backend exceeded
-            the mean of all.
+        behind_s: excess of each backend over the mean of all backends, in seconds per step, summed
+            over the measurements in which it was the slowest.
     """
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = backends
         self._busy_s = [0.0] * len(backends)
         self._in_caller = [backend for backend in backends if backend.steps_in_caller]
-        self._weight = 1  # number of steps that the next measured one represents
+        self._weight = 1  # number of steps that the next timed step represents
         self._has_waits = len(self._in_caller) < len(backends)
         self.until_timed = 1 if self._has_waits else 0
         self.waited_s = 0.0
@@ -45,12 +45,12 @@ class Waits:
         self.behind_s = [0.0] * len(backends)
 
     def timed(self, wait: Callable[[], T]) -> T:
-        """Call ``wait``, and add its duration."""
+        """Call ``wait``, and add the time it takes."""
         return self._timed(wait, 1)
 
     def timed_step(self, wait: Callable[[], T]) -> T:
-        """Wait for a step of all envs, and measure its duration and the slowest backend."""
-        weight, self._weight = self._weight, 1  # an interrupted step represents itself
+        """Wait for a step of all envs; add the time, and count which backend was slowest."""
+        weight, self._weight = self._weight, 1  # an interrupted step represents only itself
         self.until_timed = 1
         started = time.perf_counter()
         result = self._timed(wait, weight)
@@ -63,19 +63,19 @@ class Waits:
     def _timed(self, wait: Callable[[], T], weight: int) -> T:
         if not self._has_waits:
             return wait()
-        own_s, started = self._own_s(), time.perf_counter()
+        stepping_s, started = self._stepping_s(), time.perf_counter()
         try:
             return wait()
         finally:
             took_s = time.perf_counter() - started
-            # The caller steps its envs while it waits.
-            self.waited_s += weight * max(took_s - (self._own_s() - own_s), 0.0)
+            # The caller steps its envs only while it waits.
+            self.waited_s += weight * max(took_s - (self._stepping_s() - stepping_s), 0.0)
 
-    def _own_s(self) -> float:
+    def _stepping_s(self) -> float:
         return sum(backend.busy_s for backend in self._in_caller)
 
     def note_round(self, took_s: Sequence[float], num_steps: int) -> None:
-        """Add the durations of some steps that all backends made in parallel.
+        """Add how long each backend took for the same steps.
 
         Args:
             took_s: seconds of each backend.
