@@ -18,7 +18,7 @@ from rookery.learn.on_policy.a2c import A2C
 from rookery.learn.on_policy.impala import Impala
 from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
 from rookery.policy.torch.torch_policy import TorchPolicy
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 from rookery.run.finite import FiniteRollouts
 
 T = 12

@@ -17,8 +17,9 @@ from rookery import ConfigError
 from rookery.learn.base import actor_critic_policy
 from rookery.policy import NumpyPolicy, make_policy
 from rookery.policy.actions import action_layout
-from rookery.policy.torch.networks import QNetwork, SquashedActor
+from rookery.policy.torch.networks import SquashedActor
 from rookery.policy.torch.torch_policy import TorchPolicy
+from rookery.policy.torch.value_networks import QNetwork
 
 VECTOR = spaces.Box(-1, 1, (5,))
 OBSERVATIONS = {

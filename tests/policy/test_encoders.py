@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from rookery import ConfigError, SpaceError
-from rookery.policy.numpy.features import Features
+from rookery.policy.numpy.mlp import Features
 from rookery.policy.torch.encoders import FeatureEncoder, OneHot, to_tensors
 from rookery.policy.torch.images import ImpalaCNN, NatureCNN, channels_first, image_shape, is_image
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rookery import ConfigError
-from rookery.policy.flat import FlatParameters
+from rookery.policy.model import FlatParameters
 
 
 def _numbers(*shape, seed=1):

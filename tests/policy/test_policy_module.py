@@ -14,13 +14,13 @@ from torch import nn
 
 from rookery import ConfigError
 from rookery.policy.actions import action_layout
-from rookery.policy.flat import FlatParameters
-from rookery.policy.torch.encoders import to_tensors
+from rookery.policy.model import FlatParameters
+from rookery.policy.torch.encoders import OBS_LIMIT, ObservationNormalizer, to_tensors
 from rookery.policy.torch.export import DeterministicPolicy
 from rookery.policy.torch.images import ImpalaCNN
-from rookery.policy.torch.networks import MLP, QNetwork, SquashedActor
-from rookery.policy.torch.observation_normalizer import OBS_LIMIT, ObservationNormalizer
+from rookery.policy.torch.networks import MLP, SquashedActor
 from rookery.policy.torch.policy_module import PolicyModule
+from rookery.policy.torch.value_networks import QNetwork
 from rookery.rollout.normalize import RunningMoments
 
 VECTOR = spaces.Box(-1, 1, (5,))

@@ -9,7 +9,8 @@ from torch import nn
 
 from rookery import ConfigError
 from rookery.policy.torch.layers import GRU, LSTM, StackedMLP
-from rookery.policy.torch.networks import MLP, ActorCritic, QNetwork, SquashedActor, TwinCritic
+from rookery.policy.torch.networks import MLP, ActorCritic, SquashedActor
+from rookery.policy.torch.value_networks import QNetwork, TwinCritic
 
 VECTOR = spaces.Box(-1, 1, (5,))
 ACTIONS = {

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import rookery
 from rookery import ConfigError, TD3Config
 from rookery.learn.off_policy.td3 import TD3
-from rookery.policy.torch.squashed import NoisyPolicy, OrnsteinUhlenbeckPolicy
+from rookery.policy.exploring import NoisyPolicy, OrnsteinUhlenbeckPolicy
 
 OBS, BOX = spaces.Box(-1, 1, (4,)), spaces.Box(-2, 2, (2,))
 

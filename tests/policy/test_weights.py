@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from rookery.common.seeding import env_seeds
 from rookery.policy import make_policy, weights
-from rookery.policy.detach import ACTIONS, MINIBATCHES, WEIGHTS, seed_for, stream
+from rookery.policy.base import ACTIONS, MINIBATCHES, WEIGHTS, seed_for, stream
 from rookery.policy.weights import WeightStore
 from rookery.shared import Layout
 

@@ -17,7 +17,7 @@ import rookery
 from rookery import DQNConfig, PPOConfig, QRDQNConfig, SACConfig
 from rookery.common.trees import tree_map
 from rookery.policy.torch.encoders import to_tensors
-from rookery.policy.torch.quantiles import OwnQuantiles
+from rookery.policy.torch.value_networks import OwnQuantiles
 from rookery.run.agent import Agent
 from rookery.run.algorithms import algorithm_of
 

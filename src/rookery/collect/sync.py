@@ -18,10 +18,9 @@ from rookery.common.trees import assign, copy, take, tree_map
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
-from rookery.policy.base import Policy, follows_episodes
-from rookery.policy.held_noise import held_of_state, held_to_state
+from rookery.policy.base import Policy, follows_episodes, held_of_state, held_to_state
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.join import Finals, numbers_of
+from rookery.rollout.rollout import Finals, numbers_of
 from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
 from rookery.vector.statistics.snapshot import Statistics

@@ -1,18 +1,45 @@
-"""What a policy is, without torch: observations in, actions with their log probability out."""
+"""The contract of acting: policies, the noise that they keep, and their random streams.
+
+Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree
-from rookery.policy.held_noise import HeldNoise
 
 if TYPE_CHECKING:
     from rookery.policy.weights import Weights
+
+
+class HeldNoise(NamedTuple):
+    """What a policy holds of noise for B envs, a row for each; it is replaced, never changed.
+
+    Whoever lets a policy act elsewhere in between, an evaluation for instance, puts it back.
+
+    Attributes:
+        values: float32 ``[B, ...]``.
+        age: steps for which it was held.
+    """
+
+    values: npt.NDArray[np.float32]
+    age: int
+
+
+def held_to_state(held: HeldNoise | None) -> dict[str, Any] | None:
+    """What is held, as plain data."""
+    return None if held is None else {"values": held.values.copy(), "age": held.age}
+
+
+def held_of_state(state: Mapping[str, Any] | None) -> HeldNoise | None:
+    """Undo `held_to_state`."""
+    return None if state is None else HeldNoise(np.array(state["values"], "f4"), int(state["age"]))
 
 
 class PolicyStep(NamedTuple):
@@ -123,3 +150,33 @@ class SplitPolicy(Policy):
         """Do both halves at once."""
         action = self.sample(obs, deterministic)
         return PolicyStep(action, *self.assess(obs, action))
+
+
+# What random numbers are for. Envs' seeds are the children [0], [1], ... of a run's seed; these
+# are grandchildren, so that no two of all are the same.
+WEIGHTS, ACTIONS, MINIBATCHES, EXPLORATION = range(4)
+_OURS = 2**31
+
+
+def seed_for(seed: int, purpose: int, *more: int) -> int:
+    """Derive the seed of one purpose from that of a run.
+
+    Args:
+        seed: of the run.
+        purpose: `WEIGHTS`, `ACTIONS`, `MINIBATCHES` or `EXPLORATION`.
+        more: tells apart several of one purpose.
+    """
+    child = np.random.SeedSequence(seed, spawn_key=(_OURS, purpose, *more))
+    return int(child.generate_state(1, np.uint64)[0]) >> 1
+
+
+def stream(rng: np.random.Generator, index: int) -> np.random.Generator:
+    """Return the ``index``-th of the generators that the state of ``rng`` leads to; 0 is ``rng``.
+
+    They follow from the state, not from the seed, so that a run which goes on from a checkpoint
+    does not repeat the numbers of its beginning.
+    """
+    if index == 0:
+        return rng
+    words = rng.integers(2**32, size=4)
+    return np.random.default_rng([*words.tolist(), index])

@@ -8,7 +8,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rookery.errors import MissingExtra
-from rookery.policy.detach import ACTIONS, WEIGHTS, seed_for
+from rookery.policy.base import ACTIONS, WEIGHTS, seed_for
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.numpy.numpy_policy import NetworkSpec, numpy_policy
 
@@ -82,9 +82,9 @@ def _numpy_spec(
     Types are compared exactly: a subclass of a built-in part may compute something else.
     """
     from rookery.policy.torch.encoders import FeatureEncoder, Numbers, OneHot
-    from rookery.policy.torch.networks import ActorCritic, QNetwork, SquashedActor
+    from rookery.policy.torch.networks import ActorCritic, SquashedActor
     from rookery.policy.torch.policy_module import PolicyModule
-    from rookery.policy.torch.quantiles import QuantileNetwork
+    from rookery.policy.torch.value_networks import QNetwork, QuantileNetwork
 
     network, encoder = module.network, module.encoder
     if type(module) is not PolicyModule or type(encoder) is not FeatureEncoder:

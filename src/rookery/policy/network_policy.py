@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree, made_finite
-from rookery.policy.action_masks import shown_mask, shows_mask
-from rookery.policy.actions import ActionLayout
-from rookery.policy.base import Policy, PolicyStep
-from rookery.policy.detach import stream
+from rookery.policy.actions import ActionLayout, shown_mask, shows_mask
+from rookery.policy.base import Policy, PolicyStep, stream
 from rookery.policy.numpy.draws import Draws
 from rookery.policy.weights import Weights
 
@@ -24,7 +22,7 @@ class NetworkPolicy(Policy):
     """Draws actions by what a network makes of observations.
 
     Where observations are a Dict with an ``action_mask``, illegal actions are never drawn; see
-    `rookery.policy.action_masks.shows_mask`.
+    `rookery.policy.actions.shows_mask`.
 
     Args:
         model: the weights.

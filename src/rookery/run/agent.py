@@ -18,8 +18,7 @@ from rookery.common.trees import num_rows, tree_map
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
-from rookery.policy.action_masks import read_space
-from rookery.policy.actions import action_layout
+from rookery.policy.actions import action_layout, read_space
 from rookery.policy.base import Policy
 from rookery.run.agent_inputs import as_batch
 from rookery.run.algorithm_record import SHAPES, agent_algorithm, algorithm_to_dict

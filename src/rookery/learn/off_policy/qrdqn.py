@@ -22,9 +22,9 @@ from rookery.learn.off_policy.values import (
     count_actions,
     epsilon_greedy_policy,
 )
-from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
+from rookery.policy.exploring import EpsilonGreedyPolicy
 from rookery.policy.torch.encoders import require_module
-from rookery.policy.torch.quantiles import OwnQuantiles, QuantileNetwork
+from rookery.policy.torch.value_networks import OwnQuantiles, QuantileNetwork
 
 
 class QRDQN(ValueLearner):

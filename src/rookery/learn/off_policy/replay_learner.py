@@ -19,9 +19,9 @@ from rookery.learn.optimizers import Adam
 from rookery.learn.parallel.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
-from rookery.policy.detach import EXPLORATION, MINIBATCHES, seed_for
+from rookery.policy.base import EXPLORATION, MINIBATCHES, seed_for
 from rookery.policy.exploring import ExploringPolicy
-from rookery.policy.flat import FlatParameters
+from rookery.policy.model import FlatParameters
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.rollout import Rollout
 from rookery.rollout.replay import Replay, Transitions

@@ -23,8 +23,8 @@ from rookery.learn.parallel.averages import Moments, together
 from rookery.learn.parallel.peers import ALONE, Peers, SharedPieces, any_of
 from rookery.learn.placement import Placement, fused_gradient, loss_gradient
 from rookery.learn.schedule import means, scheduled
-from rookery.policy.action_masks import shown_mask
-from rookery.policy.detach import MINIBATCHES, seed_for
+from rookery.policy.actions import shown_mask
+from rookery.policy.base import MINIBATCHES, seed_for
 from rookery.policy.torch.networks import Prediction
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.rollout import RewardScaler, Rollout, gae

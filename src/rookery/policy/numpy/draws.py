@@ -11,9 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rookery.policy.action_masks import nothing_legal, require_mask_shape
-from rookery.policy.actions import LOG_STD_RANGE, NOISE_FLOOR, ActionLayout, ActionPart, Kind
-from rookery.policy.held_noise import HeldNoise
+from rookery.policy.actions import (
+    LOG_STD_RANGE,
+    NOISE_FLOOR,
+    ActionLayout,
+    ActionPart,
+    Kind,
+    nothing_legal,
+    require_mask_shape,
+)
+from rookery.policy.base import HeldNoise
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[Any]

@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree
-from rookery.policy.action_masks import read_space
-from rookery.policy.actions import ActionLayout
-from rookery.policy.base import SplitPolicy
-from rookery.policy.held_noise import HeldNoise
+from rookery.policy.actions import ActionLayout, read_space
+from rookery.policy.base import HeldNoise, SplitPolicy
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.numpy import mlp
-from rookery.policy.numpy.features import Features
+from rookery.policy.numpy.mlp import Features
 from rookery.policy.weights import Weights
 
 Floats: TypeAlias = npt.NDArray[np.float32]

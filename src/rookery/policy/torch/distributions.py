@@ -17,8 +17,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from rookery.errors import SpaceValueError
-from rookery.policy.action_masks import nothing_legal, require_mask_shape
-from rookery.policy.actions import LOG_STD_RANGE, NOISE_FLOOR, ActionLayout, ActionPart
+from rookery.policy.actions import (
+    LOG_STD_RANGE,
+    NOISE_FLOOR,
+    ActionLayout,
+    ActionPart,
+    nothing_legal,
+    require_mask_shape,
+)
 
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)

@@ -100,7 +100,7 @@ class ActorCritic(nn.Module):
         self.core_name = core
         self.core = _core(core, sizes[-1], core_size, generator)
         width = latent_width(num_features, hidden_sizes, core, core_size)
-        actor_gain, critic_gain = _head_gains(is_orthogonal)
+        actor_gain, critic_gain = head_gains(is_orthogonal)
         self.actor = Linear(width, num_outputs, actor_gain, generator)
         self.critic = Linear(width, 1, critic_gain, generator)
         self._shows_latent = shows_latent
@@ -142,86 +142,6 @@ class ActorCritic(nn.Module):
         if self._shows_latent:
             outputs = torch.cat([outputs, actor], dim=1)
         return outputs, self.critic(critic).squeeze(1)
-
-
-class QNetwork(nn.Module):
-    """Action values of all actions: float32 ``[N, F]`` to ``[N, num_actions]``.
-
-    With ``dueling``, Wang et al. (2016), equation 9: ``Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)``,
-    advantages and value from a tower each.
-
-    Args:
-        num_features: F, width of what is read.
-        num_actions: how many actions there are.
-        hidden_sizes: widths of the towers' layers.
-        activation: "tanh" or "relu", in the towers.
-        dueling: whether values and advantages are apart.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
-    """
-
-    def __init__(
-        self,
-        num_features: int,
-        num_actions: int,
-        hidden_sizes: Sequence[int] = (64, 64),
-        activation: str = "tanh",
-        *,
-        dueling: bool = True,
-        generator: torch.Generator | None = None,
-        is_orthogonal: bool = True,
-    ) -> None:
-        super().__init__()
-        sizes = (num_features, *hidden_sizes)
-        self.towers = StackedMLP(
-            1 + dueling, sizes, activation, generator=generator, is_orthogonal=is_orthogonal
-        )
-        actor_gain, critic_gain = _head_gains(is_orthogonal)
-        self.actor = Linear(sizes[-1], num_actions, actor_gain, generator)
-        self.critic = Linear(sizes[-1], 1, critic_gain, generator) if dueling else None
-
-    def forward(self, features: Tensor) -> Tensor:
-        hidden = self.towers(features)
-        towers = hidden if hidden.dim() == 3 else hidden.expand(2, -1, -1)
-        outputs: Tensor = self.actor(towers[0])
-        if self.critic is None:
-            return outputs
-        value: Tensor = self.critic(towers[1])
-        return outputs + (value - outputs.mean(1, keepdim=True))
-
-
-class TwinCritic(nn.Module):
-    """K critics of observations and continuous actions (SAC, TD3), computed as one.
-
-    Args:
-        num_features: F, width of the observations' features.
-        num_actions: A, how many numbers an action has.
-        hidden_sizes: widths of the hidden layers.
-        activation: "tanh" or "relu", in the hidden layers.
-        num_critics: K.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
-    """
-
-    def __init__(
-        self,
-        num_features: int,
-        num_actions: int,
-        hidden_sizes: Sequence[int] = (64, 64),
-        activation: str = "relu",
-        *,
-        num_critics: int = 2,
-        generator: torch.Generator | None = None,
-        is_orthogonal: bool = True,
-    ) -> None:
-        super().__init__()
-        sizes = (num_features + num_actions, *hidden_sizes, 1)
-        self.layers = StackedMLP(num_critics, sizes, activation, 1.0, generator, is_orthogonal)
-
-    def forward(self, features: Tensor, action: Tensor) -> Tensor:
-        """Values of features ``[N, F]`` and actions ``[N, A]``: float32 ``[K, N]``."""
-        values: Tensor = self.layers(torch.cat([features, action], dim=1)).squeeze(2)
-        return values
 
 
 class SquashedActor(nn.Module):
@@ -271,7 +191,7 @@ def latent_width(
     return (num_features, *hidden_sizes)[-1] if core == "none" else core_size
 
 
-def _head_gains(is_orthogonal: bool) -> tuple[float | None, float | None]:
+def head_gains(is_orthogonal: bool) -> tuple[float | None, float | None]:
     """The scales of the initial weights of an actor's and a critic's head; see `initial`."""
     return (0.01, 1.0) if is_orthogonal else (None, None)
 

@@ -15,19 +15,18 @@ from torch import Tensor, nn
 
 from rookery.common.trees import Tree, tree_map
 from rookery.errors import ConfigError
-from rookery.policy.action_masks import read_space, shows_mask
-from rookery.policy.actions import ActionLayout, action_layout
+from rookery.policy.actions import ActionLayout, action_layout, read_space, shows_mask
 from rookery.policy.torch.distributions import Distribution, distribution
 from rookery.policy.torch.encoders import (
     EncoderFactory,
     FeatureEncoder,
+    ObservationNormalizer,
     count_features,
     made_up,
     require_module,
     told_as_config_error,
 )
 from rookery.policy.torch.networks import ActorCritic, Prediction, latent_width
-from rookery.policy.torch.observation_normalizer import ObservationNormalizer
 from rookery.rollout.normalize import Gather, only_own
 
 NetworkFactory: TypeAlias = Callable[[Any, Any], nn.Module]

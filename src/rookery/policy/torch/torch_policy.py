@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rookery.common.trees import Tree, num_rows
-from rookery.policy.detach import ACTIONS, seed_for
+from rookery.policy.base import ACTIONS, seed_for
 from rookery.policy.model import Model
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.torch.encoders import to_tensors
