@@ -88,7 +88,7 @@ def test_one_worker_remembers_what_the_caller_would(core: str, space: Any) -> No
         for k in range(3):
             actual, expected = collector.collect(), reference.collect()
             _assert_same(actual, expected)
-            assert actual.memory.shape == (3, own.memory_size)
+            assert actual.memory.shape == (3, own.memory_width)
             assert actual.memory.any() == (k > 0)
             _learn(own)
             _learn(theirs)

@@ -156,7 +156,7 @@ def test_a_policy_travels_with_its_flat_parameters():
     sent = pickle.dumps(FlatParameters(policy))
     assert len(sent) < 1.1 * plain_size
     copy = pickle.loads(sent)
-    obs, memory = to_tensors(_observations(NESTED, seed=3)), torch.rand(6, policy.memory_size)
+    obs, memory = to_tensors(_observations(NESTED, seed=3)), torch.rand(6, policy.memory_width)
     for ours, theirs in zip(policy(obs, memory), copy.module(obs, memory), strict=True):
         torch.testing.assert_close(ours, theirs)
     copy.array[:] = 0.0
@@ -191,7 +191,7 @@ def test_images_may_be_read_by_another_network():
         SMALL_IMAGE, ACTIONS["discrete"], image=ImpalaCNN, core="lstm", core_size=4
     )
     assert isinstance(policy.encoder.parts[0], ImpalaCNN)
-    assert policy.memory_size == 2 * 2 * 4
+    assert policy.memory_width == 2 * 2 * 4
 
 
 class _Whole(nn.Module):
@@ -225,7 +225,7 @@ class _Triple(_Whole):
 class _Counting(nn.Module):
     """Remembers how many steps its episode has had; knows no value."""
 
-    memory_size = 1
+    memory_width = 1
 
     def __init__(self, observation_space, action_space):
         super().__init__()
@@ -379,7 +379,7 @@ def test_a_policy_that_remembers_is_exported_with_its_memory():
     policy = _perturbed(PolicyModule(VECTOR, ACTIONS["discrete"], core="gru", core_size=4)).eval()
     obs, memory = to_tensors(_observations(VECTOR, 2)), policy.initial_memory(2)
     traced = torch.jit.trace(DeterministicPolicy(policy), (obs, memory))
-    obs, memory = to_tensors(_observations(VECTOR, 7, 1)), torch.rand(7, policy.memory_size)
+    obs, memory = to_tensors(_observations(VECTOR, 7, 1)), torch.rand(7, policy.memory_width)
     found = policy(obs, memory)
     action, after = traced(obs, memory)
     torch.testing.assert_close(after, found.memory)

@@ -110,7 +110,7 @@ def test_noise_is_one_function_of_the_state_for_as_long_as_it_is_kept():
         obs = _obs(seed=seed)
         noise = policy.sample(obs) - policy.sample(obs, deterministic=True)
         _, latent, std = _outputs(policy, obs)
-        matrix = policy.held_noise.values * std.numpy()
+        matrix = policy.noise_state.values * std.numpy()
         np.testing.assert_allclose(noise, np.einsum("nh,nhk->nk", latent, matrix), atol=1e-5)
         means.append(matrix.copy())
     for one, other in ((0, 2), (3, 5)):
@@ -124,15 +124,15 @@ def test_other_envs_get_noise_of_their_own():
     policy = _policy(noise_interval=100)
     for rows in (4, 1, 7):
         policy.sample(_obs(rows))
-        assert policy.held_noise.values.shape == (rows, 64, 3) and policy.held_noise.age == 1
+        assert policy.noise_state.values.shape == (rows, 64, 3) and policy.noise_state.age == 1
 
 
 def test_the_most_probable_action_neither_draws_nor_counts():
     policy, obs = _policy(), _obs()
     policy.sample(obs)
-    held, state = policy.held_noise, policy.rng.bit_generator.state
+    held, state = policy.noise_state, policy.rng.bit_generator.state
     np.testing.assert_allclose(policy.sample(obs, True), _outputs(policy, obs)[0], atol=1e-5)
-    assert policy.held_noise is held and policy.rng.bit_generator.state == state
+    assert policy.noise_state is held and policy.rng.bit_generator.state == state
 
 
 def test_noise_follows_the_present_deviations():

@@ -89,7 +89,7 @@ _GATES = {
 def test_a_memory_advances_as_torchs_own_cell_does(kind):
     core_class, cell_class, _ = _GATES[kind]
     core = _perturbed(core_class(2, 5, 4, _generator()))
-    x, memory = _numbers(3, 5), _numbers(3, core.memory_size, seed=2)
+    x, memory = _numbers(3, 5), _numbers(3, core.memory_width, seed=2)
     after = core.read(core.step(x, memory))
     for k in range(2):
         cell = cell_class(5, 4)
@@ -120,7 +120,7 @@ def test_unrolling_is_stepping_with_forgetting(core, hidden_sizes):
     x = _numbers(6, 3, 5)
     begins = torch.rand(6, 3, generator=_generator(9)) < 0.3
     assert begins.any()
-    first = memory = _numbers(3, network.memory_size, seed=4)
+    first = memory = _numbers(3, network.memory_width, seed=4)
     steps = []
     for t in range(6):
         memory = torch.where(begins[t, :, None], 0.0, memory)

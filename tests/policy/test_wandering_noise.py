@@ -43,10 +43,10 @@ def test_copies_go_on_alike_and_other_envs_begin_at_zero():
     twin = pickle.loads(pickle.dumps(policy))
     assert isinstance(twin, OrnsteinUhlenbeckPolicy)
     np.testing.assert_array_equal(policy.act(obs).action, twin.act(obs).action)
-    before = np.abs(policy.held_noise.values).max()
+    before = np.abs(policy.noise_state.values).max()
     policy.noise = 0.0
     policy.act(np.zeros((2, 4), np.float32))
-    assert before > 0 and not policy.held_noise.values.any()
+    assert before > 0 and not policy.noise_state.values.any()
 
 
 def test_the_kind_is_chosen_by_its_name():

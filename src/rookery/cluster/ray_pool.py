@@ -485,7 +485,7 @@ class RayPool:
         task = ShareTask(
             policy=self._pickled,
             num_steps=self.shape.num_steps,
-            memory_size=self.shape.memory_size,
+            memory_width=self.shape.memory_width,
             info_keys=self._info_keys,
             first_stream=share.workers.start + share.attempt * total * _STREAMS_APART,
             num_streams=total,

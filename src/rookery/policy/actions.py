@@ -263,7 +263,7 @@ def _sizes(space: spaces.Space[Any]) -> tuple[int, ...]:
             return ()
 
 
-def shows_mask(observation_space: spaces.Space[Any], layout: ActionLayout) -> bool:
+def has_action_mask(observation_space: spaces.Space[Any], layout: ActionLayout) -> bool:
     """Whether observations are a Dict whose `MASK_KEY` tells which actions are legal.
 
     It is a MultiBinary, or a Box from 0 to 1, of as many numbers as a mask has.
@@ -290,14 +290,14 @@ def read_space(
         own: dotted paths of the parts that the user's encoders read; a mask among them is read. So
             is one that is all there is.
     """
-    if not shows_mask(observation_space, layout) or MASK_KEY in own:
+    if not has_action_mask(observation_space, layout) or MASK_KEY in own:
         return observation_space
     parts = {k: v for k, v in observation_space.spaces.items() if k != MASK_KEY}  # type: ignore[attr-defined]
     return spaces.Dict(parts) if parts else observation_space
 
 
-def shown_mask(obs: Tree) -> npt.NDArray[np.bool_]:
-    """The masks in observations ``[N, *obs]`` for which `shows_mask`: bool ``[N, num_choices]``."""
+def action_masks(obs: Tree) -> npt.NDArray[np.bool_]:
+    """The masks in observations ``[N, *obs]`` for which `has_action_mask`: bool ``[N, num_choices]``."""
     rows = np.asarray(obs[MASK_KEY])
     return np.asarray(rows.reshape(len(rows), -1) != 0)
 

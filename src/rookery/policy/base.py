@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rookery.policy.weights import Weights
 
 
-class HeldNoise(NamedTuple):
+class NoiseState(NamedTuple):
     """What a policy holds of noise for B envs, a row for each; it is replaced, never changed.
 
     Whoever lets a policy act elsewhere in between, an evaluation for instance, puts it back.
@@ -32,14 +32,14 @@ class HeldNoise(NamedTuple):
     age: int
 
 
-def held_to_state(held: HeldNoise | None) -> dict[str, Any] | None:
+def noise_to_dict(held: NoiseState | None) -> dict[str, Any] | None:
     """What is held, as plain data."""
     return None if held is None else {"values": held.values.copy(), "age": held.age}
 
 
-def held_of_state(state: Mapping[str, Any] | None) -> HeldNoise | None:
-    """Undo `held_to_state`."""
-    return None if state is None else HeldNoise(np.array(state["values"], "f4"), int(state["age"]))
+def noise_from_dict(state: Mapping[str, Any] | None) -> NoiseState | None:
+    """Undo `noise_to_dict`."""
+    return None if state is None else NoiseState(np.array(state["values"], "f4"), int(state["age"]))
 
 
 class PolicyStep(NamedTuple):
@@ -66,7 +66,7 @@ class Policy(ABC):
             None where a policy remembers nothing, or nothing yet.
         is_recurrent: whether it has a memory; then `begin_episodes` must be called.
         follows_episodes: whether `begin_episodes` must be called for another reason.
-        held_noise: what it holds of its noise from step to step for B envs; None where it holds
+        noise_state: what it holds of its noise from step to step for B envs; None where it holds
             none, or none yet.
         model: what a learner changes; None for a policy that stays as it is. Copies of the policy
             in other processes are kept up to date through it.
@@ -76,7 +76,7 @@ class Policy(ABC):
     memory: npt.NDArray[np.float32] | None = None
     is_recurrent: bool = False
     follows_episodes: bool = False
-    held_noise: HeldNoise | None = None
+    noise_state: NoiseState | None = None
     model: Weights | None = None
 
     @abstractmethod

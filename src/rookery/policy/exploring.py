@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree, num_rows
-from rookery.policy.actions import ActionLayout, shown_mask
-from rookery.policy.base import HeldNoise, Policy, PolicyStep, SplitPolicy
+from rookery.policy.actions import ActionLayout, action_masks
+from rookery.policy.base import NoiseState, Policy, PolicyStep, SplitPolicy
 from rookery.policy.network_policy import NetworkPolicy
 
 
@@ -30,7 +30,7 @@ class ExploringPolicy(Policy):
         model: the weights, those of ``inner``.
         observation_space: of one env.
         layout: of the actions.
-        shows_mask: whether observations tell which actions are legal.
+        has_action_mask: whether observations tell which actions are legal.
     """
 
     model: Any
@@ -39,7 +39,7 @@ class ExploringPolicy(Policy):
         self.model = inner.model
         self.observation_space = inner.observation_space
         self.layout: ActionLayout = inner.layout
-        self.shows_mask = inner.shows_mask
+        self.has_action_mask = inner.has_action_mask
         self._inner = inner
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -61,13 +61,13 @@ class ExploringPolicy(Policy):
         return exploration
 
     @property
-    def held_noise(self) -> HeldNoise | None:
+    def noise_state(self) -> NoiseState | None:
         """What is held of the noise; see `Policy`."""
-        return self._inner.held_noise
+        return self._inner.noise_state
 
-    @held_noise.setter
-    def held_noise(self, held: HeldNoise | None) -> None:
-        self._inner.held_noise = held
+    @noise_state.setter
+    def noise_state(self, held: NoiseState | None) -> None:
+        self._inner.noise_state = held
 
     def use_stream(self, index: int) -> None:
         self._inner.use_stream(index)
@@ -118,10 +118,10 @@ class EpsilonGreedyPolicy(ExploringPolicy):
     def _explore(self, obs: Tree) -> npt.NDArray[Any]:
         rows = self.layout.unpack(self._drawn(obs, True))
         at_random = self.rng.random(len(rows)) < self.epsilon
-        if not self.shows_mask:
+        if not self.has_action_mask:
             drawn = self.rng.integers(self.layout.num_choices, size=len(rows))
         else:
-            mask = shown_mask(obs)
+            mask = action_masks(obs)
             # Of several uniform numbers, each is as likely as any other to be the greatest.
             drawn = np.where(mask, self.rng.random(mask.shape), -1.0).argmax(axis=1)
         return self.layout.pack(np.where(at_random[:, None], drawn[:, None], rows))
@@ -197,16 +197,16 @@ class OrnsteinUhlenbeckPolicy(NoisyPolicy):
     follows_episodes = True
 
     def begin_episodes(self, env_ids: npt.NDArray[np.bool_]) -> None:
-        if self.held_noise is not None and len(self.held_noise.values) == len(env_ids):
-            values, age = self.held_noise
+        if self.noise_state is not None and len(self.noise_state.values) == len(env_ids):
+            values, age = self.noise_state
             at = env_ids.reshape(-1, *[1] * (values.ndim - 1))
-            self.held_noise = HeldNoise(np.where(at, np.float32(0), values), age)
+            self.noise_state = NoiseState(np.where(at, np.float32(0), values), age)
 
     def _next_noise(self, action: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        held = self.held_noise
+        held = self.noise_state
         if held is None or held.values.shape != action.shape:
-            held = HeldNoise(np.zeros(action.shape, np.float32), 0)
+            held = NoiseState(np.zeros(action.shape, np.float32), 0)
         drawn = np.float32(self.noise * _DT**0.5) * self._draw(action)
         values = held.values * np.float32(1.0 - _THETA * _DT) + drawn
-        self.held_noise = HeldNoise(values, held.age + 1)
+        self.noise_state = NoiseState(values, held.age + 1)
         return values

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree, made_finite
-from rookery.policy.actions import ActionLayout, shown_mask, shows_mask
+from rookery.policy.actions import ActionLayout, action_masks, has_action_mask
 from rookery.policy.base import Policy, PolicyStep, stream
 from rookery.policy.numpy.draws import Draws
 from rookery.policy.weights import Weights
@@ -22,20 +22,20 @@ class NetworkPolicy(Policy):
     """Draws actions by what a network makes of observations.
 
     Where observations are a Dict with an ``action_mask``, illegal actions are never drawn; see
-    `rookery.policy.actions.shows_mask`.
+    `rookery.policy.actions.has_action_mask`.
 
     Args:
         model: the weights.
         observation_space: of one env.
         layout: of the actions.
-        memory_size: numbers that are remembered of one env; 0 remembers nothing.
+        memory_width: numbers that are remembered of one env; 0 remembers nothing.
         rng: draws the actions.
 
     Attributes:
         model: the weights, changed in place by whoever learns.
         layout: of the actions.
         rng: draws the actions.
-        shows_mask: whether observations tell which actions are legal.
+        has_action_mask: whether observations tell which actions are legal.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class NetworkPolicy(Policy):
         model: Weights,
         observation_space: spaces.Space[Any],
         layout: ActionLayout,
-        memory_size: int,
+        memory_width: int,
         rng: np.random.Generator,
     ) -> None:
         self.model: Any = model
         self.observation_space = observation_space
         self.layout = layout
         self._draws = Draws(layout)
-        self.memory_size = memory_size
-        self.is_recurrent = memory_size > 0
+        self.memory_width = memory_width
+        self.is_recurrent = memory_width > 0
         self.rng = rng
-        self.shows_mask = shows_mask(observation_space, layout)
+        self.has_action_mask = has_action_mask(observation_space, layout)
 
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
@@ -83,7 +83,7 @@ class NetworkPolicy(Policy):
     def use_stream(self, index: int) -> None:
         self.rng = stream(self.rng, index)
         if index:  # what was drawn of the other stream is of the other copy
-            self.held_noise = None
+            self.noise_state = None
 
     @abstractmethod
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
@@ -97,18 +97,18 @@ class NetworkPolicy(Policy):
         if deterministic:
             return self._draws.mode(outputs, self._log_std())
         if self.layout.num_latent:
-            rows, self.held_noise = self._draws.explore(
-                outputs, self._log_std(), self.held_noise, self.rng
+            rows, self.noise_state = self._draws.explore(
+                outputs, self._log_std(), self.noise_state, self.rng
             )
             return rows
         return self._draws.sample(outputs, self._log_std(), self.rng)
 
     def _masked(self, outputs: Floats, obs: Tree) -> Floats:
         """Make actions impossible that observations show to be illegal."""
-        return self._draws.masked(outputs, shown_mask(obs)) if self.shows_mask else outputs
+        return self._draws.masked(outputs, action_masks(obs)) if self.has_action_mask else outputs
 
     def _memory_of(self, num_envs: int) -> Floats:
         """Return the present memory; an empty one where there is none, or one of other envs."""
         if self.memory is not None and len(self.memory) == num_envs:
             return self.memory
-        return np.zeros((num_envs, self.memory_size), np.float32)
+        return np.zeros((num_envs, self.memory_width), np.float32)

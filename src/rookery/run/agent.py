@@ -95,7 +95,7 @@ class Agent:
             ConfigError: ``begins`` is something else, or not of the batch that was acted on last.
         """
         if begins is None:
-            self.policy.memory = self.policy.held_noise = None
+            self.policy.memory = self.policy.noise_state = None
             return
         selected = np.asarray(begins)
         num_envs = self._num_rows or selected.size
@@ -109,7 +109,7 @@ class Agent:
 
         It takes a batch of observations ``[N, *obs]``, of the dtypes of the observation space, and
         gives the most probable actions, as the env takes them. (It knows int64 in the place of
-        uint16, uint32 and uint64.) A policy that remembers takes its memory ``[N, memory_size]``,
+        uint16, uint32 and uint64.) A policy that remembers takes its memory ``[N, memory_width]``,
         zeros at an episode's beginning, as second argument and gives the next one as second result.
         In ONNX files inputs are called ``obs`` and ``memory``, outputs ``action`` and
         ``next_memory``; parts of a Dict or Tuple add their path, such as ``action_arm``.

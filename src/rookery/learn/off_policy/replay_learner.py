@@ -154,7 +154,7 @@ class ReplayLearner(Learner):
     def _on_device(self, found: Transitions) -> Batch:
         tensors = self.placement.tensors
         mask, path = None, found.path_obs
-        if self.policy.shows_mask:
+        if self.policy.has_action_mask:
             rows = np.reshape(found.next_obs[MASK_KEY], (len(found.reward), -1))
             # After a termination some envs show none; the value there counts nothing.
             mask = (rows != 0) | (found.discount == 0.0)[:, None]

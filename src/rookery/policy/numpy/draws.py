@@ -20,7 +20,7 @@ from rookery.policy.actions import (
     nothing_legal,
     require_mask_shape,
 )
-from rookery.policy.base import HeldNoise
+from rookery.policy.base import NoiseState
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[Any]
@@ -81,9 +81,9 @@ class Draws:
         self,
         outputs: Floats,
         log_std: Floats,
-        held: HeldNoise | None,
+        held: NoiseState | None,
         rng: np.random.Generator,
-    ) -> tuple[Rows, HeldNoise]:
+    ) -> tuple[Rows, NoiseState]:
         """Draw actions ``[N, K]`` by state-dependent noise that is kept for some steps.
 
         Args:
@@ -98,9 +98,9 @@ class Draws:
         """
         shape = (len(outputs), self._layout.num_latent, self._layout.num_columns)
         if held is None or held.values.shape != shape or held.age >= self._layout.noise_interval:
-            held = HeldNoise(rng.standard_normal(shape, np.float32), 0)
+            held = NoiseState(rng.standard_normal(shape, np.float32), 0)
         rows: Rows = self._only.steered(outputs, log_std, held.values)
-        return rows, HeldNoise(held.values, held.age + 1)
+        return rows, NoiseState(held.values, held.age + 1)
 
     def mode(self, outputs: Floats, log_std: Floats) -> Rows:
         """Return the most probable action of each row, ``[N, K]``."""
@@ -198,7 +198,7 @@ class _Gaussian:
 
     def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
         mean, log_std = outputs[:, self._outputs], log_std[self._deviations]
-        return _normal_log_prob(mean, log_std, rows[:, self._columns])
+        return _log_prob(mean, log_std, rows[:, self._columns])
 
 
 class _Squashed:
@@ -249,7 +249,7 @@ class _StateDependent:
         normal = self._mean_and_log_std(outputs, log_std)
         if self._is_squashed:
             return _squashed_log_prob(*normal, rows[:, self._columns])
-        return _normal_log_prob(*normal, rows[:, self._columns])
+        return _log_prob(*normal, rows[:, self._columns])
 
     def _mean_and_log_std(self, outputs: Floats, log_std: Floats) -> tuple[Floats, Floats]:
         """See `rookery.policy.torch.distributions.state_dependent_log_std`."""
@@ -279,16 +279,25 @@ def _normal_sample(mean: Floats, log_std: Floats, rng: np.random.Generator) -> R
     return rows
 
 
-def _normal_log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
-    distance = (rows - mean) * np.exp(-log_std)
-    constant = log_std + _LOG_SQRT_2_PI
-    return np.asarray(-(0.5 * np.square(distance) + constant).sum(axis=1))
+def normal_log_prob(squares: Floats, log_std: Floats) -> Floats:
+    """Return the log density of independent normals, float32 ``[N]``.
+
+    Args:
+        squares: float32 ``[N, K]``, squared distances from the mean in standard deviations.
+        log_std: logarithm of the standard deviations, float32 ``[K]`` or ``[N, K]``.
+    """
+    constant = log_std.sum(axis=-1) + np.float32(squares.shape[1]) * _LOG_SQRT_2_PI
+    return np.asarray(np.float32(-0.5) * squares.sum(axis=1) - constant)
+
+
+def _log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
+    return normal_log_prob(np.square((rows - mean) * np.exp(-log_std)), log_std)
 
 
 def _squashed_log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
     pre = np.arctanh(np.clip(rows, -1.0 + 1e-6, 1.0 - 1e-6))
     slope = 2.0 * (np.log(2.0) - pre - np.logaddexp(_ZERO, -2.0 * pre))
-    density = _normal_log_prob(mean, log_std, pre)
+    density = _log_prob(mean, log_std, pre)
     return np.asarray(density - slope.sum(axis=1), np.float32)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rookery.common.trees import Tree
 from rookery.policy.actions import ActionLayout, read_space
-from rookery.policy.base import HeldNoise, SplitPolicy
+from rookery.policy.base import NoiseState, SplitPolicy
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.numpy import mlp
 from rookery.policy.numpy.mlp import Features
@@ -41,7 +41,7 @@ class NetworkSpec:
         activation: "tanh" or "relu", in the towers.
         num_scaled: D, how many numbers of an observation are standardised.
         core: "none", "gru" or "lstm".
-        memory_size: numbers that are remembered of one env.
+        memory_width: numbers that are remembered of one env.
         num_quantiles: of each action's return, whose mean is the action's value; 0 where outputs
             are no quantiles.
     """
@@ -52,7 +52,7 @@ class NetworkSpec:
     activation: str
     num_scaled: int
     core: str
-    memory_size: int
+    memory_width: int
     num_quantiles: int = 0
 
     def views(self, flat: Floats) -> dict[str, Floats]:
@@ -106,7 +106,7 @@ class NumpyNetworkPolicy(NetworkPolicy):
     def __init__(
         self, spec: NetworkSpec, model: Weights, mean: Floats, scale: Floats, rng: Any
     ) -> None:
-        super().__init__(model, spec.observation_space, spec.layout, spec.memory_size, rng)
+        super().__init__(model, spec.observation_space, spec.layout, spec.memory_width, rng)
         self.spec = spec
         self._mean, self._scale = mean, scale
         read = read_space(spec.observation_space, spec.layout)
@@ -120,7 +120,7 @@ class NumpyNetworkPolicy(NetworkPolicy):
     def __reduce__(self) -> tuple[Any, ...]:
         arrays = self.model.parameters, self._mean, self._scale, self.model.exploration
         copies = [np.array(array) for array in arrays]
-        state = self.version, self.memory, self.held_noise
+        state = self.version, self.memory, self.noise_state
         return _rebuilt, (type(self), self.spec, copies, self.rng, *state)
 
     def _log_std(self) -> Floats:
@@ -220,7 +220,7 @@ def numpy_policy(
     spec: NetworkSpec, model: Weights, mean: Floats, scale: Floats, rng: np.random.Generator
 ) -> NumpyNetworkPolicy:
     """Make the policy for ``spec``; see `NumpyNetworkPolicy` for the arguments."""
-    kind = NumpyRecurrentPolicy if spec.memory_size else NumpyPolicy
+    kind = NumpyRecurrentPolicy if spec.memory_width else NumpyPolicy
     return kind(spec, model, mean, scale, rng)
 
 
@@ -231,11 +231,11 @@ def _rebuilt(
     rng: np.random.Generator,
     version: int,
     memory: Floats | None,
-    held_noise: HeldNoise | None,
+    noise_state: NoiseState | None,
 ) -> NumpyNetworkPolicy:
     parameters, mean, scale, exploration = arrays
     policy = kind(spec, NumpyModel(parameters, mean, scale, exploration), mean, scale, rng)
-    policy.version, policy.memory, policy.held_noise = version, memory, held_noise
+    policy.version, policy.memory, policy.noise_state = version, memory, noise_state
     return policy
 
 

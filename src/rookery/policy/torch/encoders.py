@@ -177,7 +177,7 @@ def count_features(encoder: nn.Module, space: spaces.Space[Any]) -> int:
     """
     was_training = encoder.training
     encoder.eval()  # statistics of batches must not see what is made up
-    with torch.no_grad(), told_as_config_error("encoder", encoder, space):
+    with torch.no_grad(), as_config_error("encoder", encoder, space):
         features = encoder(made_up(space))
     encoder.train(was_training)
     is_tensor = isinstance(features, Tensor)
@@ -191,7 +191,7 @@ def count_features(encoder: nn.Module, space: spaces.Space[Any]) -> int:
 
 
 @contextmanager
-def told_as_config_error(what: str, module: nn.Module, space: spaces.Space[Any]) -> Iterator[None]:
+def as_config_error(what: str, module: nn.Module, space: spaces.Space[Any]) -> Iterator[None]:
     """Name the module of the user's that cannot read what it was given."""
     try:
         yield

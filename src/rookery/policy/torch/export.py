@@ -48,7 +48,7 @@ class DeterministicPolicy(nn.Module):
 
     def forward(self, obs: Tree, memory: Tensor | None = None) -> Any:
         found = self.policy(tree_map(_single, obs), memory)
-        mask = obs[MASK_KEY].flatten(1) != 0 if self.policy.shows_mask else None
+        mask = obs[MASK_KEY].flatten(1) != 0 if self.policy.has_action_mask else None
         rows = self.policy.distribution(found.outputs, mask).mode()
         actions = iter([self._action(k, rows) for k in range(len(self.policy.layout.parts))])
         action = batched(self.policy.layout.space, actions)
@@ -110,7 +110,7 @@ def _output_names(policy: PolicyModule) -> list[str]:
     for path, _ in leaf_spaces(policy.layout.space):
         name = "_".join(("action", *map(str, path)))
         names.append(f"{name}_{len(names)}" if name in names else name)
-    return [*names, *["next_memory"][: policy.memory_size]]
+    return [*names, *["next_memory"][: policy.memory_width]]
 
 
 def _is_empty(part: ActionPart) -> bool:
@@ -139,7 +139,7 @@ def exported(policy: PolicyModule, observation_space: spaces.Space[Any], path: P
             f"{path.name}: TorchScript takes observations of one array only, not those of "
             f"{observation_space}; write .onnx or .pt2"
         )
-    arguments = (obs, policy.initial_memory(2)) if policy.memory_size else (obs,)
+    arguments = (obs, policy.initial_memory(2)) if policy.memory_width else (obs,)
     module = DeterministicPolicy(copy.deepcopy(policy)).eval().requires_grad_(False)
     rows = torch.export.Dim("rows", min=1)
     shapes = tree_map(lambda _: {0: rows}, arguments)

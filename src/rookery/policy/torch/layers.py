@@ -138,18 +138,18 @@ class StackedMLP(nn.ModuleList):
 class Core(nn.Module, ABC):
     """K memories side by side, each of H units; actor and critic remember apart.
 
-    What N envs remember is one row each, float32 ``[N, memory_size]``: the members' states side by
+    What N envs remember is one row each, float32 ``[N, memory_width]``: the members' states side by
     side. Zeros are remembered where an episode begins.
 
     Attributes:
         num_gates: G; for each unit, G numbers are computed of what is read.
         num_states: S; each unit remembers S numbers.
-        memory_size: numbers that are remembered of one env.
+        memory_width: numbers that are remembered of one env.
     """
 
     num_gates: ClassVar[int]
     num_states: ClassVar[int]
-    memory_size: int
+    memory_width: int
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Core(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.num_members, self.size = num_members, size
-        self.memory_size = num_members * self.num_states * size
+        self.memory_width = num_members * self.num_states * size
         gates = self.num_gates * size
         self.input = StackedLinear(num_members, inputs, gates, 1.0, generator)
         self.memory = StackedLinear(num_members, size, gates, 1.0, generator)
@@ -170,7 +170,7 @@ class Core(nn.Module, ABC):
 
         Args:
             x: float32, what is read.
-            memory: float32 ``[N, memory_size]``, zeros where an episode begins.
+            memory: float32 ``[N, memory_width]``, zeros where an episode begins.
         """
         return self._join(self._advance(self.input(x), self._state(memory)))
 
@@ -182,10 +182,10 @@ class Core(nn.Module, ABC):
         Args:
             x: float32 ``[L, N, F]`` or ``[K, L, N, F]``.
             begins: bool ``[L, N]``, where an episode begins, so that nothing is remembered.
-            memory: float32 ``[N, memory_size]``, before the first step.
+            memory: float32 ``[N, memory_width]``, before the first step.
 
         Returns:
-            The memories after every step, float32 ``[L, N, memory_size]``.
+            The memories after every step, float32 ``[L, N, memory_width]``.
         """
         inputs = self.input(x.flatten(-3, -2)).reshape(self.num_members, *begins.shape, -1)
         kept = (~begins).to(x.dtype)[..., None]
@@ -197,7 +197,7 @@ class Core(nn.Module, ABC):
         return torch.stack(states)
 
     def read(self, memory: Tensor) -> Tensor:
-        """What the members show of memories ``[..., memory_size]``: ``[K, ..., H]``."""
+        """What the members show of memories ``[..., memory_width]``: ``[K, ..., H]``."""
         states = memory.reshape(*memory.shape[:-1], self.num_members, -1)
         return states[..., : self.size].movedim(-2, 0)
 

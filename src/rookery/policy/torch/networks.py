@@ -24,7 +24,7 @@ class Prediction(NamedTuple):
     Attributes:
         outputs: float32 ``[N, num_outputs]`` or ``[L, N, num_outputs]``, for a distribution.
         value: float32 ``[N]`` or ``[L, N]``.
-        memory: float32 ``[N, memory_size]`` or ``[L, N, memory_size]``, afterwards; None where
+        memory: float32 ``[N, memory_width]`` or ``[L, N, memory_width]``, afterwards; None where
             nothing is remembered.
     """
 
@@ -76,7 +76,7 @@ class ActorCritic(nn.Module):
         shows_latent: whether what the actor's head reads follows in the outputs.
 
     Attributes:
-        memory_size: numbers remembered of one env; 0 where nothing is.
+        memory_width: numbers remembered of one env; 0 where nothing is.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class ActorCritic(nn.Module):
         self.actor = Linear(width, num_outputs, actor_gain, generator)
         self.critic = Linear(width, 1, critic_gain, generator)
         self._shows_latent = shows_latent
-        self.memory_size = 0 if self.core is None else self.core.memory_size
+        self.memory_width = 0 if self.core is None else self.core.memory_width
 
     def forward(self, features: Tensor, memory: Tensor | None = None) -> Prediction:
         """Run on features of N observations.
 
         Args:
             features: float32 ``[N, F]``.
-            memory: float32 ``[N, memory_size]``, zeros where an episode begins.
+            memory: float32 ``[N, memory_width]``, zeros where an episode begins.
         """
         hidden = self.towers(features)
         if self.core is not None:
@@ -126,7 +126,7 @@ class ActorCritic(nn.Module):
         Args:
             features: float32 ``[L, N, F]``.
             begins: bool ``[L, N]``, where an episode begins, so that nothing is remembered.
-            memory: float32 ``[N, memory_size]``, before the first step.
+            memory: float32 ``[N, memory_width]``, before the first step.
         """
         assert self.core is not None, "only a network that remembers is unrolled"
         hidden = self.towers(features.flatten(0, 1))

@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from rookery.common.trees import Tree, tree_map
 from rookery.errors import ConfigError
-from rookery.policy.actions import ActionLayout, action_layout, read_space, shows_mask
+from rookery.policy.actions import ActionLayout, action_layout, has_action_mask, read_space
 from rookery.policy.torch.distributions import Distribution, distribution
 from rookery.policy.torch.encoders import (
     EncoderFactory,
     FeatureEncoder,
     ObservationNormalizer,
+    as_config_error,
     count_features,
     made_up,
     require_module,
-    told_as_config_error,
 )
 from rookery.policy.torch.networks import ActorCritic, Prediction, latent_width
 from rookery.rollout.normalize import Gather, only_own
@@ -89,8 +89,8 @@ class PolicyModule(nn.Module):
             to features ``[N, F]``, or several by dotted path of the part that each reads.
         network: the user's own for the whole: a callable ``(observation_space, action_space) ->
             nn.Module`` from observations to outputs ``[N, num_outputs]`` and values ``[N]``, or to
-            outputs alone. One that remembers has an int ``memory_size``, takes the memory
-            ``[N, memory_size]`` as second argument and returns it as third result.
+            outputs alone. One that remembers has an int ``memory_width``, takes the memory
+            ``[N, memory_width]`` as second argument and returns it as third result.
         build: makes the network behind the encoder from the number of features, the widths of the
             hidden layers, the layout of the actions and a generator. None builds two towers, one
             for the actor and one for the critic.
@@ -114,9 +114,9 @@ class PolicyModule(nn.Module):
 
     Attributes:
         layout: of the actions.
-        memory_size: numbers remembered of one env; 0 where nothing is.
+        memory_width: numbers remembered of one env; 0 where nothing is.
         has_values: whether the network returns values beside outputs.
-        shows_mask: whether observations tell which actions are legal, by an ``action_mask``.
+        has_action_mask: whether observations tell which actions are legal, by an ``action_mask``.
 
     Raises:
         ConfigError: a module of the user's gives something else than asked for.
@@ -158,7 +158,7 @@ class PolicyModule(nn.Module):
                 "network of one's own does not tell; leave it out, or give an encoder instead"
             )
         self.layout = action_layout(action_space, squashed=squashed)
-        self.shows_mask = shows_mask(observation_space, self.layout)
+        self.has_action_mask = has_action_mask(observation_space, self.layout)
         parts = encoder if isinstance(encoder, Mapping) else {}
         read = read_space(observation_space, self.layout, parts)
         self.normalizer = ObservationNormalizer(read) if normalize_obs else None
@@ -203,7 +203,7 @@ class PolicyModule(nn.Module):
                         noise_interval=noise_interval,
                     )
                 self.network = (build or default)(size, widths, self.layout, generator)
-            self.memory_size = int(getattr(self.network, "memory_size", 0))
+            self.memory_width = int(getattr(self.network, "memory_width", 0))
             device = next(self.parameters(), torch.empty(0)).device
             self.head = DistributionHead(self.layout, initial_log_std).to(device)
             self._check(observation_space, device)
@@ -213,7 +213,7 @@ class PolicyModule(nn.Module):
 
         Args:
             obs: as the env gives them.
-            memory: float32 ``[N, memory_size]``, zeros where an episode begins.
+            memory: float32 ``[N, memory_width]``, zeros where an episode begins.
         """
         return self.run(self.normalize(obs), memory)
 
@@ -228,7 +228,7 @@ class PolicyModule(nn.Module):
     def _called(self, obs: Tree, memory: Tensor | None) -> Any:
         """Return what the network returns for normalised observations."""
         read = self.encoder(obs)
-        return self.network(read, memory) if self.memory_size else self.network(read)
+        return self.network(read, memory) if self.memory_width else self.network(read)
 
     def _prediction(self, found: Any) -> Prediction:
         """Turn what the network returned into a `Prediction`, with values of 0 if it has none."""
@@ -236,10 +236,10 @@ class PolicyModule(nn.Module):
             return found
         if isinstance(found, Tensor):
             return Prediction(found, found.new_zeros(found.shape[0]))
-        if not isinstance(found, tuple) or len(found) != 2 + bool(self.memory_size):
+        if not isinstance(found, tuple) or len(found) != 2 + bool(self.memory_width):
             raise ConfigError(
                 f"network {type(self.network).__name__} must give outputs, or a tuple of outputs "
-                "and value, and of memory where it has a memory_size; it gave a "
+                "and value, and of memory where it has a memory_width; it gave a "
                 f"{type(found).__name__}"
             )
         return Prediction(*found)
@@ -250,11 +250,11 @@ class PolicyModule(nn.Module):
         Args:
             obs: normalised, ``[L, N, *obs]``, a tree of tensors.
             begins: bool ``[L, N]``, where an episode begins, so that nothing is remembered.
-            memory: float32 ``[N, memory_size]``, before the first step.
+            memory: float32 ``[N, memory_width]``, before the first step.
 
         Returns:
             Outputs ``[L, N, num_outputs]``, values ``[L, N]`` and memories
-            ``[L, N, memory_size]`` after every step.
+            ``[L, N, memory_width]`` after every step.
         """
         if isinstance(self.network, ActorCritic):
             features = self.encoder(tree_map(lambda x: x.flatten(0, 1), obs))
@@ -271,9 +271,9 @@ class PolicyModule(nn.Module):
         return found
 
     def initial_memory(self, num_envs: int) -> Tensor:
-        """What is remembered where episodes begin: zeros, float32 ``[num_envs, memory_size]``."""
+        """What is remembered where episodes begin: zeros, float32 ``[num_envs, memory_width]``."""
         device = next(self.parameters()).device
-        return torch.zeros(num_envs, self.memory_size, device=device)
+        return torch.zeros(num_envs, self.memory_width, device=device)
 
     def observe(self, obs: Tree, gather: Gather = only_own) -> None:
         """Merge a batch ``[N, *obs]`` of numpy arrays into the normalisation statistics.
@@ -287,16 +287,16 @@ class PolicyModule(nn.Module):
         """Run on two made-up observations, so that a wrong network is named here and not later."""
         was_training = self.training
         self.eval()
-        memory = torch.zeros(2, self.memory_size, device=device) if self.memory_size else None
-        named = told_as_config_error("network", self.network, observation_space)
+        memory = torch.zeros(2, self.memory_width, device=device) if self.memory_width else None
+        named = as_config_error("network", self.network, observation_space)
         with torch.enable_grad(), named:
             returned = self._called(self.normalize(made_up(observation_space, device)), memory)
             found = self._prediction(returned)
         self.has_values = not isinstance(returned, Tensor)
         self.train(was_training)
         wanted = {"outputs": (2, self.layout.num_outputs), "value": (2,)}
-        if self.memory_size:
-            wanted["memory"] = (2, self.memory_size)
+        if self.memory_width:
+            wanted["memory"] = (2, self.memory_width)
         for name, shape in wanted.items():
             got = getattr(found, name)
             if not isinstance(got, Tensor) or tuple(got.shape) != shape:

@@ -32,7 +32,7 @@ class TorchPolicy(NetworkPolicy):
     Args:
         module: takes observations ``[N, *obs]``, tensors in the env's own form, and gives the
             outputs ``[N, num_outputs]`` of the distribution of actions, or outputs and values
-            ``[N]``; or a `PolicyModule`. One that remembers has a ``memory_size``; see there.
+            ``[N]``; or a `PolicyModule`. One that remembers has a ``memory_width``; see there.
         observation_space: of one env.
         action_space: of one env.
         seed: of the drawn actions.
@@ -70,7 +70,7 @@ class TorchPolicy(NetworkPolicy):
     def _take(self, model: Model, observation_space: spaces.Space[Any], rng: Any) -> None:
         self.module: PolicyModule = model.module  # type: ignore[assignment]
         module = self.module
-        super().__init__(model, observation_space, module.layout, module.memory_size, rng)
+        super().__init__(model, observation_space, module.layout, module.memory_width, rng)
         # Finding it takes 10 us; a module that is moved keeps its parameters as objects.
         self._first_parameter = next(module.parameters())
         self._has_text = holds_text(observation_space)
@@ -78,7 +78,7 @@ class TorchPolicy(NetworkPolicy):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.model.gather()
-        acting = self.version, self.memory, self.held_noise
+        acting = self.version, self.memory, self.noise_state
         return _rebuilt, (self.model, self.observation_space, self.rng, *acting)
 
     def current_version(self) -> int:
@@ -121,9 +121,9 @@ class TorchPolicy(NetworkPolicy):
 
 
 def _rebuilt(
-    model: Model, observation_space: Any, rng: Any, version: int, memory: Any, held_noise: Any
+    model: Model, observation_space: Any, rng: Any, version: int, memory: Any, noise_state: Any
 ) -> TorchPolicy:
     policy = TorchPolicy.of(model, observation_space, rng)
-    policy.version, policy.memory, policy.held_noise = version, memory, held_noise
+    policy.version, policy.memory, policy.noise_state = version, memory, noise_state
     policy.current_version()
     return policy

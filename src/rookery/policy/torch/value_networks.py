@@ -140,7 +140,7 @@ class QuantileNetwork(QNetwork):
         return self.quantiles(features).mean(2)
 
 
-class OwnQuantiles(nn.Module):
+class CustomQuantiles(nn.Module):
     """The same around a network of the user's.
 
     Args:
