@@ -279,7 +279,7 @@ def test_a_squashed_policy_has_no_deviation_of_its_own():
     [
         (
             {"network": lambda *spaces: nn.Linear(5, 3)},
-            r"network Linear must give outputs of shape \[2, 2\].*it gave \[2, 3\]",
+            r"network Linear must return outputs of shape \[2, 2\].*it returned \[2, 3\]",
         ),
         (
             {"encoder": lambda space: nn.Unflatten(1, (1, 5))},
@@ -288,7 +288,10 @@ def test_a_squashed_policy_has_no_deviation_of_its_own():
         ({"encoder": lambda space: torch.tanh}, "encoder must be .* made a builtin"),
         ({"encoder": {"": lambda space: 1}}, r"encoder\[''\] must be .* it made a int"),
         ({"network": lambda *spaces: 1}, "network must be a callable .* it made a int"),
-        ({"network": _Triple}, "network _Triple must give outputs, or a tuple.* it gave a tuple"),
+        (
+            {"network": _Triple},
+            "network _Triple must return outputs, or a tuple.* it returned a tuple",
+        ),
         (
             {"network": _Whole, "encoder": lambda space: nn.Linear(5, 2)},
             r"network= and encoder= exclude each other",

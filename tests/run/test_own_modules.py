@@ -177,7 +177,7 @@ class Cast(nn.Module):
         ({"encoder": {"x": features}}, "observation_space has no parts, it is Box"),
         (
             {"network": lambda o, a: Cast(torch.float16)},
-            "must give outputs in float32",
+            "must return outputs in float32",
         ),
         ({"network": lambda o, a: Cast(None)}, "outputs without gradients"),
     ],

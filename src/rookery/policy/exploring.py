@@ -19,18 +19,18 @@ from rookery.policy.network_policy import NetworkPolicy
 
 
 class ExploringPolicy(Policy):
-    """Acts as another policy does, and explores.
+    """A policy that explores around the actions of another policy.
 
-    Log probabilities and values are NaN: learners from replay read neither.
+    Log probabilities and values are NaN, because learners from replay do not use them.
 
     Args:
-        inner: decides; its most probable actions are the best known.
+        inner: the policy whose most probable actions are the best known ones.
 
     Attributes:
-        model: the weights, those of ``inner``.
-        observation_space: of one env.
-        layout: of the actions.
-        has_action_mask: whether observations tell which actions are legal.
+        model: the weights of ``inner``.
+        observation_space: observation space of one env.
+        layout: layout of the actions.
+        has_action_mask: whether observations contain an action mask.
     """
 
     model: Any
@@ -47,7 +47,7 @@ class ExploringPolicy(Policy):
 
     @property
     def rng(self) -> np.random.Generator:
-        """Draws the actions."""
+        """Generator of the drawn actions."""
         return self._inner.rng
 
     @rng.setter
@@ -56,25 +56,25 @@ class ExploringPolicy(Policy):
 
     @property
     def exploration(self) -> npt.NDArray[np.float64]:
-        """How to explore, float64 ``[E]``."""
+        """Settings of the exploration, float64 ``[E]``."""
         exploration: npt.NDArray[np.float64] = self.model.exploration
         return exploration
 
     @property
     def noise_state(self) -> NoiseState | None:
-        """What is held of the noise; see `Policy`."""
+        """Noise that is kept between steps; see `Policy`."""
         return self._inner.noise_state
 
     @noise_state.setter
-    def noise_state(self, held: NoiseState | None) -> None:
-        self._inner.noise_state = held
+    def noise_state(self, noise: NoiseState | None) -> None:
+        self._inner.noise_state = noise
 
     def use_stream(self, index: int) -> None:
         self._inner.use_stream(index)
 
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         if deterministic:
-            action = self._drawn(obs, True)
+            action = self._inner_action(obs, True)
         else:
             action = self._explore(obs)
         unknown = np.full(len(action), np.nan, np.float32)
@@ -88,10 +88,10 @@ class ExploringPolicy(Policy):
 
     @abstractmethod
     def _explore(self, obs: Tree) -> npt.NDArray[Any]:
-        """Draw actions, ``[B, *action]``."""
+        """Draw actions ``[B, *action]``."""
 
-    def _drawn(self, obs: Tree, deterministic: bool) -> npt.NDArray[Any]:
-        """What the inner policy decides."""
+    def _inner_action(self, obs: Tree, deterministic: bool) -> npt.NDArray[Any]:
+        """Return the actions of the inner policy."""
         if isinstance(self._inner, SplitPolicy):
             return self._inner.sample(obs, deterministic)
         return self._inner.act(obs, deterministic).action
@@ -104,7 +104,7 @@ def _rebuilt(kind: type[ExploringPolicy], inner: NetworkPolicy, version: int) ->
 
 
 class EpsilonGreedyPolicy(ExploringPolicy):
-    """Takes any legal action with probability `epsilon`, else that of the greatest value."""
+    """Random legal actions with probability `epsilon`, otherwise the action of greatest value."""
 
     @property
     def epsilon(self) -> float:
@@ -116,27 +116,27 @@ class EpsilonGreedyPolicy(ExploringPolicy):
         self.exploration[0] = value
 
     def _explore(self, obs: Tree) -> npt.NDArray[Any]:
-        rows = self.layout.unpack(self._drawn(obs, True))
+        rows = self.layout.unpack(self._inner_action(obs, True))
         at_random = self.rng.random(len(rows)) < self.epsilon
         if not self.has_action_mask:
             drawn = self.rng.integers(self.layout.num_choices, size=len(rows))
         else:
             mask = action_masks(obs)
-            # Of several uniform numbers, each is as likely as any other to be the greatest.
+            # Each legal choice is equally likely to have the greatest uniform number.
             drawn = np.where(mask, self.rng.random(mask.shape), -1.0).argmax(axis=1)
         return self.layout.pack(np.where(at_random[:, None], drawn[:, None], rows))
 
 
-# Of Ornstein-Uhlenbeck noise: how strongly it is drawn back to zero, and the time of a step.
+# Ornstein-Uhlenbeck noise: strength of the pull towards zero, and duration of a step.
 _THETA, _DT = 0.15, 0.01
 
 
 class SquashedPolicy(ExploringPolicy):
-    """Draws actions around the squashed mean, or uniformly as long as nothing was learned."""
+    """Random actions around the squashed mean, or uniform actions before learning starts."""
 
     @property
     def is_uniform(self) -> bool:
-        """Whether actions are drawn uniformly."""
+        """True if actions are drawn uniformly."""
         return bool(self.exploration[0])
 
     @is_uniform.setter
@@ -151,22 +151,22 @@ class SquashedPolicy(ExploringPolicy):
 
     @abstractmethod
     def _around_mean(self, obs: Tree) -> npt.NDArray[Any]:
-        """Draw actions, ``[B, *action]``."""
+        """Draw actions ``[B, *action]``."""
 
 
 class SquashedGaussianPolicy(SquashedPolicy):
-    """Draws from squashed normals, whose deviations depend on the observation too: SAC."""
+    """Draws from SAC's squashed normals with observation-dependent standard deviations."""
 
     def _around_mean(self, obs: Tree) -> npt.NDArray[Any]:
-        return self._drawn(obs, False)
+        return self._inner_action(obs, False)
 
 
 class NoisyPolicy(SquashedPolicy):
-    """Adds normal noise to the squashed mean: TD3."""
+    """TD3's policy, which adds normal noise to the squashed mean."""
 
     @property
     def noise(self) -> float:
-        """Deviation of the noise, where actions lie between -1 and 1."""
+        """Standard deviation of the noise; actions are between -1 and 1."""
         return float(self.exploration[1])
 
     @noise.setter
@@ -174,24 +174,24 @@ class NoisyPolicy(SquashedPolicy):
         self.exploration[1] = value
 
     def _around_mean(self, obs: Tree) -> npt.NDArray[Any]:
-        action = self._drawn(obs, True)
+        action = self._inner_action(obs, True)
         return np.asarray(np.clip(action + self._next_noise(action), -1.0, 1.0))
 
     def _next_noise(self, action: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Draw what is added to actions ``[B, *action]``."""
+        """Draw the noise to add to actions ``[B, *action]``."""
         return np.float32(self.noise) * self._draw(action)
 
     def _draw(self, action: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Standard normal numbers, as many as actions have."""
+        """Draw standard normal numbers with the shape of ``action``."""
         return self.rng.standard_normal(action.shape, np.float32)
 
 
 class OrnsteinUhlenbeckPolicy(NoisyPolicy):
-    """Adds noise that wanders from step to step, as Lillicrap et al. (2016) did for DDPG.
+    """TD3's policy with Ornstein-Uhlenbeck noise (Lillicrap et al. 2016, for DDPG).
 
-    ``x' = x - theta x dt + noise sqrt(dt) n``, with n normal, for every env apart; zero where an
-    episode begins. So `noise` is not its deviation, which grows to ``noise / sqrt(2 theta)`` within
-    some hundreds of steps.
+    ``x' = x - theta x dt + noise sqrt(dt) n`` with normal n, separately for every env. The noise x
+    is zero at the start of an episode. Its standard deviation is not `noise`: it grows to
+    ``noise / sqrt(2 theta)`` within some hundreds of steps.
     """
 
     follows_episodes = True
@@ -203,10 +203,10 @@ class OrnsteinUhlenbeckPolicy(NoisyPolicy):
             self.noise_state = NoiseState(np.where(at, np.float32(0), values), age)
 
     def _next_noise(self, action: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        held = self.noise_state
-        if held is None or held.values.shape != action.shape:
-            held = NoiseState(np.zeros(action.shape, np.float32), 0)
+        before = self.noise_state
+        if before is None or before.values.shape != action.shape:
+            before = NoiseState(np.zeros(action.shape, np.float32), 0)
         drawn = np.float32(self.noise * _DT**0.5) * self._draw(action)
-        values = held.values * np.float32(1.0 - _THETA * _DT) + drawn
-        self.noise_state = NoiseState(values, held.age + 1)
+        values = before.values * np.float32(1.0 - _THETA * _DT) + drawn
+        self.noise_state = NoiseState(values, before.age + 1)
         return values

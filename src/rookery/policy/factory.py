@@ -1,4 +1,4 @@
-"""One call from spaces to a policy that acts."""
+"""The function that builds a policy for two spaces."""
 
 from __future__ import annotations
 
@@ -27,21 +27,19 @@ def make_policy(
     """Build a policy for the spaces of one env.
 
     Args:
-        observation_space: of one env (``venv.single_observation_space``).
-        action_space: of one env (``venv.single_action_space``).
-        seed: of the initial weights and, apart from them, of the drawn actions.
-        num_exploration: see `rookery.policy.model.Model`.
-        network: as for `rookery.policy.torch.policy_module.PolicyModule`: ``encoder``, ``network``,
-            ``build``, ``image``, ``hidden_sizes``, ``default_sizes``, ``activation``, ``core``,
-            ``core_size``, ``normalize_obs``, ``initial_log_std``, ``squashed``,
-            ``orthogonal_init``, ``state_dependent_noise``, ``noise_interval``.
+        observation_space: observation space of one env (``venv.single_observation_space``).
+        action_space: action space of one env (``venv.single_action_space``).
+        seed: seed of the initial weights and of the drawn actions; both streams are independent.
+        num_exploration: number of exploration settings; see `rookery.policy.model.Model`.
+        network: arguments of `rookery.policy.torch.policy_module.PolicyModule`: ``encoder``,
+            ``network``, ``build``, and the fields of its `NetworkSettings`.
 
     Returns:
-        A policy that acts in numpy where the network is small and built in, else in torch. Its
+        A policy that acts in numpy if the network is small and built in, otherwise in torch. Its
         ``model`` is a `rookery.policy.model.Model` of a `PolicyModule`.
 
     Raises:
-        ConfigError: a module of the user's gives something else than asked for.
+        ConfigError: a custom module has the wrong inputs or outputs.
         MissingExtra: torch is not installed.
         SpaceError: a space has no built-in encoder or distribution.
     """
@@ -59,7 +57,14 @@ def policy_of(
     seed: int = 0,
     num_exploration: int = 0,
 ) -> NetworkPolicy:
-    """Build the fastest policy that acts with ``module``; see `make_policy`."""
+    """Build the fastest policy that acts with ``module``.
+
+    Args:
+        module: the network.
+        observation_space: observation space of one env.
+        seed: seed of the drawn actions.
+        num_exploration: number of exploration settings; see `rookery.policy.model.Model`.
+    """
     from rookery.policy.model import Model
     from rookery.policy.torch.torch_policy import TorchPolicy
 
@@ -77,7 +82,7 @@ def policy_of(
 def _numpy_spec(
     module: PolicyModule, observation_space: spaces.Space[Any], shapes: dict[str, Any]
 ) -> NetworkSpec | None:
-    """Describe ``module`` for numpy, or return None if it has parts that only torch can run.
+    """Describe ``module`` for numpy, or return None if only torch can run a part of it.
 
     Types are compared exactly: a subclass of a built-in part may compute something else.
     """
