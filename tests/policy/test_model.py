@@ -208,7 +208,7 @@ def _apart_on_one_memory():
         ),
         (_with(nn.Parameter(torch.zeros(2, dtype=torch.int64), False)), "is int64.*be a buffer"),
         (_with(nn.Parameter(torch.zeros(2, dtype=torch.complex64))), "is complex64"),
-        (_with(nn.LazyLinear(3)), r"'odd.weight' is not initialised: run the module once"),
+        (_with(nn.LazyLinear(3)), r"'odd.weight' is not initialized: run the module once"),
         (_with(nn.Parameter(torch.zeros(2, device="meta"))), "'odd' is on the meta device"),
         (_apart_on_one_memory(), "'0.weight' and 'odd' share memory.*same nn.Parameter"),
     ],
@@ -225,7 +225,7 @@ def test_parameters_on_a_gpu_are_flat_there():
     flat = FlatParameters(module)
     assert flat.tensor.is_cuda
     assert flat.gradient(module(_numbers(2, 3).cuda()).sum()).is_cuda
-    with pytest.raises(ConfigError, match="cannot lie in numpy's memory"):
+    with pytest.raises(ConfigError, match="cannot be stored in a numpy array"):
         FlatParameters(module, np.zeros(flat.size, np.float32))
 
 

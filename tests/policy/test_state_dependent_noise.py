@@ -207,7 +207,7 @@ def test_the_interval_is_a_rollout_unless_told():
 def test_what_cannot_be_is_refused():
     config = PPOConfig(state_dependent_noise=True)
     for space in (spaces.Discrete(2), spaces.Dict(a=BOX, b=spaces.Discrete(2))):
-        with pytest.raises(SpaceError, match="state-dependent noise is for a Box of floats"):
+        with pytest.raises(SpaceError, match="state_dependent_noise needs a Box of floats"):
             actor_critic_policy(config, VECTOR, space, 0)
     with pytest.raises(ConfigError, match="give an encoder instead"):
         actor_critic_policy(config, VECTOR, BOX, 0, network=lambda *_: torch.nn.Linear(5, 3))

@@ -109,7 +109,7 @@ class Policy(ABC):
         return self.version
 
     def to_env(self, action: npt.NDArray[Any]) -> Any:
-        """Convert drawn actions to the env's action space, for example by clipping to its bounds."""
+        """Convert drawn actions to the env's action space, for example by clipping to bounds."""
         return action
 
     def use_stream(self, index: int) -> None:  # noqa: B027
@@ -153,8 +153,8 @@ class SplitPolicy(Policy):
         return PolicyStep(action, *self.assess(obs, action))
 
 
-# Purposes of random numbers. The seeds of envs are the children [0], [1], ... of a run's seed. These
-# are grandchildren, so all seeds differ.
+# Purposes of random numbers. The seeds of envs are the children [0], [1], ... of a run's seed.
+# These are grandchildren, so all seeds differ.
 WEIGHTS, ACTIONS, MINIBATCHES, EXPLORATION = range(4)
 _POLICY_BRANCH = 2**31
 

@@ -23,12 +23,16 @@ OBS_LIMIT = 10.0
 
 
 class Features:
-    """Reads batches of one observation space: numbers first, then choices as ones and zeros.
+    """Conversion of observations to rows of features: numbers first, then one-hot choices.
+
+    This is `rookery.policy.torch.encoders` for observations without images.
 
     Args:
-        space: of one env; Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them.
-        mean: float32 ``[D]``, subtracted from the D numbers of Boxes; None leaves them as they are.
-        scale: float32 ``[D]``, what they are multiplied with afterwards.
+        space: observation space of one env: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and
+            Tuple of these.
+        mean: float32 ``[D]``, subtracted from the D numbers of all Boxes; None for no
+            normalization.
+        scale: float32 ``[D]``, factor applied after the subtraction.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class Features:
         self._is_plain = space.dtype == np.float32 and len(space.shape or ()) == 1
 
     def __call__(self, obs: Tree) -> Floats:
-        """Turn ``[N, *obs]`` into float32 ``[N, F]``, possibly a view of the observations."""
+        """Convert ``[N, *obs]`` to float32 ``[N, F]``, possibly a view of the observations."""
         if self._is_plain:
             x = np.asarray(obs, np.float32)
         else:
@@ -73,8 +77,8 @@ def _columns(space: Any, values: npt.NDArray[Any]) -> Floats:
 
 
 def _one_hot(values: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> Floats:
-    """Set one column per component: ``values`` is ``[N, K]``, the result ``[N, sum(sizes)]``."""
-    sizes = sizes.astype(np.int64)  # sums of unsigned ones would be no indices
+    """Set one column per component of ``values`` ``[N, K]``: float32 ``[N, sum(sizes)]``."""
+    sizes = sizes.astype(np.int64)  # sums of unsigned integers cannot index
     starts = np.cumsum(sizes) - sizes
     columns = np.zeros((len(values), int(sizes.sum())), np.float32)
     np.put_along_axis(columns, np.asarray(values, np.int64) + starts, 1.0, axis=1)
@@ -91,12 +95,12 @@ ACTIVATIONS: dict[str, Callable[..., Floats]] = {"tanh": np.tanh, "relu": _relu}
 
 @dataclass(frozen=True, slots=True)
 class Towers:
-    """Views of the parameters of towers and heads; their gradients have the same form.
+    """Views of the parameters of towers and heads, or of their gradients.
 
     Attributes:
         layers: ``(weight [2, inputs, outputs], bias [2, 1, outputs])`` per hidden layer.
         actor: weight ``[hidden, num_outputs]`` and bias ``[num_outputs]``.
-        critic: weight ``[hidden, 1]`` and bias ``[1]``; None where there is none.
+        critic: weight ``[hidden, 1]`` and bias ``[1]``; None without a critic.
     """
 
     layers: tuple[tuple[Any, Any], ...]
@@ -105,9 +109,9 @@ class Towers:
 
     @classmethod
     def of(cls, views: dict[str, Any]) -> Towers:
-        """Pick the towers' parameters out of views by name, as `PolicyModule` names its network's.
+        """Select the parameters from views by name, with the names of `PolicyModule`'s network.
 
-        Networks of one stack have no heads: their last layer is the actor's.
+        In a network with one stack of layers, the last layer is the actor's head.
         """
         stack = "towers" if "actor.weight" in views else "layers"
         depth = sum(n.startswith(f"{stack}.") and n.endswith("weight") for n in views)
@@ -123,10 +127,10 @@ class Towers:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where the passes over N rows write, kept from one minibatch to the next.
+    """Arrays for the results of passes over N rows, reused for every minibatch.
 
-    Fresh arrays of this size are mapped and unmapped by malloc every time: with them both passes
-    take 460 us, with these 250.
+    malloc maps and unmaps new arrays of this size every time. Both passes take 460 us with new
+    arrays and 250 us with these.
 
     Attributes:
         hidden: float32 ``[2, N, outputs]`` per hidden layer.
@@ -144,9 +148,9 @@ class Workspace:
 def act(
     towers: Towers, activation: Callable[..., Floats], x: Floats, shows_latent: bool = False
 ) -> Floats:
-    """Run the actor alone: ``x`` float32 ``[N, D]`` to outputs ``[N, num_outputs]``.
+    """Run the actor on ``x``, float32 ``[N, D]``, and return outputs ``[N, num_outputs]``.
 
-    With ``shows_latent`` what the actor's head reads follows in the outputs.
+    With ``shows_latent``, the input of the actor's head is appended to the outputs.
     """
     # For 8 rows, dot takes 0.5 us less than matmul.
     for weight, bias in towers.layers:
@@ -164,8 +168,8 @@ def forward(
     """Run both towers on ``x``, float32 ``[N, D]``, in ``workspace``.
 
     Returns:
-        Outputs ``[N, num_outputs]``, values ``[N]``, and what every layer read: ``x``, which both
-        towers share, ``[1, N, D]``, then the hidden layers' results in the workspace,
+        Outputs ``[N, num_outputs]``, values ``[N]``, and the inputs of every layer: ``x`` as
+        ``[1, N, D]``, which both towers share, then the hidden layers' results in the workspace,
         ``[2, N, inputs]`` each.
     """
     inputs = [x[None]]

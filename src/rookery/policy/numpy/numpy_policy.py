@@ -1,7 +1,7 @@
-"""Small networks that act in numpy, over the flat parameters that torch learns.
+"""Policies that evaluate small networks in numpy, with the flat parameters that torch learns.
 
-A torch call costs 2-5 us before any arithmetic, so acting through torch eager takes 150-250 us for
-16 envs; this takes about 20, and workers that act so need no torch. Tests hold it to torch.
+A torch call costs 2 to 5 us before any arithmetic. Acting for 16 envs takes 150 to 250 us in eager
+torch and about 20 us in numpy, and workers need no torch. Tests compare both.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from rookery.policy.weights import Weights
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-# Rows per pass over a whole rollout. For more than 64 rows by 64 x 64 OpenBLAS wakes a second
-# thread, which then spins for milliseconds on a core that the envs' workers need. Larger passes
-# would save 0.2 us a row.
+# Rows per pass over a whole rollout. For products larger than 64 rows by 64 x 64, OpenBLAS wakes a
+# second thread, which spins for milliseconds on a core that the workers need. Larger passes would
+# save 0.2 us per row.
 CHUNK = 64
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network that numpy can act with. Plain data; it can be sent to another process.
+    """The structure of a network that numpy can evaluate, as plain data that can be pickled.
 
     Attributes:
-        observation_space: of one env.
-        layout: of the actions.
-        shapes: name -> shape of the parameters, in order; names as `PolicyModule` has them.
+        observation_space: observation space of one env.
+        layout: layout of the actions.
+        shapes: name -> shape of the parameters, in order, with the names of `PolicyModule`.
         activation: "tanh" or "relu", in the towers.
-        num_scaled: D, how many numbers of an observation are standardised.
+        num_scaled: D, number of standardized numbers of an observation.
         core: "none", "gru" or "lstm".
-        memory_width: numbers that are remembered of one env.
-        num_quantiles: of each action's return, whose mean is the action's value; 0 where outputs
-            are no quantiles.
+        memory_width: number of floats remembered per env; 0 without a memory.
+        num_quantiles: number of quantiles per action, of which the mean is the action's value; 0
+            if the outputs are not quantiles.
     """
 
     observation_space: spaces.Space[Any]
@@ -56,7 +56,7 @@ class NetworkSpec:
     num_quantiles: int = 0
 
     def views(self, flat: Floats) -> dict[str, Floats]:
-        """Views by name of flat parameters, without the names' first part."""
+        """Return views by name of flat parameters; the first part of each name is removed."""
         views, start = {}, 0
         for name, shape in self.shapes.items():
             stop = start + math.prod(shape)
@@ -66,13 +66,13 @@ class NetworkSpec:
 
 
 class NumpyModel:
-    """The weights of a network as an actor in another process has them: `Weights` without torch.
+    """The weights of a network in an actor of another process: `Weights` without torch.
 
     Attributes:
-        parameters: float32 ``[size]``.
-        mean: float32 ``[D]``, of the observations' numbers.
-        scale: float32 ``[D]``, one over their deviation.
-        exploration: see `rookery.policy.model.Model`.
+        parameters: float32 ``[size]``, all parameters.
+        mean: float32 ``[D]``, mean of the observations' numbers.
+        scale: float32 ``[D]``, inverse standard deviation of the observations' numbers.
+        exploration: settings of the exploration; see `rookery.policy.model.Model`.
     """
 
     def __init__(
@@ -82,25 +82,27 @@ class NumpyModel:
         self.exploration = exploration
 
     def extras(self) -> npt.NDArray[np.float64]:
-        """Mean, scale and exploration, side by side."""
+        """Return mean, scale and exploration as one array."""
         return np.concatenate([self.mean, self.scale, self.exploration], dtype=np.float64)
 
     def set_extras(self, extras: npt.NDArray[np.float64]) -> None:
-        """Take over what `extras` gave, or `rookery.policy.model.Model.extras`."""
+        """Load the result of `extras` or of `rookery.policy.model.Model.extras`."""
         size = len(self.mean)
         self.mean[...], self.scale[...] = extras[:size], extras[size : 2 * size]
         self.exploration[...] = extras[2 * size :]
 
 
 class NumpyNetworkPolicy(NetworkPolicy):
-    """What policies share that act in numpy.
+    """Base class of policies that act in numpy.
+
+    The arrays of ``model``, ``mean`` and ``scale`` are read in place, without a copy.
 
     Args:
-        spec: what the network is.
-        model: the weights; they are read where they lie.
-        mean: of the observations' numbers, float32 ``[D]``, read where it lies.
-        scale: likewise.
-        rng: draws the actions.
+        spec: structure of the network.
+        model: the weights.
+        mean: float32 ``[D]``, mean of the observations' numbers.
+        scale: float32 ``[D]``, inverse standard deviation of the observations' numbers.
+        rng: generator of the drawn actions.
     """
 
     def __init__(
@@ -128,9 +130,9 @@ class NumpyNetworkPolicy(NetworkPolicy):
 
 
 class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
-    """Acts with towers of linear layers, those of an actor-critic, of action values, or of SAC.
+    """A policy with linear layers: an actor-critic, action values, or SAC's actor.
 
-    Where the network has no critic, log probabilities and values are NaN.
+    If the network has no critic, log probabilities and values are NaN.
     """
 
     def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
@@ -169,10 +171,10 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
 
 
 class NumpyRecurrentPolicy(NumpyNetworkPolicy):
-    """Acts with a memory behind each tower, gated recurrent units or long short-term memories.
+    """A recurrent policy with a GRU or LSTM memory behind each tower.
 
-    Actor and critic remember apart, as they share no weights either: through shared ones the
-    errors of large values would drown what the actor has to learn.
+    Actor and critic have separate memories and weights. With shared weights, the errors of large
+    values would dominate the actor's gradient.
     """
 
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
@@ -196,7 +198,7 @@ class NumpyRecurrentPolicy(NumpyNetworkPolicy):
 
 
 def _gru(inputs: Floats, state: Floats, weight: Floats, bias: Floats) -> Floats:
-    """One step of `rookery.policy.torch.layers.GRU`; states are ``[2, B, H]``."""
+    """Compute one step of `rookery.policy.torch.layers.GRU`; states are ``[2, B, H]``."""
     size = state.shape[-1]
     remembered = state @ weight + bias
     gates = _sigmoid(inputs[..., : 2 * size] + remembered[..., : 2 * size])
@@ -206,9 +208,9 @@ def _gru(inputs: Floats, state: Floats, weight: Floats, bias: Floats) -> Floats:
 
 
 def _lstm(inputs: Floats, state: Floats, weight: Floats, bias: Floats) -> Floats:
-    """One step of `rookery.policy.torch.layers.LSTM`; states are ``[2, B, 2 H]``."""
-    shown, cell = np.split(state, 2, axis=-1)
-    enter, forget, candidate, leave = np.split(inputs + shown @ weight + bias, 4, axis=-1)
+    """Compute one step of `rookery.policy.torch.layers.LSTM`; states are ``[2, B, 2 H]``."""
+    hidden, cell = np.split(state, 2, axis=-1)
+    enter, forget, candidate, leave = np.split(inputs + hidden @ weight + bias, 4, axis=-1)
     cell = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(candidate)
     return np.concatenate([_sigmoid(leave) * np.tanh(cell), cell], axis=-1)
 
