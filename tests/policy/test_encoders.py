@@ -234,13 +234,13 @@ def test_a_part_that_nobody_reads_is_named_with_the_way_out():
 
 def test_an_encoder_for_a_part_that_there_is_not_is_refused():
     space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2))
-    with pytest.raises(ConfigError, match="encoder names 'c', but observation_space has: a, b"):
+    with pytest.raises(ConfigError, match=r"encoder names 'c', but the parts of .* are a, b"):
         FeatureEncoder(space, {"c": _Letters})
 
 
 def test_an_encoder_that_gives_no_features_is_named():
     space = spaces.Dict(a=spaces.Box(-1, 1, (2, 3)))
-    with pytest.raises(ConfigError, match=r"features \[N, F\]; from 2 it made .*\[2, 2, 3\]"):
+    with pytest.raises(ConfigError, match=r"features \[N, F\]; .* it returned .*\[2, 2, 3\]"):
         FeatureEncoder(space, {"a": lambda space: nn.Identity()})
 
 

@@ -283,11 +283,11 @@ def test_a_squashed_policy_has_no_deviation_of_its_own():
         ),
         (
             {"encoder": lambda space: nn.Unflatten(1, (1, 5))},
-            r"encoder Unflatten must turn.*from 2 it made torch.float32 \[2, 1, 5\]",
+            r"encoder Unflatten must convert.*it returned torch.float32 \[2, 1, 5\]",
         ),
-        ({"encoder": lambda space: torch.tanh}, "encoder must be .* made a builtin"),
-        ({"encoder": {"": lambda space: 1}}, r"encoder\[''\] must be .* it made a int"),
-        ({"network": lambda *spaces: 1}, "network must be a callable .* it made a int"),
+        ({"encoder": lambda space: torch.tanh}, "encoder must be .* returned a builtin"),
+        ({"encoder": {"": lambda space: 1}}, r"encoder\[''\] must be .* it returned a int"),
+        ({"network": lambda *spaces: 1}, "network must be a callable .* it returned a int"),
         (
             {"network": _Triple},
             "network _Triple must return outputs, or a tuple.* it returned a tuple",

@@ -65,7 +65,7 @@ def test_a_torn_set_is_an_error_and_changes_nothing(torn, monkeypatch):
     WeightStore(views).publish(learner, 1)
     views[torn][1, 0] += 1  # a store of another set is seen too early
     monkeypatch.setattr(weights, "_PATIENCE_S", 0.0)
-    with pytest.raises(RuntimeError, match="no whole set"):
+    with pytest.raises(RuntimeError, match="no complete set"):
         WeightStore(views).read(actor)
     np.testing.assert_array_equal(actor.parameters, before)
 

@@ -313,9 +313,9 @@ def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
     both = [name for name in odd if name in theirs and name in ours]
     if both:
         name = both[0]
-        first = f"{name} has shape {theirs[name]} in the saved state and {ours[name]} here"
+        first = f"{name} has shape {theirs[name]} in the loaded state and {ours[name]} here"
     elif odd:
-        first = f"{odd[0]} is missing {'here' if odd[0] in theirs else 'in the saved state'}"
+        first = f"{odd[0]} is missing {'here' if odd[0] in theirs else 'in the loaded state'}"
     else:
         return ""
     return f"{first} (and {len(odd) - 1} more parts differ)" if len(odd) > 1 else first

@@ -16,19 +16,19 @@ from rookery.policy.torch.networks import head_gains
 
 
 class QNetwork(nn.Module):
-    """Action values of all actions: float32 ``[N, F]`` to ``[N, num_actions]``.
+    """Action values of all actions, from features ``[N, F]`` to ``[N, num_actions]``.
 
-    With ``dueling``, Wang et al. (2016), equation 9: ``Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)``,
-    advantages and value from a tower each.
+    With ``dueling``, the network has a tower for the value and a tower for the advantages (Wang et
+    al. 2016, equation 9): ``Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)``.
 
     Args:
-        num_features: F, width of what is read.
-        num_actions: how many actions there are.
+        num_features: F, number of features.
+        num_actions: number of actions.
         hidden_sizes: widths of the towers' layers.
         activation: "tanh" or "relu", in the towers.
-        dueling: whether values and advantages are apart.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
+        dueling: whether to use separate towers for value and advantages.
+        generator: generator of the initial weights.
+        is_orthogonal: whether the initial weights are orthogonal; see `ActorCritic`.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class TwinCritic(nn.Module):
     """K critics of observations and continuous actions (SAC, TD3), computed as one.
 
     Args:
-        num_features: F, width of the observations' features.
-        num_actions: A, how many numbers an action has.
+        num_features: F, number of features of an observation.
+        num_actions: A, number of components of an action.
         hidden_sizes: widths of the hidden layers.
         activation: "tanh" or "relu", in the hidden layers.
-        num_critics: K.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
+        num_critics: K, number of critics.
+        generator: generator of the initial weights.
+        is_orthogonal: whether the initial weights are orthogonal; see `ActorCritic`.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class TwinCritic(nn.Module):
         self.layers = StackedMLP(num_critics, sizes, activation, 1.0, generator, is_orthogonal)
 
     def forward(self, features: Tensor, action: Tensor) -> Tensor:
-        """Values of features ``[N, F]`` and actions ``[N, A]``: float32 ``[K, N]``."""
+        """Return the values of features ``[N, F]`` and actions ``[N, A]``: float32 ``[K, N]``."""
         values: Tensor = self.layers(torch.cat([features, action], dim=1)).squeeze(2)
         return values
 
 
 class QuantileNetwork(QNetwork):
-    """Quantiles of the return of every action; their mean is the action's value.
+    """Quantiles of the return of every action (Dabney et al. 2018); their mean is the value.
 
     Args:
-        num_features: F, width of what is read.
-        num_actions: A.
-        num_quantiles: K.
+        num_features: F, number of features.
+        num_actions: A, number of actions.
+        num_quantiles: K, number of quantiles per action.
         hidden_sizes: widths of the hidden layers.
         activation: "tanh" or "relu", in the hidden layers.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `rookery.policy.torch.networks.ActorCritic`.
+        generator: generator of the initial weights.
+        is_orthogonal: whether the initial weights are orthogonal; see `ActorCritic`.
     """
 
     def __init__(
@@ -131,22 +131,22 @@ class QuantileNetwork(QNetwork):
         self.num_quantiles = num_quantiles
 
     def quantiles(self, features: Tensor) -> Tensor:
-        """Give the quantiles, float32 ``[N, A, K]``, at the midpoints ``(2 k + 1) / (2 K)``."""
+        """Return the quantiles at the midpoints ``(2 k + 1) / (2 K)``: float32 ``[N, A, K]``."""
         outputs = super().forward(features)
         return outputs.view(outputs.shape[0], -1, self.num_quantiles)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Give the action values, float32 ``[N, A]``: ``Q(s, a) = mean_k theta_k(s, a)``."""
+        """Return the action values ``Q(s, a) = mean_k theta_k(s, a)``: float32 ``[N, A]``."""
         return self.quantiles(features).mean(2)
 
 
 class CustomQuantiles(nn.Module):
-    """The same around a network of the user's.
+    """Quantiles of the return of every action, computed by a custom network.
 
     Args:
-        network: from observations to float32 ``[N, num_actions * num_quantiles]``, the quantiles
-            of an action side by side.
-        num_quantiles: K.
+        network: maps observations to float32 ``[N, num_actions * num_quantiles]``; the quantiles of
+            one action are adjacent.
+        num_quantiles: K, number of quantiles per action.
     """
 
     def __init__(self, network: nn.Module, num_quantiles: int) -> None:
@@ -155,27 +155,27 @@ class CustomQuantiles(nn.Module):
         self.num_quantiles = num_quantiles
 
     def quantiles(self, read: Tensor) -> Tensor:
-        """Give the quantiles, float32 ``[N, A, K]``."""
+        """Return the quantiles, float32 ``[N, A, K]``."""
         outputs: Tensor = self.network(read)
         return outputs.view(outputs.shape[0], -1, self.num_quantiles)
 
     def forward(self, read: Tensor) -> Tensor:
-        """Give the action values, float32 ``[N, A]``."""
+        """Return the action values, float32 ``[N, A]``."""
         return self.quantiles(read).mean(2)
 
 
 class Critics(nn.Module):
-    """K critics over one encoder; they share no weights with the actor.
+    """K critics with a common encoder, which share no weights with the actor.
 
     Args:
-        encoder: from normalised observations to features ``[N, F]``.
-        observation_space: of one env.
-        num_actions: A, how many numbers an action has.
+        encoder: maps normalized observations to features ``[N, F]``.
+        observation_space: observation space of one env.
+        num_actions: A, number of components of an action.
         hidden_sizes: widths of the hidden layers.
         activation: "tanh" or "relu", in the hidden layers.
-        num_critics: K.
+        num_critics: K, number of critics.
         generator: draws the initial weights of the critics.
-        is_orthogonal: whether they are orthogonal; see `rookery.policy.torch.networks.ActorCritic`.
+        is_orthogonal: whether the initial weights are orthogonal; see `ActorCritic`.
     """
 
     def __init__(
@@ -203,6 +203,6 @@ class Critics(nn.Module):
         )
 
     def forward(self, obs: Tree, action: Tensor) -> Tensor:
-        """Values of normalised observations and actions ``[N, A]``: float32 ``[K, N]``."""
+        """Return the values of normalized observations and actions ``[N, A]``: ``[K, N]``."""
         values: Tensor = self.critics(self.encoder(obs), action)
         return values
