@@ -165,7 +165,7 @@ def test_initial_weights_follow_the_generator_alone(network):
 
 
 def test_only_images_are_read_as_images():
-    with pytest.raises(SpaceError, match="reads images, not Discrete"):
+    with pytest.raises(SpaceError, match="needs images, not Discrete"):
         NatureCNN(spaces.Discrete(3))
 
 

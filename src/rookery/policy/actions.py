@@ -107,7 +107,7 @@ class ActionLayout:
             flag is read in every step, and ``isinstance`` with these abstract mappings takes 2 us.
         num_latent: H, number of outputs that are the latent state of state-dependent noise; 0
             without such noise.
-        noise_interval: number of steps for which one draw of state-dependent noise is used.
+        noise_interval: number of steps between two draws of state-dependent noise.
     """
 
     space: spaces.Space[Any]
@@ -191,7 +191,7 @@ def action_layout(
             standard deviation is then an output of the network instead of a parameter.
         num_latent: H, width of the latent state of state-dependent noise, which follows the means
             in the network's outputs; 0 for noise that does not depend on the state.
-        noise_interval: number of steps for which one draw of state-dependent noise is used.
+        noise_interval: number of steps between two draws of state-dependent noise.
 
     Raises:
         SpaceError: a leaf has no distribution, ``squashed`` is set and a Box has infinite bounds,
@@ -284,7 +284,7 @@ def read_space(
 ) -> spaces.Space[Any]:
     """Return the observation space that networks read: all parts except an action mask.
 
-    Networks read the mask too if a custom encoder reads it, and if there are no other parts.
+    The mask is included if a custom encoder reads it or if it is the only part.
 
     Args:
         observation_space: observation space of one env.

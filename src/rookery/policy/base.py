@@ -26,7 +26,7 @@ class NoiseState(NamedTuple):
 
     Attributes:
         values: float32 ``[B, ...]``.
-        age: number of steps for which the values were used.
+        age: number of steps that used the values.
     """
 
     values: npt.NDArray[np.float32]

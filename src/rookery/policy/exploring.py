@@ -24,7 +24,7 @@ class ExploringPolicy(Policy):
     Log probabilities and values are NaN, because learners from replay do not use them.
 
     Args:
-        inner: the policy whose most probable actions are the best known ones.
+        inner: the policy to explore around; its most probable actions are the best known ones.
 
     Attributes:
         model: the weights of ``inner``.

@@ -42,8 +42,8 @@ class NetworkSpec:
         num_scaled: D, number of standardized numbers of an observation.
         core: "none", "gru" or "lstm".
         memory_width: number of floats remembered per env; 0 without a memory.
-        num_quantiles: number of quantiles per action, of which the mean is the action's value; 0
-            if the outputs are not quantiles.
+        num_quantiles: number of quantiles per action; the mean of the quantiles is the action's
+            value. 0 if the outputs are not quantiles.
     """
 
     observation_space: spaces.Space[Any]

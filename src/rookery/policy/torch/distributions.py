@@ -340,7 +340,7 @@ def _of_part(
 
 
 class _Choices:
-    """Categorical choices with logits ``[..., A]``, some of which may be minus infinity."""
+    """Categorical choices with logits ``[..., A]``, which may include minus infinity."""
 
     def __init__(self, logits: Tensor, has_holes: bool) -> None:
         self.log_probs = torch.log_softmax(logits, dim=-1)

@@ -134,7 +134,7 @@ def observation_leaves(
     space: spaces.Space[Any],
     custom: Mapping[str, Any] | None = None,
 ) -> list[Leaf]:
-    """Return the parts of an observation, each of which has one encoder.
+    """Return the parts of an observation that have separate encoders.
 
     Raises:
         ConfigError: ``custom`` names a part that does not exist.

@@ -197,7 +197,7 @@ class Core(nn.Module, ABC):
         return torch.stack(states)
 
     def read(self, memory: Tensor) -> Tensor:
-        """Return the outputs ``[K, ..., H]`` of the members for memories ``[..., memory_width]``."""
+        """Return the members' outputs ``[K, ..., H]`` for memories ``[..., memory_width]``."""
         states = memory.reshape(*memory.shape[:-1], self.num_members, -1)
         return states[..., : self.size].movedim(-2, 0)
 

@@ -57,8 +57,8 @@ class NetworkSettings:
             them as ``torch.nn.Linear`` does.
         state_dependent_noise: whether the standard deviation of a Box's actions is a function of
             the input of the actor's head (Raffin et al. 2021). A custom ``build`` must then return
-            a network whose outputs end with this input, as wide as the last hidden layer.
-        noise_interval: number of steps for which one draw of state-dependent noise is used.
+            a network that appends this input, as wide as the last hidden layer, to its outputs.
+        noise_interval: number of steps between two draws of state-dependent noise.
     """
 
     image: str | Callable[..., nn.Module] = "nature"

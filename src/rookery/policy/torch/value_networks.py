@@ -174,7 +174,7 @@ class Critics(nn.Module):
         hidden_sizes: widths of the hidden layers.
         activation: "tanh" or "relu", in the hidden layers.
         num_critics: K, number of critics.
-        generator: draws the initial weights of the critics.
+        generator: generator of the critics' initial weights.
         is_orthogonal: whether the initial weights are orthogonal; see `ActorCritic`.
     """
 
