@@ -44,30 +44,12 @@ def make_policy(
         SpaceError: a space has no built-in encoder or distribution.
     """
     try:
+        from rookery.policy.model import Model
         from rookery.policy.torch.policy_module import PolicyModule
+        from rookery.policy.torch.torch_policy import TorchPolicy
     except ImportError as error:
         raise MissingExtra("networks need torch: pip install 'rookery[train]'") from error
     module = PolicyModule(observation_space, action_space, seed=seed_for(seed, WEIGHTS), **network)
-    return policy_of(module, observation_space, seed, num_exploration)
-
-
-def policy_of(
-    module: PolicyModule,
-    observation_space: spaces.Space[Any],
-    seed: int = 0,
-    num_exploration: int = 0,
-) -> NetworkPolicy:
-    """Build the fastest policy that acts with ``module``.
-
-    Args:
-        module: the network.
-        observation_space: observation space of one env.
-        seed: seed of the drawn actions.
-        num_exploration: number of exploration settings; see `rookery.policy.model.Model`.
-    """
-    from rookery.policy.model import Model
-    from rookery.policy.torch.torch_policy import TorchPolicy
-
     model = Model(module, num_exploration)
     rng = np.random.default_rng(seed_for(seed, ACTIONS))
     spec = _numpy_spec(module, observation_space, model.flat.shapes)

@@ -35,8 +35,6 @@ class FlatParameters:
 
     Args:
         module: any module, already on its device.
-        memory: float32 ``[size]`` CPU array for the parameters, for example in shared memory; None
-            allocates memory.
 
     Attributes:
         module: the module.
@@ -46,17 +44,18 @@ class FlatParameters:
 
     Raises:
         ConfigError: a parameter is not float32, not initialized, on another device, or shares
-            memory with another parameter; or ``memory`` has another size.
+            memory with another parameter.
     """
 
-    def __init__(self, module: nn.Module, memory: Floats | None = None) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self.module = module
         named = dict(module.named_parameters())
         _require_flattenable(named)
         self._parameters = list(named.values())
         self.shapes = {name: tuple(p.shape) for name, p in named.items()}
         self._sizes = [p.numel() for p in self._parameters]
-        self.tensor = self._allocate(memory)
+        device = self._parameters[0].device if self._parameters else None
+        self.tensor = torch.empty(self.size, dtype=torch.float32, device=device)
         for parameter, view in zip(self._parameters, self.views(self.tensor).values(), strict=True):
             view.copy_(parameter.detach())
             parameter.data = view
@@ -139,21 +138,6 @@ class FlatParameters:
             buffer.detach().copy_(row.view(buffer.shape))
             start += buffer.numel()
 
-    def _allocate(self, memory: Floats | None) -> Tensor:
-        if memory is None:
-            device = self._parameters[0].device if self._parameters else None
-            return torch.empty(self.size, dtype=torch.float32, device=device)
-        if memory.dtype != np.float32 or memory.shape != (self.size,):
-            raise ConfigError(
-                f"memory for the parameters of {type(self.module).__name__} must be float32 "
-                f"[{self.size}], not {memory.dtype} {list(memory.shape)}"
-            )
-        if self._parameters and self._parameters[0].device.type != "cpu":
-            raise ConfigError(
-                f"parameters on {self._parameters[0].device} cannot be stored in a numpy array"
-            )
-        return torch.from_numpy(memory)
-
     def _present_buffers(self) -> Iterator[Tensor]:
         """Return the current buffers, which modules may have replaced."""
         present = dict(self.module.named_buffers())
@@ -196,8 +180,6 @@ def _require_flattenable(named: dict[str, nn.Parameter]) -> None:
             kind = str(parameter.dtype).removeprefix("torch.")
             hint = hints.get(kind, "a constant can be a buffer instead")
             raise ConfigError(f"parameter {name!r} is {kind}; it must be float32: {hint}")
-        if parameter.is_meta:
-            raise ConfigError(f"parameter {name!r} is on the meta device, which stores no values")
     devices = {str(parameter.device): name for name, parameter in named.items()}
     if len(devices) > 1:
         places = ", ".join(f"{name!r} on {device}" for device, name in devices.items())
