@@ -1,4 +1,4 @@
-"""The whole policy as one module: normalised, built of one's own parts, saved, exported."""
+"""The whole policy as one module: normalization, custom parts, checkpoints and export."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_far_numbers_are_clipped():
     assert normalizer(torch.full((1, 5), 1e6)).tolist() == [[10.0] * 5]
 
 
-def test_before_anything_was_seen_observations_stay():
+def test_without_samples_observations_do_not_change():
     obs = torch.rand(4, 5)
     torch.testing.assert_close(ObservationNormalizer(VECTOR)(obs), obs)
 
@@ -103,7 +103,7 @@ def test_statistics_and_parameters_survive_a_file():
     assert second.normalizer.moments.count == 12
 
 
-def test_what_acting_needs_of_the_statistics_travels_with_the_buffers():
+def test_buffers_contain_the_statistics_for_acting():
     first, second = (
         PolicyModule(VECTOR, ACTIONS["box"], normalize_obs=True, seed=s) for s in (1, 2)
     )
@@ -118,7 +118,7 @@ def test_what_acting_needs_of_the_statistics_travels_with_the_buffers():
 # -- parts of one's own ---------------------------------------------------------------------------
 
 
-def test_seeds_decide_the_weights_also_those_of_own_encoders():
+def test_seeds_determine_weights_including_custom_encoders():
     def build(seed):
         return PolicyModule(
             VECTOR, ACTIONS["box"], encoder=lambda space: nn.Linear(5, 7), seed=seed
@@ -141,7 +141,7 @@ class _Length(nn.Module):
         return self.linear(torch.tensor([[float(len(text)), 1.0] for text in texts]))
 
 
-def test_texts_are_read_by_an_own_encoder():
+def test_a_custom_encoder_reads_text():
     policy, same = (PolicyModule(spaces.Text(9), ACTIONS["box"], encoder=_Length) for _ in range(2))
     found = policy(("one", "three"))
     assert found.outputs.shape == (2, 2)
@@ -149,7 +149,7 @@ def test_texts_are_read_by_an_own_encoder():
     torch.testing.assert_close(same(("one", "three")).value, found.value)
 
 
-def test_a_policy_travels_with_its_flat_parameters():
+def test_a_policy_is_pickled_with_its_flat_parameters():
     policy = _perturbed(PolicyModule(NESTED, ACTIONS["joint"], normalize_obs=True, core="lstm"))
     policy.observe(_observations(NESTED))
     plain_size = len(pickle.dumps(policy))
@@ -163,7 +163,7 @@ def test_a_policy_travels_with_its_flat_parameters():
     assert not copy.module(obs, memory).value.any() and policy(obs, memory).value.any()
 
 
-def test_an_own_encoder_is_learned_by_both_heads():
+def test_both_heads_train_a_custom_encoder():
     policy = PolicyModule(VECTOR, ACTIONS["box"], encoder=lambda space: MLP(5, (7,)))
     assert policy.network.actor.weight.shape == (7, 2)
     obs = to_tensors(_observations(VECTOR))
@@ -173,14 +173,14 @@ def test_an_own_encoder_is_learned_by_both_heads():
         assert gradient.any()
 
 
-def test_widths_of_towers_behind_an_own_encoder_may_be_given():
+def test_hidden_sizes_apply_behind_a_custom_encoder():
     policy = PolicyModule(
         VECTOR, ACTIONS["box"], encoder=lambda space: MLP(5, (7,)), hidden_sizes=(4,)
     )
     assert policy.network.towers[0].weight.shape == (2, 7, 4)
 
 
-def test_statistics_of_batches_do_not_see_what_is_made_up():
+def test_random_observations_do_not_change_batch_statistics():
     policy = PolicyModule(VECTOR, ACTIONS["box"], encoder=lambda space: nn.BatchNorm1d(5))
     assert policy.encoder.num_batches_tracked == 0
     assert policy.training and policy.encoder.training
@@ -204,7 +204,7 @@ class _Whole(nn.Module):
         return self.body(obs), self.value(obs)[:, 0]
 
 
-def test_an_own_network_stands_for_the_whole():
+def test_a_custom_network_replaces_encoder_and_towers():
     policy = PolicyModule(VECTOR, ACTIONS["box"], network=_Whole, normalize_obs=True)
     obs = to_tensors(_observations(VECTOR))
     found = policy(obs)
@@ -237,7 +237,7 @@ class _Counting(nn.Module):
         return outputs, memory[:, 0] * obs[:, 0], memory
 
 
-def test_an_own_network_may_remember():
+def test_a_custom_network_may_be_recurrent():
     policy = PolicyModule(VECTOR, ACTIONS["box"], network=_Counting)
     begins = torch.tensor([[True, False], [False, False], [False, True]])
     obs = torch.ones(3, 2, 5)
@@ -260,7 +260,7 @@ def test_outputs_alone_are_enough_for_action_values():
     np.testing.assert_array_equal(best[:, 0], found.outputs.argmax(1))
 
 
-def test_a_squashed_policy_has_no_deviation_of_its_own():
+def test_a_squashed_policy_has_no_deviation_parameter():
     policy = PolicyModule(
         VECTOR,
         ACTIONS["box"],
@@ -305,7 +305,7 @@ def test_a_wrong_module_is_named_when_the_policy_is_built(options, message):
 
 
 @pytest.mark.parametrize("core", ["gru", "lstm"])
-def test_images_may_be_remembered(core):
+def test_recurrent_policies_read_images(core):
     policy = _perturbed(PolicyModule(NESTED, ACTIONS["joint"], core=core, core_size=4))
     steps = [to_tensors(_observations(NESTED, 3, seed)) for seed in range(4)]
     begins = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)) < 0.4
@@ -378,7 +378,7 @@ def test_an_exported_program_acts_alike():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_policy_that_remembers_is_exported_with_its_memory():
+def test_a_recurrent_policy_is_exported_with_its_memory():
     policy = _perturbed(PolicyModule(VECTOR, ACTIONS["discrete"], core="gru", core_size=4)).eval()
     obs, memory = to_tensors(_observations(VECTOR, 2)), policy.initial_memory(2)
     traced = torch.jit.trace(DeterministicPolicy(policy), (obs, memory))
