@@ -29,7 +29,7 @@ import rookery
 from benchmarks.cluster_model import RESULT, Costs, Setup, estimate
 from rookery import WorkerCollector
 from rookery.bench.conditions import conditions
-from rookery.rollout.join import side_by_side, size_of
+from rookery.rollout.rollout import side_by_side, size_of
 
 _MOST_NODES, _WORKERS, _ENVS, _SHORT = 4, 2, 8, 64  # of each node
 _WAIT_S = 2e-3

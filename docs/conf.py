@@ -70,7 +70,7 @@ nitpick_ignore = [
         "AutoresetMode",
         "EnvSource",
         "Gather",
-        "HeldNoise",
+        "NoiseState",
         "ObservationMode",
         "Path",
         "Wrapper",

@@ -9,7 +9,7 @@ import pytest
 from certain import Certain
 
 import rookery
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 from rookery.testing.faulty import Fault, Faulty
 
 T = 30

@@ -18,7 +18,7 @@ from rookery.learn.on_policy.a2c import A2C
 from rookery.learn.on_policy.impala import Impala
 from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
 from rookery.policy.torch.torch_policy import TorchPolicy
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 from rookery.run.checks import FiniteRollouts
 
 T = 12
@@ -88,7 +88,7 @@ def test_one_worker_remembers_what_the_caller_would(core: str, space: Any) -> No
         for k in range(3):
             actual, expected = collector.collect(), reference.collect()
             _assert_same(actual, expected)
-            assert actual.memory.shape == (3, own.memory_size)
+            assert actual.memory.shape == (3, own.memory_width)
             assert actual.memory.any() == (k > 0)
             _learn(own)
             _learn(theirs)

@@ -19,7 +19,7 @@ from patience import DEADLINE_S
 import rookery
 from rookery.common.trees import tree_map
 from rookery.policy import make_policy
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 from rookery.testing.faulty import Fault, Faulty
 
 T = 40

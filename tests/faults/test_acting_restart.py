@@ -19,8 +19,8 @@ from rookery import DQNConfig, FaultPolicy, PPOConfig, Rollout, WorkerCollector,
 from rookery.learn.off_policy.dqn import DQN
 from rookery.learn.on_policy.ppo import PPO, advantage_batch, evaluate
 from rookery.policy import make_policy
-from rookery.rollout.join import side_by_side
 from rookery.rollout.replay import Replay
+from rookery.rollout.rollout import side_by_side
 
 T = 8
 MODES = ["sync", "async"]

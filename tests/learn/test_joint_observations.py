@@ -90,7 +90,7 @@ def test_outputs_can_depend_on_two_parts_together(pair: str, name: str, core: st
     settings = {} if core == "none" else {"recurrent": core}
     algorithm, policy = _policy(name, space, encoder, **settings)
     module, obs = policy.model.module, _four(space, names)
-    memory = module.initial_memory(4) if module.memory_size else None
+    memory = module.initial_memory(4) if module.memory_width else None
     with torch.no_grad():
         found = module(obs, memory)
     assert _mixed_difference(found.outputs) > 1e-4

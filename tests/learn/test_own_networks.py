@@ -141,7 +141,7 @@ class Whole(nn.Module):
 class Remembering(nn.Module):
     """A network of the user's that remembers."""
 
-    memory_size = 6
+    memory_width = 6
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ def _rollout(policy, space) -> Rollout:
     rollout.reward[:] = rng.normal(size=(T, B))
     rollout.terminated[:] = rng.random((T, B)) < 0.1
     if policy.is_recurrent:
-        rollout.memory = np.zeros((B, policy.memory_size), np.float32)
+        rollout.memory = np.zeros((B, policy.memory_width), np.float32)
     return rollout
 
 

@@ -1,4 +1,4 @@
-"""Acting in numpy equals torch; policies travel, keep to masks, and follow their seeds."""
+"""Policies act equally in numpy and torch, respect masks, can be pickled, and depend on seeds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from rookery import ConfigError
 from rookery.learn.base import actor_critic_policy
 from rookery.policy import NumpyPolicy, make_policy
 from rookery.policy.actions import action_layout
-from rookery.policy.torch.networks import QNetwork, SquashedActor
+from rookery.policy.torch.networks import SquashedActor
 from rookery.policy.torch.torch_policy import TorchPolicy
+from rookery.policy.torch.value_networks import QNetwork
 
 VECTOR = spaces.Box(-1, 1, (5,))
 OBSERVATIONS = {
@@ -156,7 +157,7 @@ def test_masked_choices_are_never_drawn(action):
 
 
 @pytest.mark.parametrize("part", [spaces.MultiBinary(3), spaces.Box(0, 1, (3,), np.int8)], ids=str)
-def test_a_mask_among_the_observations_is_kept_to(part):
+def test_a_mask_among_the_observations_is_respected(part):
     space = spaces.Dict(action_mask=part, x=VECTOR)
     policy = _perturbed(make_policy(space, ACTIONS["discrete"]))
     obs = _observations(space)
@@ -167,7 +168,7 @@ def test_a_mask_among_the_observations_is_kept_to(part):
         np.testing.assert_allclose(step.log_prob, 0.0, atol=1e-6)
 
 
-def test_what_is_called_a_mask_but_has_another_form_is_an_observation():
+def test_a_part_named_mask_with_another_form_is_an_observation():
     space = spaces.Dict(action_mask=spaces.Box(-5, 5, (3,)), x=VECTOR)
     policy = make_policy(space, ACTIONS["discrete"])
     assert len(set(policy.act(_observations(space)).action)) == 3
@@ -233,7 +234,7 @@ def test_a_policy_survives_its_state(core):
     np.testing.assert_array_equal(first.value(obs), second.value(obs))
     np.testing.assert_array_equal(first.act(obs, True).action, second.act(obs, True).action)
     other = make_policy(VECTOR, ACTIONS["box"], hidden_sizes=(9,))
-    with pytest.raises(ValueError, match=r"differs, shape|is missing"):
+    with pytest.raises(ValueError, match=r"has shape|is missing"):
         other.model.load_state_dict(first.model.state_dict())
 
 

@@ -1,4 +1,4 @@
-"""Actions of every kind as rows of numbers, and back."""
+"""Conversion of actions of every kind to rows of numbers and back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_actions_become_rows_and_come_back(space, squashed):
         assert _same(back, action)
 
 
-def test_leaves_lie_side_by_side():
+def test_leaves_have_adjacent_columns():
     layout = action_layout(NESTED["dict"])
     assert (layout.num_outputs, layout.num_columns, layout.num_choices) == (5, 3, 3)
     assert layout.num_deviations == 2
@@ -67,7 +67,7 @@ def test_leaves_lie_side_by_side():
 
 @pytest.mark.parametrize("squashed", [False, True])
 @pytest.mark.parametrize("space", [*FLAT.values(), *NESTED.values()], ids=[*FLAT, *NESTED])
-def test_actions_that_were_made_to_fit_are_in_the_space(space, squashed):
+def test_converted_actions_are_in_the_space(space, squashed):
     layout = action_layout(space, squashed=squashed)
     rng = np.random.default_rng(0)
     rows = layout.encode(batch_space(space, 20).sample())
@@ -110,5 +110,5 @@ def test_squashing_needs_finite_bounds():
 
 @pytest.mark.parametrize("space", [spaces.Tuple([]), spaces.Box(-1, 1, (0,))], ids=str)
 def test_an_empty_space_is_refused(space):
-    with pytest.raises(SpaceError, match="nothing to choose"):
+    with pytest.raises(SpaceError, match="no components"):
         action_layout(space)

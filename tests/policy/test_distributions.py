@@ -158,7 +158,7 @@ def test_an_illegal_choice_has_probability_zero():
     torch.testing.assert_close(ours.entropy(), torch.full((2000,), float(np.log(2))))
 
 
-def test_coins_may_be_held_on_either_side():
+def test_a_mask_can_force_zero_or_one():
     logits = _numbers(2000, 3).requires_grad_()
     mask = torch.tensor([True, True, True, False, False, True]).expand(2000, 6)
     ours = Bernoulli(logits, mask)
@@ -182,13 +182,13 @@ def test_a_mask_that_allows_nothing_is_refused_with_its_row(name):
     outputs = _numbers(5, layout.num_outputs)
     distribution(layout, outputs, mask=mask)
     mask[3, -3:] = False
-    with pytest.raises(SpaceValueError, match="row 3 of the action mask leaves no legal action"):
+    with pytest.raises(SpaceValueError, match="row 3 of the action mask has no legal action"):
         distribution(layout, outputs, mask=mask)
     with pytest.raises(SpaceValueError, match=rf"must be \[5, {layout.num_choices}\]"):
         distribution(layout, outputs, mask=mask[:, 1:])
 
 
-def test_masks_of_numbers_are_taken_as_they_come_from_infos():
+def test_masks_may_be_numbers_as_in_infos():
     ours = Categorical(torch.zeros(1, 3), torch.tensor([[1, 0, 1]], dtype=torch.int8))
     torch.testing.assert_close(ours.entropy(), torch.tensor([float(np.log(2))]))
 
@@ -251,14 +251,14 @@ def test_the_gradient_of_a_squashed_draw_is_that_of_torch():
 
 
 @pytest.mark.parametrize("log_std", [-3.0, -0.5, 0.5])
-def test_the_entropy_of_a_squashed_normal_is_what_draws_say(log_std):
+def test_the_entropy_of_a_squashed_normal_matches_draws(log_std):
     outputs = torch.tensor([[0.7, log_std]]).expand(200_000, 2)
     ours = SquashedGaussian(outputs)
     _, log_prob = ours.rsample(torch.Generator().manual_seed(0))
     assert ours.entropy()[0] == pytest.approx(-float(log_prob.mean()), abs=0.02)
 
 
-def test_no_deviation_is_without_a_gradient():
+def test_every_deviation_has_a_gradient():
     raw = torch.tensor([-60.0, -21.0, -5.0, 0.0, 2.0, 30.0], requires_grad=True)
     bounded = soft_bound(raw, -20.0, 2.0)
     assert ((bounded >= -20.0) & (bounded <= 2.0)).all()

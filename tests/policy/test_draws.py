@@ -100,7 +100,7 @@ def test_a_mask_that_allows_nothing_is_refused_with_its_row(name):
     layout = action_layout(FLAT[name])
     mask = _mask(layout)
     mask[7, -3:] = False
-    with pytest.raises(SpaceValueError, match="row 7 of the action mask leaves no legal action"):
+    with pytest.raises(SpaceValueError, match="row 7 of the action mask has no legal action"):
         Draws(layout).masked(_outputs(layout)[0], mask)
     with pytest.raises(SpaceValueError, match=rf"must be \[50, {layout.num_choices}\]"):
         Draws(layout).masked(_outputs(layout)[0], mask[:, 1:])

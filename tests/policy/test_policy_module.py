@@ -1,4 +1,4 @@
-"""The whole policy as one module: normalised, built of one's own parts, saved, exported."""
+"""The whole policy as one module: normalization, custom parts, checkpoints and export."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import nn
 
 from rookery import ConfigError
 from rookery.policy.actions import action_layout
-from rookery.policy.flat import FlatParameters
-from rookery.policy.torch.encoders import to_tensors
+from rookery.policy.model import FlatParameters
+from rookery.policy.torch.encoders import OBS_LIMIT, ObservationNormalizer, to_tensors
 from rookery.policy.torch.export import DeterministicPolicy
 from rookery.policy.torch.images import ImpalaCNN
-from rookery.policy.torch.networks import MLP, QNetwork, SquashedActor
-from rookery.policy.torch.observation_normalizer import OBS_LIMIT, ObservationNormalizer
+from rookery.policy.torch.networks import MLP, SquashedActor
 from rookery.policy.torch.policy_module import PolicyModule
+from rookery.policy.torch.value_networks import QNetwork
 from rookery.rollout.normalize import RunningMoments
 
 VECTOR = spaces.Box(-1, 1, (5,))
@@ -80,7 +80,7 @@ def test_far_numbers_are_clipped():
     assert normalizer(torch.full((1, 5), 1e6)).tolist() == [[10.0] * 5]
 
 
-def test_before_anything_was_seen_observations_stay():
+def test_without_samples_observations_do_not_change():
     obs = torch.rand(4, 5)
     torch.testing.assert_close(ObservationNormalizer(VECTOR)(obs), obs)
 
@@ -103,7 +103,7 @@ def test_statistics_and_parameters_survive_a_file():
     assert second.normalizer.moments.count == 12
 
 
-def test_what_acting_needs_of_the_statistics_travels_with_the_buffers():
+def test_buffers_contain_the_statistics_for_acting():
     first, second = (
         PolicyModule(VECTOR, ACTIONS["box"], normalize_obs=True, seed=s) for s in (1, 2)
     )
@@ -118,7 +118,7 @@ def test_what_acting_needs_of_the_statistics_travels_with_the_buffers():
 # -- parts of one's own ---------------------------------------------------------------------------
 
 
-def test_seeds_decide_the_weights_also_those_of_own_encoders():
+def test_seeds_determine_weights_including_custom_encoders():
     def build(seed):
         return PolicyModule(
             VECTOR, ACTIONS["box"], encoder=lambda space: nn.Linear(5, 7), seed=seed
@@ -141,7 +141,7 @@ class _Length(nn.Module):
         return self.linear(torch.tensor([[float(len(text)), 1.0] for text in texts]))
 
 
-def test_texts_are_read_by_an_own_encoder():
+def test_a_custom_encoder_reads_text():
     policy, same = (PolicyModule(spaces.Text(9), ACTIONS["box"], encoder=_Length) for _ in range(2))
     found = policy(("one", "three"))
     assert found.outputs.shape == (2, 2)
@@ -149,21 +149,21 @@ def test_texts_are_read_by_an_own_encoder():
     torch.testing.assert_close(same(("one", "three")).value, found.value)
 
 
-def test_a_policy_travels_with_its_flat_parameters():
+def test_a_policy_is_pickled_with_its_flat_parameters():
     policy = _perturbed(PolicyModule(NESTED, ACTIONS["joint"], normalize_obs=True, core="lstm"))
     policy.observe(_observations(NESTED))
     plain_size = len(pickle.dumps(policy))
     sent = pickle.dumps(FlatParameters(policy))
     assert len(sent) < 1.1 * plain_size
     copy = pickle.loads(sent)
-    obs, memory = to_tensors(_observations(NESTED, seed=3)), torch.rand(6, policy.memory_size)
+    obs, memory = to_tensors(_observations(NESTED, seed=3)), torch.rand(6, policy.memory_width)
     for ours, theirs in zip(policy(obs, memory), copy.module(obs, memory), strict=True):
         torch.testing.assert_close(ours, theirs)
     copy.array[:] = 0.0
     assert not copy.module(obs, memory).value.any() and policy(obs, memory).value.any()
 
 
-def test_an_own_encoder_is_learned_by_both_heads():
+def test_both_heads_train_a_custom_encoder():
     policy = PolicyModule(VECTOR, ACTIONS["box"], encoder=lambda space: MLP(5, (7,)))
     assert policy.network.actor.weight.shape == (7, 2)
     obs = to_tensors(_observations(VECTOR))
@@ -173,14 +173,14 @@ def test_an_own_encoder_is_learned_by_both_heads():
         assert gradient.any()
 
 
-def test_widths_of_towers_behind_an_own_encoder_may_be_given():
+def test_hidden_sizes_apply_behind_a_custom_encoder():
     policy = PolicyModule(
         VECTOR, ACTIONS["box"], encoder=lambda space: MLP(5, (7,)), hidden_sizes=(4,)
     )
     assert policy.network.towers[0].weight.shape == (2, 7, 4)
 
 
-def test_statistics_of_batches_do_not_see_what_is_made_up():
+def test_random_observations_do_not_change_batch_statistics():
     policy = PolicyModule(VECTOR, ACTIONS["box"], encoder=lambda space: nn.BatchNorm1d(5))
     assert policy.encoder.num_batches_tracked == 0
     assert policy.training and policy.encoder.training
@@ -191,7 +191,7 @@ def test_images_may_be_read_by_another_network():
         SMALL_IMAGE, ACTIONS["discrete"], image=ImpalaCNN, core="lstm", core_size=4
     )
     assert isinstance(policy.encoder.parts[0], ImpalaCNN)
-    assert policy.memory_size == 2 * 2 * 4
+    assert policy.memory_width == 2 * 2 * 4
 
 
 class _Whole(nn.Module):
@@ -204,7 +204,7 @@ class _Whole(nn.Module):
         return self.body(obs), self.value(obs)[:, 0]
 
 
-def test_an_own_network_stands_for_the_whole():
+def test_a_custom_network_replaces_encoder_and_towers():
     policy = PolicyModule(VECTOR, ACTIONS["box"], network=_Whole, normalize_obs=True)
     obs = to_tensors(_observations(VECTOR))
     found = policy(obs)
@@ -225,7 +225,7 @@ class _Triple(_Whole):
 class _Counting(nn.Module):
     """Remembers how many steps its episode has had; knows no value."""
 
-    memory_size = 1
+    memory_width = 1
 
     def __init__(self, observation_space, action_space):
         super().__init__()
@@ -237,7 +237,7 @@ class _Counting(nn.Module):
         return outputs, memory[:, 0] * obs[:, 0], memory
 
 
-def test_an_own_network_may_remember():
+def test_a_custom_network_may_be_recurrent():
     policy = PolicyModule(VECTOR, ACTIONS["box"], network=_Counting)
     begins = torch.tensor([[True, False], [False, False], [False, True]])
     obs = torch.ones(3, 2, 5)
@@ -260,7 +260,7 @@ def test_outputs_alone_are_enough_for_action_values():
     np.testing.assert_array_equal(best[:, 0], found.outputs.argmax(1))
 
 
-def test_a_squashed_policy_has_no_deviation_of_its_own():
+def test_a_squashed_policy_has_no_deviation_parameter():
     policy = PolicyModule(
         VECTOR,
         ACTIONS["box"],
@@ -279,16 +279,19 @@ def test_a_squashed_policy_has_no_deviation_of_its_own():
     [
         (
             {"network": lambda *spaces: nn.Linear(5, 3)},
-            r"network Linear must give outputs of shape \[2, 2\].*it gave \[2, 3\]",
+            r"network Linear must return outputs of shape \[2, 2\].*it returned \[2, 3\]",
         ),
         (
             {"encoder": lambda space: nn.Unflatten(1, (1, 5))},
-            r"encoder Unflatten must turn.*from 2 it made torch.float32 \[2, 1, 5\]",
+            r"encoder Unflatten must convert.*it returned torch.float32 \[2, 1, 5\]",
         ),
-        ({"encoder": lambda space: torch.tanh}, "encoder must be .* made a builtin"),
-        ({"encoder": {"": lambda space: 1}}, r"encoder\[''\] must be .* it made a int"),
-        ({"network": lambda *spaces: 1}, "network must be a callable .* it made a int"),
-        ({"network": _Triple}, "network _Triple must give outputs, or a tuple.* it gave a tuple"),
+        ({"encoder": lambda space: torch.tanh}, "encoder must be .* returned a builtin"),
+        ({"encoder": {"": lambda space: 1}}, r"encoder\[''\] must be .* it returned a int"),
+        ({"network": lambda *spaces: 1}, "network must be a callable .* it returned a int"),
+        (
+            {"network": _Triple},
+            "network _Triple must return outputs, or a tuple.* it returned a tuple",
+        ),
         (
             {"network": _Whole, "encoder": lambda space: nn.Linear(5, 2)},
             r"network= and encoder= exclude each other",
@@ -302,7 +305,7 @@ def test_a_wrong_module_is_named_when_the_policy_is_built(options, message):
 
 
 @pytest.mark.parametrize("core", ["gru", "lstm"])
-def test_images_may_be_remembered(core):
+def test_recurrent_policies_read_images(core):
     policy = _perturbed(PolicyModule(NESTED, ACTIONS["joint"], core=core, core_size=4))
     steps = [to_tensors(_observations(NESTED, 3, seed)) for seed in range(4)]
     begins = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)) < 0.4
@@ -375,11 +378,11 @@ def test_an_exported_program_acts_alike():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_policy_that_remembers_is_exported_with_its_memory():
+def test_a_recurrent_policy_is_exported_with_its_memory():
     policy = _perturbed(PolicyModule(VECTOR, ACTIONS["discrete"], core="gru", core_size=4)).eval()
     obs, memory = to_tensors(_observations(VECTOR, 2)), policy.initial_memory(2)
     traced = torch.jit.trace(DeterministicPolicy(policy), (obs, memory))
-    obs, memory = to_tensors(_observations(VECTOR, 7, 1)), torch.rand(7, policy.memory_size)
+    obs, memory = to_tensors(_observations(VECTOR, 7, 1)), torch.rand(7, policy.memory_width)
     found = policy(obs, memory)
     action, after = traced(obs, memory)
     torch.testing.assert_close(after, found.memory)

@@ -1,4 +1,4 @@
-"""Noise that is a function of the state: how it is drawn, how long it is kept, what it is worth."""
+"""State-dependent noise: draws, intervals and densities."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_numpy_acts_as_torch_does(hidden_sizes, core):
         np.testing.assert_allclose(ours.value, theirs.value, atol=1e-5)
 
 
-def test_numpy_acts_as_torch_does_where_actions_are_squashed():
+def test_numpy_acts_like_torch_with_squashed_actions():
     policy = _squashed()
     assert isinstance(policy, NumpyPolicy)
     twin = TorchPolicy.of(policy.model, VECTOR, np.random.default_rng(5))
@@ -79,7 +79,7 @@ def test_numpy_acts_as_torch_does_where_actions_are_squashed():
         np.testing.assert_allclose(ours, theirs.action, atol=1e-5)
 
 
-def test_log_probabilities_are_those_of_normals_with_the_variance_of_the_state():
+def test_log_probabilities_equal_normals_with_state_dependent_variance():
     policy, obs = _policy(initial_log_std=-0.5), _obs()
     step = policy.act(obs)
     mean, latent, std = _outputs(policy, obs)
@@ -93,7 +93,7 @@ def test_log_probabilities_are_those_of_normals_with_the_variance_of_the_state()
     torch.testing.assert_close(drawn.entropy(), normal.entropy().sum(1))
 
 
-def test_actions_spread_as_their_log_probabilities_say():
+def test_the_spread_of_actions_matches_their_log_probabilities():
     policy = _policy(noise_interval=1, initial_log_std=-1.0)
     obs = np.repeat(_obs(1), 20_000, axis=0)
     found = policy.sample(obs)
@@ -103,14 +103,14 @@ def test_actions_spread_as_their_log_probabilities_say():
     np.testing.assert_allclose(found.std(0), expected, rtol=0.03)
 
 
-def test_noise_is_one_function_of_the_state_for_as_long_as_it_is_kept():
+def test_noise_is_a_function_of_the_state_within_the_interval():
     policy = _policy()
     means = []
     for seed in range(7):  # kept for three steps: 0 to 2, 3 to 5, 6
         obs = _obs(seed=seed)
         noise = policy.sample(obs) - policy.sample(obs, deterministic=True)
         _, latent, std = _outputs(policy, obs)
-        matrix = policy.held_noise.values * std.numpy()
+        matrix = policy.noise_state.values * std.numpy()
         np.testing.assert_allclose(noise, np.einsum("nh,nhk->nk", latent, matrix), atol=1e-5)
         means.append(matrix.copy())
     for one, other in ((0, 2), (3, 5)):
@@ -120,22 +120,22 @@ def test_noise_is_one_function_of_the_state_for_as_long_as_it_is_kept():
     assert len(np.unique(means[0][:, 0, 0])) == N  # every env has its own
 
 
-def test_other_envs_get_noise_of_their_own():
+def test_another_number_of_envs_gets_new_noise():
     policy = _policy(noise_interval=100)
     for rows in (4, 1, 7):
         policy.sample(_obs(rows))
-        assert policy.held_noise.values.shape == (rows, 64, 3) and policy.held_noise.age == 1
+        assert policy.noise_state.values.shape == (rows, 64, 3) and policy.noise_state.age == 1
 
 
-def test_the_most_probable_action_neither_draws_nor_counts():
+def test_deterministic_actions_change_neither_generator_nor_noise():
     policy, obs = _policy(), _obs()
     policy.sample(obs)
-    held, state = policy.held_noise, policy.rng.bit_generator.state
+    held, state = policy.noise_state, policy.rng.bit_generator.state
     np.testing.assert_allclose(policy.sample(obs, True), _outputs(policy, obs)[0], atol=1e-5)
-    assert policy.held_noise is held and policy.rng.bit_generator.state == state
+    assert policy.noise_state is held and policy.rng.bit_generator.state == state
 
 
-def test_noise_follows_the_present_deviations():
+def test_noise_uses_the_current_deviations():
     policy, obs = _policy(), _obs()
     mean = policy.sample(obs, deterministic=True)
     before = policy.sample(obs) - mean
@@ -145,7 +145,7 @@ def test_noise_follows_the_present_deviations():
 
 
 @pytest.mark.parametrize("acts_in_torch", [False, True])
-def test_a_copy_goes_on_alike_and_one_of_another_stream_does_not(acts_in_torch):
+def test_a_copy_continues_equally_unless_its_stream_differs(acts_in_torch):
     policy, obs = _policy(), _obs()
     if acts_in_torch:
         policy = TorchPolicy.of(policy.model, VECTOR, policy.rng)
@@ -158,7 +158,7 @@ def test_a_copy_goes_on_alike_and_one_of_another_stream_does_not(acts_in_torch):
         assert (other.act(_obs(seed=seed)).action != action).any()
 
 
-def test_the_variance_leads_no_gradient_into_the_features():
+def test_no_gradient_flows_from_the_variance_into_the_features():
     policy = _policy()
     module = policy.model.module
     drawn = module.distribution(module(torch.from_numpy(_obs())).outputs)
@@ -192,7 +192,7 @@ def test_squashed_draws_of_a_learner_have_the_density_of_torch():
     assert isinstance(drawn, SquashedGaussian)
 
 
-def test_the_interval_is_a_rollout_unless_told():
+def test_the_default_interval_is_a_rollout():
     for config, expected in [
         (PPOConfig(state_dependent_noise=True, num_steps=32), 32),
         (A2CConfig(state_dependent_noise=True, noise_interval=4), 4),
@@ -204,21 +204,21 @@ def test_the_interval_is_a_rollout_unless_told():
             PPOConfig(noise_interval=value)
 
 
-def test_what_cannot_be_is_refused():
+def test_unsupported_combinations_raise():
     config = PPOConfig(state_dependent_noise=True)
     for space in (spaces.Discrete(2), spaces.Dict(a=BOX, b=spaces.Discrete(2))):
-        with pytest.raises(SpaceError, match="state-dependent noise is for a Box of floats"):
+        with pytest.raises(SpaceError, match="state_dependent_noise needs a Box of floats"):
             actor_critic_policy(config, VECTOR, space, 0)
     with pytest.raises(ConfigError, match="give an encoder instead"):
         actor_critic_policy(config, VECTOR, BOX, 0, network=lambda *_: torch.nn.Linear(5, 3))
 
 
-def test_an_encoder_of_ones_own_is_the_latent_state_where_nothing_comes_behind_it():
+def test_the_output_of_a_custom_encoder_can_be_the_latent_state():
     policy = _policy(encoder=lambda space: torch.nn.Linear(5, 7))
     assert policy.layout.num_latent == 7 and isinstance(policy, TorchPolicy)
     assert policy.act(_obs()).action.shape == (N, 3)
 
 
-def test_gradients_derived_by_hand_are_not_for_it():
+def test_fused_gradients_are_not_used_for_it():
     assert FusedGradient.of(make_policy(VECTOR, BOX)) is not None
     assert FusedGradient.of(_policy()) is None

@@ -9,7 +9,8 @@ from torch import nn
 
 from rookery import ConfigError
 from rookery.policy.torch.layers import GRU, LSTM, StackedMLP
-from rookery.policy.torch.networks import MLP, ActorCritic, QNetwork, SquashedActor, TwinCritic
+from rookery.policy.torch.networks import MLP, ActorCritic, SquashedActor
+from rookery.policy.torch.value_networks import QNetwork, TwinCritic
 
 VECTOR = spaces.Box(-1, 1, (5,))
 ACTIONS = {
@@ -62,7 +63,7 @@ def test_initial_weights_are_orthogonal_and_follow_the_generator_alone():
     assert not one.towers[0].bias.any()
 
 
-def test_a_perceptron_without_layers_passes_on():
+def test_a_perceptron_without_layers_returns_its_input():
     x = _numbers(3, 5)
     assert MLP(5, ())(x) is x
     found = MLP(5, (4,), "relu", _generator())(x)
@@ -88,7 +89,7 @@ _GATES = {
 def test_a_memory_advances_as_torchs_own_cell_does(kind):
     core_class, cell_class, _ = _GATES[kind]
     core = _perturbed(core_class(2, 5, 4, _generator()))
-    x, memory = _numbers(3, 5), _numbers(3, core.memory_size, seed=2)
+    x, memory = _numbers(3, 5), _numbers(3, core.memory_width, seed=2)
     after = core.read(core.step(x, memory))
     for k in range(2):
         cell = cell_class(5, 4)
@@ -105,7 +106,7 @@ def test_a_memory_advances_as_torchs_own_cell_does(kind):
         torch.testing.assert_close(after[k], expected)
 
 
-def test_forget_gates_begin_open():
+def test_forget_gates_start_open():
     bias = LSTM(2, 5, 4, _generator()).input.bias
     assert (bias[..., 4:8] == 1).all() and bias.sum() == 8
 
@@ -119,7 +120,7 @@ def test_unrolling_is_stepping_with_forgetting(core, hidden_sizes):
     x = _numbers(6, 3, 5)
     begins = torch.rand(6, 3, generator=_generator(9)) < 0.3
     assert begins.any()
-    first = memory = _numbers(3, network.memory_size, seed=4)
+    first = memory = _numbers(3, network.memory_width, seed=4)
     steps = []
     for t in range(6):
         memory = torch.where(begins[t, :, None], 0.0, memory)
@@ -165,13 +166,13 @@ def test_critics_are_computed_as_if_one_by_one():
         torch.testing.assert_close(values[k], (hidden @ last.weight[k] + last.bias[k])[:, 0])
 
 
-def test_critics_begin_apart():
+def test_critics_have_different_initial_weights():
     critic = TwinCritic(5, 2, generator=_generator())
     values = critic(_numbers(7, 5), _numbers(7, 2))
     assert (values[0] != values[1]).any()
 
 
-def test_the_actor_of_sac_begins_near_the_middle():
+def test_sac_starts_near_the_middle_of_the_range():
     actor = SquashedActor(5, 2, (8,), generator=_generator())
     outputs = actor(_numbers(7, 5))
     assert outputs.shape == (7, 4) and outputs.abs().max() < 0.1

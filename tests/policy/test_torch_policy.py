@@ -1,4 +1,4 @@
-"""TorchPolicy: modules of the user's own act in every collector, with the weights they have."""
+"""Custom torch modules act in every collector with their current weights."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_a_module_acts_by_its_outputs(action_space):
     assert (step.value == 0).all()  # the module gives none
 
 
-def test_a_module_that_gives_something_else_is_named():
+def test_a_module_with_wrong_outputs_raises():
     with pytest.raises(ConfigError, match=r"outputs of shape \[2, 2\]"):
         _policy(nn.Linear(4, 3))
 
 
-def test_acting_moves_no_statistics_and_leaves_the_module_in_training():
+def test_acting_changes_neither_statistics_nor_training_mode():
     net = Net().train()
     policy = _policy(net)
     before = net.norm.running_mean.clone()
@@ -108,7 +108,7 @@ def test_a_change_that_was_counted_is_not_counted_again():
     assert policy.current_version() == 1
 
 
-def test_it_pickles_with_its_weights_and_learns_from_then_on_alone():
+def test_a_pickled_copy_has_the_weights_and_learns_separately():
     policy = _policy()
     _sgd(policy)
     policy.current_version()
@@ -153,7 +153,7 @@ class _collector:
         self._close()
 
 
-def test_a_class_of_the_callers_script_travels():
+def test_a_class_of_the_callers_script_is_pickled():
     class Local(nn.Linear):
         """Cannot be imported."""
 

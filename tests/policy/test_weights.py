@@ -1,4 +1,4 @@
-"""The weight store: whole sets or an error."""
+"""The weight store returns complete sets of weights or an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from rookery.common.seeding import env_seeds
 from rookery.policy import make_policy, weights
-from rookery.policy.detach import ACTIONS, MINIBATCHES, WEIGHTS, seed_for, stream
+from rookery.policy.base import ACTIONS, MINIBATCHES, WEIGHTS, seed_for, stream
 from rookery.policy.weights import WeightStore
 from rookery.shared import Layout
 
@@ -65,13 +65,13 @@ def test_a_torn_set_is_an_error_and_changes_nothing(torn, monkeypatch):
     WeightStore(views).publish(learner, 1)
     views[torn][1, 0] += 1  # a store of another set is seen too early
     monkeypatch.setattr(weights, "_PATIENCE_S", 0.0)
-    with pytest.raises(RuntimeError, match="no whole set"):
+    with pytest.raises(RuntimeError, match="no complete set"):
         WeightStore(views).read(actor)
     np.testing.assert_array_equal(actor.parameters, before)
 
 
 @pytest.mark.parametrize("overtaken", ["weights.parameters", "weights.extras"])
-def test_a_reader_that_is_overtaken_reads_again(overtaken):
+def test_a_reader_retries_if_its_slot_is_overwritten(overtaken):
     learner, actor = _model(1), _model(2)
     views = _views(learner)
     writer = WeightStore(views)
@@ -110,7 +110,7 @@ def test_a_pickled_policy_acts_with_its_own_models_parameters():
     assert (copy.value(obs) != before).all()
 
 
-def test_exploration_travels_with_the_weights():
+def test_readers_get_exploration_with_the_weights():
     learner, actor = (make_policy(OBS, ACTION, num_exploration=1, seed=s) for s in (1, 2))
     actor = pickle.loads(pickle.dumps(actor))
     learner.model.exploration[0] = 0.25
@@ -120,7 +120,7 @@ def test_exploration_travels_with_the_weights():
     assert actor.model.exploration == [0.25]
 
 
-def test_streams_follow_from_the_generators_state():
+def test_streams_depend_on_the_generators_state():
     def draws(index: int, advanced: bool = False) -> float:
         rng = np.random.default_rng(4)
         if advanced:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.rollout import Rollout
+from rookery.rollout.priorities import SumTree
 from rookery.rollout.replay import Replay
-from rookery.rollout.sum_tree import SumTree
 
 GAMMA = 0.5
 

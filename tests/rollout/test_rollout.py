@@ -1,4 +1,4 @@
-"""What collectors hand out."""
+"""The allocation of rollouts and their tensors."""
 
 from __future__ import annotations
 

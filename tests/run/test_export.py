@@ -17,7 +17,7 @@ import rookery
 from rookery import DQNConfig, PPOConfig, QRDQNConfig, SACConfig
 from rookery.common.trees import tree_map
 from rookery.policy.torch.encoders import to_tensors
-from rookery.policy.torch.quantiles import OwnQuantiles
+from rookery.policy.torch.value_networks import CustomQuantiles
 from rookery.run.agent import Agent
 from rookery.run.algorithms import algorithm_of
 
@@ -152,7 +152,7 @@ def test_a_file_acts_as_its_agent(
     agent = _agent(name)
     path = tmp_path / f"policy.{suffix}"
     if suffix == "ts" and isinstance(agent.observation_space, spaces.Dict):
-        with pytest.raises(rookery.ConfigError, match=r"TorchScript takes .* write \.onnx"):
+        with pytest.raises(rookery.ConfigError, match=r"TorchScript supports .* write \.onnx"):
             agent.export(path)
         return
     assert agent.export(path) == path
@@ -240,7 +240,7 @@ class _OfTwoRows(torch.nn.Module):
 def test_a_network_whose_trace_holds_for_two_rows_only_is_refused(tmp_path: Path) -> None:
     spaces_of_it = BOX, spaces.Discrete(3)
     agent = Agent(rookery.TorchPolicy(_OfTwoRows(), *spaces_of_it), spaces_of_it)
-    with pytest.raises(rookery.ConfigError, match=r"holds for 2 rows only; .* x\.shape\[0\]"):
+    with pytest.raises(rookery.ConfigError, match=r"works for 2 rows only; .* x\.shape\[0\]"):
         agent.export(tmp_path / "policy.ts")
     assert not (tmp_path / "policy.ts").exists()
 
@@ -248,7 +248,7 @@ def test_a_network_whose_trace_holds_for_two_rows_only_is_refused(tmp_path: Path
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_quantiles_of_an_own_network_are_exported_for_any_number_of_rows() -> None:
     traced: Any = torch.jit.trace(  # type: ignore[no-untyped-call]
-        OwnQuantiles(torch.nn.Linear(4, 3 * 5), 5), torch.zeros(2, 4)
+        CustomQuantiles(torch.nn.Linear(4, 3 * 5), 5), torch.zeros(2, 4)
     )
     assert [tuple(traced(torch.zeros(rows, 4)).shape) for rows in (1, 7)] == [(1, 3), (7, 3)]
 

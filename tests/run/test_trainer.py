@@ -360,7 +360,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match="initial agent's weights do not fit") as raised:
         _trainer(tmp_path / "third", other, initial=agent)
     said = str(raised.value)
-    assert "towers.0.weight differs, shape (2, 4, 64) there and (2, 4, 8) here" in said
+    assert "towers.0.weight has shape (2, 4, 64) in the loaded state and (2, 4, 8) here" in said
     assert "\n" not in said
     assert not (tmp_path / "third").exists()
     kept_under_bounds = [Rescaled]  # bounds may be others

@@ -55,7 +55,7 @@ class ShareTask(NamedTuple):
     Attributes:
         policy: the pickled policy; every share has a copy.
         num_steps: steps of every env in a rollout, ``T``.
-        memory_size: see :class:`RolloutShape`.
+        memory_width: see :class:`RolloutShape`.
         info_keys: names of the numbers to keep of the infos with which episodes end.
         first_stream: stream of random numbers of the first worker.
         num_streams: number of streams of all workers together. A worker that replaces another one
@@ -65,7 +65,7 @@ class ShareTask(NamedTuple):
 
     policy: bytes
     num_steps: int
-    memory_size: int
+    memory_width: int
     info_keys: tuple[str, ...]
     first_stream: int
     num_streams: int
@@ -192,8 +192,8 @@ class NodeShare:
         assert venv is not None
         policy: Policy = pickle.loads(task.policy)
         spaces = venv.single_observation_space, venv.single_action_space
-        size = task.memory_size
-        shape = RolloutShape(*spaces, venv.num_envs, task.num_steps, memory_size=size)
+        size = task.memory_width
+        shape = RolloutShape(*spaces, venv.num_envs, task.num_steps, memory_width=size)
         self._policy, self._buffer = policy, -1
         self._pool = ActorPool(
             venv,

@@ -24,7 +24,7 @@ from rookery.common.seeding import derived_seed
 from rookery.errors import WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 from rookery.vector.statistics.snapshot import Statistics
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.watch import RestartBudget
@@ -208,7 +208,7 @@ class RayPool:
         task = ShareTask(
             policy=self._pickled,
             num_steps=self.shape.num_steps,
-            memory_size=self.shape.memory_size,
+            memory_width=self.shape.memory_width,
             info_keys=self._info_keys,
             first_stream=share.workers.start + share.attempt * total * _STREAMS_APART,
             num_streams=total,

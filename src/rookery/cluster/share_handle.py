@@ -23,7 +23,7 @@ from rookery.collect.base import CollectorStatistics
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError, SpaceError, WorkerDied, WorkerError
-from rookery.rollout.join import size_of
+from rookery.rollout.rollout import size_of
 from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.vector.statistics.snapshot import Statistics
 from rookery.worker.failures import Failure

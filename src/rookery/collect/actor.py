@@ -23,7 +23,7 @@ from rookery.common.seeding import first_seed
 from rookery.common.trees import assign, copy, take
 from rookery.policy.base import Policy, follows_episodes
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.join import Finals, numbers_of
+from rookery.rollout.rollout import Finals, numbers_of
 from rookery.shared.row_buffer import ROWS_ONLY, RowExtras
 from rookery.worker.loop import Methods, WorkerParts
 

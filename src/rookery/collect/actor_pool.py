@@ -18,7 +18,7 @@ from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
 from rookery.errors import RookeryError, WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.rollout.join import merge_finals
+from rookery.rollout.rollout import merge_finals
 from rookery.shared import SharedBlock
 from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics.snapshot import Statistics

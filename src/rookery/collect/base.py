@@ -34,7 +34,7 @@ def refuse_held_noise(policy: Any, collector: str) -> None:
         )
 
 
-def memory_size(policy: Policy) -> int:
+def memory_width(policy: Policy) -> int:
     """Return the size of a policy's memory per env, without changing its current memory.
 
     Raises:

@@ -13,7 +13,7 @@ from rookery.collect.sync import SyncCollector
 from rookery.common.seeding import consecutive_seeds
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 from rookery.vector.base import VectorEnv
 from rookery.vector.statistics.snapshot import Statistics
 

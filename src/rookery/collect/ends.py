@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rookery.common.trees import copy
 from rookery.rollout import Tree
-from rookery.rollout.join import numbers_of
+from rookery.rollout.rollout import numbers_of
 
 _OF_FAULT = ("cause", "env_ids", "attempt")  # keys of a fault, see `worker.recovery`
 

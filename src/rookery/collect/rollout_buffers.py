@@ -46,7 +46,7 @@ class RolloutShape:
         num_envs: B.
         num_steps: steps of every env in a rollout, ``T``.
         num_buffers: rollouts that are kept at a time; they are written in turn.
-        memory_size: numbers that the policy remembers of one env; 0 where it remembers nothing.
+        memory_width: numbers that the policy remembers of one env; 0 where it remembers nothing.
     """
 
     observation_space: Space[Any]
@@ -54,7 +54,7 @@ class RolloutShape:
     num_envs: int
     num_steps: int
     num_buffers: int = 2
-    memory_size: int = 0
+    memory_width: int = 0
 
     def columns(self) -> dict[str, Column]:
         """Name -> column of every array, buffers first."""
@@ -70,7 +70,7 @@ class RolloutShape:
         columns["last_value"] = Column((k, b), np.dtype(np.float32))
         columns["policy_version"] = Column((k, b), np.dtype(np.int64))
         columns["after_reset"] = Column((k, b), np.dtype(np.bool_))
-        columns["memory"] = Column((k, b, self.memory_size), np.dtype(np.float32))
+        columns["memory"] = Column((k, b, self.memory_width), np.dtype(np.float32))
         columns["stop"] = Column((1,), np.dtype(np.int64))
         columns["words"] = Column((b, 3), np.dtype(np.int64))
         return columns
@@ -125,7 +125,7 @@ class RolloutBuffers:
             policy_version=v["policy_version"][buffer, envs],
             env_ids=np.arange(self.shape.num_envs)[envs],
             after_reset=v["after_reset"][buffer, envs],
-            memory=v["memory"][buffer, envs] if self.shape.memory_size else None,
+            memory=v["memory"][buffer, envs] if self.shape.memory_width else None,
             **rows,
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rookery.collect.actor import Report
 from rookery.collect.actor_pool import ActorPool
 from rookery.rollout import Rollout
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 
 if TYPE_CHECKING:
     from rookery.cluster.ray_pool import RayPool

@@ -20,7 +20,7 @@ from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.policy.actions import packed_form
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.join import Finals
+from rookery.rollout.rollout import Finals
 from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
 from rookery.vector.base import VectorEnv
 from rookery.vector.statistics.snapshot import Statistics

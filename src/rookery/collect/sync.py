@@ -18,10 +18,9 @@ from rookery.common.trees import assign, copy, take, tree_map
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.policy.actions import packed_form
-from rookery.policy.base import Policy, follows_episodes
-from rookery.policy.held_noise import held_of_state, held_to_state
+from rookery.policy.base import Policy, follows_episodes, noise_from_dict, noise_to_dict
 from rookery.rollout import Rollout, Tree
-from rookery.rollout.join import Finals, numbers_of
+from rookery.rollout.rollout import Finals, numbers_of
 from rookery.rollout.text import array_leaves, holds_text, text_as_arrays
 from rookery.vector.base import VectorEnv as HalvedVectorEnv
 from rookery.vector.statistics.snapshot import Statistics
@@ -269,7 +268,7 @@ class SyncCollector(Collector):
             else None,
             "memory": _copied(self._policy.memory),
             "first_memory": _copied(rollout.memory) if rollout else None,
-            "held_noise": held_to_state(getattr(self._policy, "held_noise", None)),
+            "held_noise": noise_to_dict(getattr(self._policy, "noise_state", None)),
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
             "final": [
                 [t, b, None if obs is None else copy(obs), numbers]
@@ -285,7 +284,7 @@ class SyncCollector(Collector):
         self._ended = np.array(state["ended"], np.bool_)
         self._row = int(state["row"])
         self._policy.memory = _copied(state["memory"])
-        self._policy.held_noise = held_of_state(state.get("held_noise"))
+        self._policy.noise_state = noise_from_dict(state.get("held_noise"))
         self._after_reset = np.array(state["after_reset"], np.bool_)
         if self._row == 0:
             return

@@ -10,7 +10,7 @@ import cloudpickle
 from gymnasium import Space
 
 from rookery.collect.actor_pool import ActorPool
-from rookery.collect.base import Collector, CollectorStatistics, memory_size
+from rookery.collect.base import Collector, CollectorStatistics, memory_width
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
 from rookery.common.arguments import check_choice
@@ -137,8 +137,8 @@ class WorkerCollector(Collector):
             spaces = venv.single_observation_space, venv.single_action_space
             self.policy = policy if isinstance(policy, Policy) else policy(*spaces)
             _check_policy(self.policy)
-            size = memory_size(self.policy)
-            shape = RolloutShape(*spaces, venv.num_envs, num_steps, memory_size=size)
+            size = memory_width(self.policy)
+            shape = RolloutShape(*spaces, venv.num_envs, num_steps, memory_width=size)
             self._seeds = consecutive_seeds(seed, venv.num_envs)
             self._pool: ActorPool | RayPool = pool(
                 venv, self.policy, shape, between_waits, tuple(info_keys), faults

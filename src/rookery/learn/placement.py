@@ -13,8 +13,7 @@ from torch import nn
 from rookery.common.trees import Tree
 from rookery.errors import ConfigError
 from rookery.learn.machine import require_compiler, torch_device
-from rookery.policy.flat import FlatParameters
-from rookery.policy.model import Model
+from rookery.policy.model import FlatParameters, Model
 from rookery.policy.torch.encoders import to_tensors
 
 M = TypeVar("M", bound=nn.Module)

@@ -1,4 +1,8 @@
-"""Who acts: policies, free of torch until one with a network is made; networks in torch."""
+"""Policies, which choose actions for observations, and their networks.
+
+The folders above ``vector`` and ``rollout`` may import this one; only ``torch/`` and ``model.py``
+load torch. Start reading in ``base.py``, then ``network_policy.py``.
+"""
 
 from rookery.policy.base import Policy, PolicyStep, SplitPolicy
 from rookery.policy.factory import make_policy

@@ -1,28 +1,56 @@
-"""What a policy is, without torch: observations in, actions with their log probability out."""
+"""The contract of acting: policies, the noise that they keep, and their random streams.
+
+Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree
-from rookery.policy.held_noise import HeldNoise
 
 if TYPE_CHECKING:
     from rookery.policy.weights import Weights
+
+
+class NoiseState(NamedTuple):
+    """Noise that a policy keeps between steps, with one row for each of B envs.
+
+    A policy replaces this object and never changes it in place. Code that lets the policy act in
+    other envs for a while, such as an evaluation, restores it afterwards.
+
+    Attributes:
+        values: float32 ``[B, ...]``.
+        age: number of steps that used the values.
+    """
+
+    values: npt.NDArray[np.float32]
+    age: int
+
+
+def noise_to_dict(held: NoiseState | None) -> dict[str, Any] | None:
+    """Return the noise as plain data."""
+    return None if held is None else {"values": held.values.copy(), "age": held.age}
+
+
+def noise_from_dict(state: Mapping[str, Any] | None) -> NoiseState | None:
+    """Return the noise from the result of `noise_to_dict`."""
+    return None if state is None else NoiseState(np.array(state["values"], "f4"), int(state["age"]))
 
 
 class PolicyStep(NamedTuple):
     """One decision for B envs.
 
     Attributes:
-        action: ``[B, *action]``, as drawn; `Policy.to_env` makes it fit the env. Of a Dict or Tuple
-            space it is rows ``[B, K]``, which `Policy.to_env` makes actions of.
+        action: ``[B, *action]``, as drawn; for a Dict or Tuple space rows ``[B, K]``.
+            `Policy.to_env` converts it to actions for the env.
         log_prob: float32 ``[B]``, log probability (density) of ``action``.
-        value: float32 ``[B]``, estimated discounted return from the observation on.
+        value: float32 ``[B]``, estimated discounted return from the observation onwards.
     """
 
     action: npt.NDArray[Any]
@@ -31,77 +59,77 @@ class PolicyStep(NamedTuple):
 
 
 class Policy(ABC):
-    """Who acts. Subclasses need `act` alone.
+    """Base class of policies. Subclasses must define `act` only.
 
     Attributes:
-        version: how many times the weights were changed; rollouts carry it.
-        memory: float32 ``[B, M]``, what a recurrent policy remembers of the episodes of B envs;
-            None where a policy remembers nothing, or nothing yet.
-        is_recurrent: whether it has a memory; then `begin_episodes` must be called.
+        version: number of changes of the weights; rollouts record it.
+        memory: float32 ``[B, M]``, memory of a recurrent policy for B envs; None without a memory
+            and before the first step.
+        is_recurrent: whether the policy has a memory; then `begin_episodes` must be called.
         follows_episodes: whether `begin_episodes` must be called for another reason.
-        held_noise: what it holds of its noise from step to step for B envs; None where it holds
-            none, or none yet.
-        model: what a learner changes; None for a policy that stays as it is. Copies of the policy
-            in other processes are kept up to date through it.
+        noise_state: noise that the policy keeps between steps for B envs; None without such noise
+            and before the first step.
+        model: the weights that a learner changes; None for a policy without weights. Copies of the
+            policy in other processes receive new weights through it.
     """
 
     version: int = 0
     memory: npt.NDArray[np.float32] | None = None
     is_recurrent: bool = False
     follows_episodes: bool = False
-    held_noise: HeldNoise | None = None
+    noise_state: NoiseState | None = None
     model: Weights | None = None
 
     @abstractmethod
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
-        """Decide for a batch of observations ``[B, *obs]``.
+        """Choose actions for a batch of observations ``[B, *obs]``.
 
         Args:
-            obs: a batch of observations; not kept, it may be overwritten after the call.
-            deterministic: take the most probable action instead of drawing one.
+            obs: a batch of observations, which the caller may overwrite after the call.
+            deterministic: choose the most probable action instead of drawing one.
         """
 
     def value(self, obs: Tree) -> npt.NDArray[np.float32]:
-        """Value of a batch of observations ``[N, *obs]``: float32 ``[N]``."""
+        """Return the values of a batch of observations ``[N, *obs]``: float32 ``[N]``."""
         return self.act(obs, deterministic=True).value
 
     def begin_episodes(self, env_ids: npt.NDArray[np.bool_]) -> None:
-        """Forget what was before in the envs that bool ``[B]`` selects: new episodes begin there.
+        """Clear the memory of the envs that bool ``[B]`` selects, because new episodes begin there.
 
-        Recurrent policies, and those that follow episodes, see one batch of envs at a time, always
-        in the same order.
+        Policies with a memory, or with noise that follows episodes, always act for the same batch
+        of envs in the same order.
         """
         return
 
     def current_version(self) -> int:
-        """Return ``version``, after a look whether the weights were changed since the last look.
+        """Return ``version``, increased if the weights changed since the last call.
 
-        Collectors call it before they collect.
+        Collectors call this before every rollout.
         """
         return self.version
 
     def to_env(self, action: npt.NDArray[Any]) -> Any:
-        """Make drawn actions fit the env's action space, for example by clipping to its bounds."""
+        """Convert drawn actions to the env's action space, for example by clipping to bounds."""
         return action
 
     def use_stream(self, index: int) -> None:  # noqa: B027
-        """Draw from the ``index``-th of the streams that the present generator leads to.
+        """Switch to the ``index``-th random stream derived from the current generator.
 
-        Copies of one policy that act side by side must not draw the same numbers. Stream 0 is the
-        generator as it stands. A policy that draws nothing has nothing to do.
+        Copies of one policy that act in parallel must not draw the same numbers. Stream 0 is the
+        current generator itself. A policy without random numbers does not override this.
         """
 
 
 def follows_episodes(policy: Any) -> bool:
-    """Whether a policy must be told by `Policy.begin_episodes` where episodes begin."""
+    """Return True if `Policy.begin_episodes` must be called when episodes begin."""
     return bool(policy.is_recurrent or getattr(policy, "follows_episodes", False))
 
 
 class SplitPolicy(Policy):
-    """A policy that can act in two halves: draw actions now, assess a whole rollout later.
+    """A policy that acts in two steps: draw actions now, assess a whole rollout later.
 
-    Only the drawn action is needed while envs wait for it. The log probability and the value of
-    all ``T * B`` steps together cost one large forward pass instead of T small ones.
+    While the envs wait, only the actions are needed. The log probabilities and values of all
+    ``T * B`` steps then take one large forward pass instead of T small ones.
     """
 
     @abstractmethod
@@ -115,11 +143,41 @@ class SplitPolicy(Policy):
         """Return log probability and value of N steps, float32 ``[N]`` each.
 
         Args:
-            obs: ``[N, *obs]``.
-            action: ``[N, *action]``, as `sample` drew them under the present weights.
+            obs: observations ``[N, *obs]``.
+            action: actions ``[N, *action]`` that `sample` drew with the current weights.
         """
 
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
-        """Do both halves at once."""
+        """Draw actions and assess them."""
         action = self.sample(obs, deterministic)
         return PolicyStep(action, *self.assess(obs, action))
+
+
+# Purposes of random numbers. The seeds of envs are the children [0], [1], ... of a run's seed.
+# These are grandchildren, so all seeds differ.
+WEIGHTS, ACTIONS, MINIBATCHES, EXPLORATION = range(4)
+_POLICY_BRANCH = 2**31
+
+
+def seed_for(seed: int, purpose: int, *more: int) -> int:
+    """Derive the seed for one purpose from the seed of a run.
+
+    Args:
+        seed: seed of the run.
+        purpose: `WEIGHTS`, `ACTIONS`, `MINIBATCHES` or `EXPLORATION`.
+        more: indices that distinguish several seeds of one purpose.
+    """
+    child = np.random.SeedSequence(seed, spawn_key=(_POLICY_BRANCH, purpose, *more))
+    return int(child.generate_state(1, np.uint64)[0]) >> 1
+
+
+def stream(rng: np.random.Generator, index: int) -> np.random.Generator:
+    """Return the ``index``-th generator derived from the state of ``rng``; 0 is ``rng`` itself.
+
+    The state is used instead of the seed, so that a run resumed from a checkpoint does not repeat
+    the random numbers of its start.
+    """
+    if index == 0:
+        return rng
+    words = rng.integers(2**32, size=4)
+    return np.random.default_rng([*words.tolist(), index])

@@ -1,4 +1,4 @@
-"""One call from spaces to a policy that acts."""
+"""The function that builds a policy for two spaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rookery.errors import MissingExtra
-from rookery.policy.detach import ACTIONS, WEIGHTS, seed_for
+from rookery.policy.base import ACTIONS, WEIGHTS, seed_for
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.numpy.numpy_policy import NetworkSpec, numpy_policy
 
@@ -27,42 +27,29 @@ def make_policy(
     """Build a policy for the spaces of one env.
 
     Args:
-        observation_space: of one env (``venv.single_observation_space``).
-        action_space: of one env (``venv.single_action_space``).
-        seed: of the initial weights and, apart from them, of the drawn actions.
-        num_exploration: see `rookery.policy.model.Model`.
-        network: as for `rookery.policy.torch.policy_module.PolicyModule`: ``encoder``, ``network``,
-            ``build``, ``image``, ``hidden_sizes``, ``default_sizes``, ``activation``, ``core``,
-            ``core_size``, ``normalize_obs``, ``initial_log_std``, ``squashed``,
-            ``orthogonal_init``, ``state_dependent_noise``, ``noise_interval``.
+        observation_space: observation space of one env (``venv.single_observation_space``).
+        action_space: action space of one env (``venv.single_action_space``).
+        seed: seed of the initial weights and of the drawn actions; both streams are independent.
+        num_exploration: number of exploration settings; see `rookery.policy.model.Model`.
+        network: arguments of `rookery.policy.torch.policy_module.PolicyModule`: ``encoder``,
+            ``network``, ``build``, and the fields of its `NetworkSettings`.
 
     Returns:
-        A policy that acts in numpy where the network is small and built in, else in torch. Its
+        A policy that acts in numpy if the network is small and built in, otherwise in torch. Its
         ``model`` is a `rookery.policy.model.Model` of a `PolicyModule`.
 
     Raises:
-        ConfigError: a module of the user's gives something else than asked for.
+        ConfigError: a custom module has the wrong inputs or outputs.
         MissingExtra: torch is not installed.
         SpaceError: a space has no built-in encoder or distribution.
     """
     try:
+        from rookery.policy.model import Model
         from rookery.policy.torch.policy_module import PolicyModule
+        from rookery.policy.torch.torch_policy import TorchPolicy
     except ImportError as error:
         raise MissingExtra("networks need torch: pip install 'rookery[train]'") from error
     module = PolicyModule(observation_space, action_space, seed=seed_for(seed, WEIGHTS), **network)
-    return policy_of(module, observation_space, seed, num_exploration)
-
-
-def policy_of(
-    module: PolicyModule,
-    observation_space: spaces.Space[Any],
-    seed: int = 0,
-    num_exploration: int = 0,
-) -> NetworkPolicy:
-    """Build the fastest policy that acts with ``module``; see `make_policy`."""
-    from rookery.policy.model import Model
-    from rookery.policy.torch.torch_policy import TorchPolicy
-
     model = Model(module, num_exploration)
     rng = np.random.default_rng(seed_for(seed, ACTIONS))
     spec = _numpy_spec(module, observation_space, model.flat.shapes)
@@ -77,14 +64,14 @@ def policy_of(
 def _numpy_spec(
     module: PolicyModule, observation_space: spaces.Space[Any], shapes: dict[str, Any]
 ) -> NetworkSpec | None:
-    """Describe ``module`` for numpy, or return None if it has parts that only torch can run.
+    """Describe ``module`` for numpy, or return None if only torch can run a part of it.
 
     Types are compared exactly: a subclass of a built-in part may compute something else.
     """
     from rookery.policy.torch.encoders import FeatureEncoder, Numbers, OneHot
-    from rookery.policy.torch.networks import ActorCritic, QNetwork, SquashedActor
+    from rookery.policy.torch.networks import ActorCritic, SquashedActor
     from rookery.policy.torch.policy_module import PolicyModule
-    from rookery.policy.torch.quantiles import QuantileNetwork
+    from rookery.policy.torch.value_networks import QNetwork, QuantileNetwork
 
     network, encoder = module.network, module.encoder
     if type(module) is not PolicyModule or type(encoder) is not FeatureEncoder:
@@ -101,6 +88,6 @@ def _numpy_spec(
         towers.activation,
         0 if module.normalizer is None else len(module.normalizer.mean),
         network.core_name if isinstance(network, ActorCritic) else "none",
-        module.memory_size,
+        module.memory_width,
         getattr(network, "num_quantiles", 0),
     )

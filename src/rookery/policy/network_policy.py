@@ -1,4 +1,4 @@
-"""What all policies with a network share: masks, draws, memory; free of torch."""
+"""The base class of policies with a network: masks, draws and memory, without torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree, made_finite
-from rookery.policy.action_masks import shown_mask, shows_mask
-from rookery.policy.actions import ActionLayout
-from rookery.policy.base import Policy, PolicyStep
-from rookery.policy.detach import stream
+from rookery.policy.actions import ActionLayout, action_masks, has_action_mask
+from rookery.policy.base import Policy, PolicyStep, stream
 from rookery.policy.numpy.draws import Draws
 from rookery.policy.weights import Weights
 
@@ -21,23 +19,23 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 class NetworkPolicy(Policy):
-    """Draws actions by what a network makes of observations.
+    """A policy that draws actions from the outputs of a network.
 
-    Where observations are a Dict with an ``action_mask``, illegal actions are never drawn; see
-    `rookery.policy.action_masks.shows_mask`.
+    If observations are a Dict with an ``action_mask``, illegal actions are never drawn; see
+    `rookery.policy.actions.has_action_mask`.
 
     Args:
         model: the weights.
-        observation_space: of one env.
-        layout: of the actions.
-        memory_size: numbers that are remembered of one env; 0 remembers nothing.
-        rng: draws the actions.
+        observation_space: observation space of one env.
+        layout: layout of the actions.
+        memory_width: number of floats remembered per env; 0 without a memory.
+        rng: generator of the drawn actions.
 
     Attributes:
-        model: the weights, changed in place by whoever learns.
-        layout: of the actions.
-        rng: draws the actions.
-        shows_mask: whether observations tell which actions are legal.
+        model: the weights, which a learner changes in place.
+        layout: layout of the actions.
+        rng: generator of the drawn actions.
+        has_action_mask: whether observations contain an action mask.
     """
 
     def __init__(
@@ -45,23 +43,23 @@ class NetworkPolicy(Policy):
         model: Weights,
         observation_space: spaces.Space[Any],
         layout: ActionLayout,
-        memory_size: int,
+        memory_width: int,
         rng: np.random.Generator,
     ) -> None:
         self.model: Any = model
         self.observation_space = observation_space
         self.layout = layout
         self._draws = Draws(layout)
-        self.memory_size = memory_size
-        self.is_recurrent = memory_size > 0
+        self.memory_width = memory_width
+        self.is_recurrent = memory_width > 0
         self.rng = rng
-        self.shows_mask = shows_mask(observation_space, layout)
+        self.has_action_mask = has_action_mask(observation_space, layout)
 
     def act(self, obs: Tree, deterministic: bool = False) -> PolicyStep:
         outputs, value, memory = self._predict(obs)
         if memory is not None and not np.isfinite(memory).all():
-            # Remembered, a NaN would spoil the rest of the episode. In its place is read what
-            # learners are shown there.
+            # A NaN in the memory would spoil the rest of the episode. Learners replace values
+            # that are not finite in the same way.
             outputs, value, memory = self._predict(made_finite(obs))
             memory = made_finite(memory)
         self.memory = memory
@@ -71,7 +69,7 @@ class NetworkPolicy(Policy):
         return PolicyStep(self.layout.pack(rows), log_prob, value)
 
     def value(self, obs: Tree) -> Floats:
-        """Value of what comes next in every env, float32 ``[B]``; the memory stays as it is."""
+        """Return the value of every env's observation, float32 ``[B]``; keep the memory."""
         return self._predict(obs)[1]
 
     def begin_episodes(self, env_ids: npt.NDArray[np.bool_]) -> None:
@@ -84,33 +82,33 @@ class NetworkPolicy(Policy):
 
     def use_stream(self, index: int) -> None:
         self.rng = stream(self.rng, index)
-        if index:  # what was drawn of the other stream is of the other copy
-            self.held_noise = None
+        if index:  # the noise belongs to the copy that drew it
+            self.noise_state = None
 
     @abstractmethod
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
-        """Outputs ``[B, num_outputs]``, values ``[B]`` and the memory afterwards."""
+        """Return outputs ``[B, num_outputs]``, values ``[B]`` and the next memory."""
 
     @abstractmethod
     def _log_std(self) -> Floats:
-        """The present logarithms of the deviations, float32 ``[num_deviations]``."""
+        """Return the log standard deviations, float32 ``[num_deviations]``."""
 
     def _choose(self, outputs: Floats, deterministic: bool) -> npt.NDArray[Any]:
         if deterministic:
             return self._draws.mode(outputs, self._log_std())
         if self.layout.num_latent:
-            rows, self.held_noise = self._draws.explore(
-                outputs, self._log_std(), self.held_noise, self.rng
+            rows, self.noise_state = self._draws.explore(
+                outputs, self._log_std(), self.noise_state, self.rng
             )
             return rows
         return self._draws.sample(outputs, self._log_std(), self.rng)
 
     def _masked(self, outputs: Floats, obs: Tree) -> Floats:
-        """Make actions impossible that observations show to be illegal."""
-        return self._draws.masked(outputs, shown_mask(obs)) if self.shows_mask else outputs
+        """Give the actions that the observations' mask forbids a probability of zero."""
+        return self._draws.masked(outputs, action_masks(obs)) if self.has_action_mask else outputs
 
     def _memory_of(self, num_envs: int) -> Floats:
-        """Return the present memory; an empty one where there is none, or one of other envs."""
+        """Return the current memory, or zeros if it is missing or has another number of envs."""
         if self.memory is not None and len(self.memory) == num_envs:
             return self.memory
-        return np.zeros((num_envs, self.memory_size), np.float32)
+        return np.zeros((num_envs, self.memory_width), np.float32)

@@ -1,4 +1,4 @@
-"""Spaces as trees: the parts of a (nested) Dict or Tuple and where they lie; free of torch."""
+"""The leaves of nested spaces and their paths, without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import gymnasium.spaces as spaces
 
 from rookery.common.trees import Tree
 
-# The keys that lead from the whole to a part.
+# The keys that lead from the whole tree to a part.
 Path: TypeAlias = "tuple[str | int, ...]"
 
 
@@ -18,12 +18,12 @@ def leaf_spaces(
     is_whole: Callable[[Path], bool] = lambda path: False,
     path: Path = (),
 ) -> Iterator[tuple[Path, Any]]:
-    """Yield the parts of a space that are neither Dict nor Tuple, with their paths, in order.
+    """Yield the paths and spaces of all parts that are neither Dict nor Tuple, in order.
 
     Args:
-        space: any; one that is neither is its own only part.
-        is_whole: whether the part at a path is to be yielded as it is, whatever it is made of.
-        path: of ``space``.
+        space: any space; a space that is neither Dict nor Tuple is its only part.
+        is_whole: returns True for the path of a Dict or Tuple that is yielded undivided.
+        path: path of ``space``.
     """
     branches: Any = ()
     match space:
@@ -40,12 +40,12 @@ def leaf_spaces(
 
 
 def at_path(tree: Tree, path: Path) -> Any:
-    """Return what lies at ``path`` of a tree."""
+    """Return the part of a tree at ``path``."""
     for key in path:
         tree = tree[key]
     return tree
 
 
 def place_of(path: Path) -> str:
-    """Write a path as one indexes with it: ``['a'][0]``."""
+    """Return a path as an index expression, such as ``['a'][0]``."""
     return "".join(f"[{key!r}]" for key in path)

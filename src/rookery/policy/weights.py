@@ -1,7 +1,7 @@
-"""WeightStore: one network's weights in shared memory, written by a learner, read by its actors.
+"""The weights of one network in shared memory, which a learner writes and actors read.
 
-The only thing that flows back from learning to acting passes through here. Publishing is one copy
-of one flat array; whoever reads gets a whole set or an error, never a mixture of two.
+Publishing weights copies one flat array. A reader gets a complete set of weights or an error, never
+a mixture of two sets.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _WRITING = -1
 
 
 class Weights(Protocol):
-    """What a learner changes in place, and what an actor's copy takes over.
+    """Weights that a learner changes in place and an actor's copy loads.
 
     Attributes:
-        parameters: float32 ``[size]``.
+        parameters: float32 ``[size]``, all parameters.
     """
 
     parameters: npt.NDArray[np.float32]
 
     def extras(self) -> npt.NDArray[np.float64]:
-        """What travels beside the parameters, such as statistics: float64 ``[E]``."""
+        """Return other numbers that actors need, such as statistics: float64 ``[E]``."""
 
     def set_extras(self, extras: npt.NDArray[np.float64]) -> None:
-        """Take over what `extras` gave, in place."""
+        """Load the result of `extras`, in place."""
 
 
 class WeightStore:
-    """Two places for a set of weights, written in turn.
+    """Two slots for a set of weights, written alternately.
 
-    The places are numbered by a growing sequence: set ``s`` lies in place ``s % 2``. A writer marks
-    a place, fills it, signs it with its number, and names the number as the newest. A reader copies
-    the newest place and believes the copy only if the signature was the same before and after and
-    the checksum agrees. So a reader that was overtaken notices, and so does one on a machine that
-    lets stores be seen out of order (ARM), which Python has no barrier against.
+    Sets are numbered, and set ``s`` is in slot ``s % 2``. The writer marks a slot, fills it, signs
+    it with the number of the set and then publishes the number as the newest. A reader copies the
+    newest slot. It accepts the copy only if the signature did not change meanwhile and the checksum
+    agrees. This detects a slot that was overwritten during the copy, and stores that become visible
+    out of order, as on ARM, against which Python offers no barrier.
 
     Args:
         views: an array for each of :meth:`columns`, zeroed before the first use.
@@ -54,11 +54,11 @@ class WeightStore:
         self._extras = views["weights.extras"]
         self._signatures: Any = views["weights.signatures"]
         self._newest: Any = views["weights.newest"]
-        self._taken = self._version = 0  # of the set that was read last
+        self._taken = self._version = 0  # of the set that was last read
 
     @staticmethod
     def columns(model: Weights | None) -> dict[str, Column]:
-        """The arrays that a store for ``model`` needs; None is a policy that never changes."""
+        """Return the columns that a store for ``model`` needs; None is a policy without weights."""
         parameters, extras = _contents(model)
         return {
             "weights.parameters": Column((2, len(parameters)), np.dtype(np.float32)),
@@ -68,23 +68,23 @@ class WeightStore:
         }
 
     def publish(self, model: Weights | None, version: int) -> None:
-        """Make the present weights of ``model`` the newest; there is one publisher."""
+        """Publish the current weights of ``model``; only one process may call this."""
         number = int(self._newest[0]) + 1
-        place = number % 2
+        slot = number % 2
         contents = _contents(model)
-        self._signatures[place, 0] = _WRITING
-        self._parameters[place], self._extras[place] = contents
-        self._signatures[place] = number, version, _checksum(number, version, *contents)
+        self._signatures[slot, 0] = _WRITING
+        self._parameters[slot], self._extras[slot] = contents
+        self._signatures[slot] = number, version, _checksum(number, version, *contents)
         self._newest[0] = number
 
     def read(self, model: Weights | None) -> int:
-        """Bring ``model`` up to date with the newest weights.
+        """Load the newest weights into ``model``.
 
         Returns:
-            Their version.
+            The version of the weights.
 
         Raises:
-            RuntimeError: when nothing was published, or no whole set could be read in 5 s.
+            RuntimeError: nothing was published, or no complete set could be read within 5 s.
         """
         if not self._newest[0]:
             raise RuntimeError("no weights were published yet")
@@ -92,8 +92,8 @@ class WeightStore:
         while not self._read_once(model):
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"no whole set of weights could be read within {_PATIENCE_S:g} s, because they "
-                    "are published again and again while they are read; publish less often"
+                    f"no complete set of weights could be read within {_PATIENCE_S:g} s, because "
+                    "new weights are published too often; publish less often"
                 )
             time.sleep(_PAUSE_S)
         return self._version
@@ -102,10 +102,10 @@ class WeightStore:
         number = int(self._newest[0])
         if number == self._taken:
             return True
-        place = number % 2
-        before, version, checksum = self._signatures[place].tolist()
-        parameters, extras = self._parameters[place].copy(), self._extras[place].copy()
-        if not before == number == self._signatures[place, 0]:
+        slot = number % 2
+        before, version, checksum = self._signatures[slot].tolist()
+        parameters, extras = self._parameters[slot].copy(), self._extras[slot].copy()
+        if not before == number == self._signatures[slot, 0]:
             return False
         if _checksum(number, version, parameters, extras) != checksum:
             return False
@@ -134,7 +134,7 @@ def _checksum(
     parameters: npt.NDArray[np.float32],
     extras: npt.NDArray[np.float64],
 ) -> int:
-    """Sum of all bits as numbers: 4 us for 9 000 parameters."""
+    """Sum all words of a set as integers, which takes 4 us for 9,000 parameters."""
     total = int(parameters.view(np.uint32).sum(dtype=np.uint64))
     if len(extras):
         total += int(extras.view(np.uint64).sum(dtype=np.uint64))

@@ -55,7 +55,7 @@ class _Sums(NamedTuple):
         reward: float32 ``[N]``, the sums.
         last: int64 ``[N]``, the rows of the last reward in each.
         discount: float32 ``[N]``, ``gamma ** steps``.
-        rows: int64 ``[N]`` for each further step, the rows whose rewards may be in the sum.
+        rows: int64 ``[N]`` for each further step, the rows of rewards that may be in the sum.
         discounts: float32 ``[N]`` for each, what those rewards counted.
     """
 

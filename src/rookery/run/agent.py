@@ -93,7 +93,7 @@ class Agent:
             ConfigError: ``begins`` has another type, or its length is not that of the last batch.
         """
         if begins is None:
-            self.policy.memory = self.policy.held_noise = None
+            self.policy.memory = self.policy.noise_state = None
             return
         selected = np.asarray(begins)
         num_envs = self._num_rows or selected.size
@@ -109,7 +109,7 @@ class Agent:
         observation space, but int64 instead of uint16, uint32 and uint64. It returns the most
         probable actions, in the form that the env takes.
 
-        A recurrent policy takes its memory ``[N, memory_size]`` as second argument, zeros at the
+        A recurrent policy takes its memory ``[N, memory_width]`` as second argument, zeros at the
         beginning of an episode. It returns the next memory as second result.
 
         ONNX inputs are named ``obs`` and ``memory``, outputs ``action`` and ``next_memory``. Names

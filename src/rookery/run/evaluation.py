@@ -163,15 +163,15 @@ class EvaluationEnvs:
 def as_it_was(policy: Any) -> Iterator[None]:
     """Restore the policy's memory, noise and random generator when the block ends."""
     memory, generator = policy.memory, copy.deepcopy(getattr(policy, "rng", None))
-    held = getattr(policy, "held_noise", None)
+    held = getattr(policy, "noise_state", None)
     if held is not None:
-        policy.held_noise = None
+        policy.noise_state = None
     try:
         yield
     finally:
         policy.memory = memory
-        if getattr(policy, "held_noise", None) is not held:
-            policy.held_noise = held
+        if getattr(policy, "noise_state", None) is not held:
+            policy.noise_state = held
         if generator is not None:
             policy.rng = generator
 

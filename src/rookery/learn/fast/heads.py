@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from rookery.policy.numpy.draws import normal_log_prob
+
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_LOG_SQRT_2_PI = 0.5 * float(np.log(2.0 * np.pi))
+_ENTROPY = 0.5 + 0.5 * float(np.log(2.0 * np.pi))  # of a standard normal
 
 
 class HeadPass(NamedTuple):
@@ -53,12 +55,13 @@ def gaussian(mean: Floats, log_std: Floats, action: Floats) -> HeadPass:
     inverse_std = np.exp(-log_std)
     distance = (action - mean) * inverse_std
     squares = np.square(distance)
-    total = log_std.sum() + np.float32(mean.shape[1] * _LOG_SQRT_2_PI)
 
     def backward(d_log_prob: Floats, d_entropy: Floats) -> tuple[Floats, Floats]:
         # d log p / d mu = (a - mu) / sigma^2;  d log p / d log sigma = ((a - mu) / sigma)^2 - 1
         d_mean = distance * inverse_std * d_log_prob[:, None]
         return d_mean, d_log_prob @ (squares - 1.0) + d_entropy.sum()
 
-    entropy = np.full(len(mean), total + 0.5 * mean.shape[1], np.float32)
-    return HeadPass(-0.5 * squares.sum(axis=1) - total, entropy, backward)
+    entropy = log_std.sum() + mean.shape[1] * _ENTROPY
+    return HeadPass(
+        normal_log_prob(squares, log_std), np.full(len(mean), entropy, np.float32), backward
+    )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from rookery.common.trees import Tree
-from rookery.policy.flat import FlatParameters
+from rookery.policy.model import FlatParameters
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

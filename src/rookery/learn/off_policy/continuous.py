@@ -19,15 +19,14 @@ from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.learn.schedule import scheduled
 from rookery.policy import make_policy
-from rookery.policy.detach import WEIGHTS, seed_for
-from rookery.policy.exploring import ExploringPolicy
-from rookery.policy.flat import FlatParameters
+from rookery.policy.base import WEIGHTS, seed_for
+from rookery.policy.exploring import ExploringPolicy, SquashedPolicy
+from rookery.policy.model import FlatParameters
 from rookery.policy.network_policy import NetworkPolicy
-from rookery.policy.torch.critics import Critics
 from rookery.policy.torch.encoders import FeatureEncoder
 from rookery.policy.torch.networks import SquashedActor
 from rookery.policy.torch.policy_module import PolicyModule
-from rookery.policy.torch.squashed import SquashedPolicy
+from rookery.policy.torch.value_networks import Critics
 
 _CRITICS = 1  # the second of the networks that draw initial weights
 _NO_LIMIT = float("inf")

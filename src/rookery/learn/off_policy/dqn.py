@@ -24,8 +24,8 @@ from rookery.learn.off_policy.values import (
     count_actions,
     epsilon_greedy_policy,
 )
-from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
-from rookery.policy.torch.networks import QNetwork
+from rookery.policy.exploring import EpsilonGreedyPolicy
+from rookery.policy.torch.value_networks import QNetwork
 
 
 class DQN(ValueLearner):

@@ -22,9 +22,9 @@ from rookery.learn.off_policy.values import (
     count_actions,
     epsilon_greedy_policy,
 )
-from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
+from rookery.policy.exploring import EpsilonGreedyPolicy
 from rookery.policy.torch.encoders import require_module
-from rookery.policy.torch.quantiles import OwnQuantiles, QuantileNetwork
+from rookery.policy.torch.value_networks import CustomQuantiles, QuantileNetwork
 
 
 class QRDQN(ValueLearner):
@@ -56,9 +56,9 @@ class QRDQN(ValueLearner):
                 is_orthogonal=config.orthogonal_init,
             )
 
-        def own(*both_spaces: spaces.Space[Any]) -> OwnQuantiles:
+        def own(*both_spaces: spaces.Space[Any]) -> CustomQuantiles:
             made = require_module("network", network(*both_spaces))
-            return OwnQuantiles(made, config.num_quantiles)
+            return CustomQuantiles(made, config.num_quantiles)
 
         mine = None if network is None else own
         return epsilon_greedy_policy(

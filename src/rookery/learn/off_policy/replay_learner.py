@@ -19,9 +19,9 @@ from rookery.learn.optimizers import Adam
 from rookery.learn.parallel.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
-from rookery.policy.detach import EXPLORATION, MINIBATCHES, seed_for
+from rookery.policy.base import EXPLORATION, MINIBATCHES, seed_for
 from rookery.policy.exploring import ExploringPolicy
-from rookery.policy.flat import FlatParameters
+from rookery.policy.model import FlatParameters
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.rollout import Rollout
 from rookery.rollout.replay import Replay, Transitions
@@ -154,7 +154,7 @@ class ReplayLearner(Learner):
     def _on_device(self, found: Transitions) -> Batch:
         tensors = self.placement.tensors
         mask, path = None, found.path_obs
-        if self.policy.shows_mask:
+        if self.policy.has_action_mask:
             rows = np.reshape(found.next_obs[MASK_KEY], (len(found.reward), -1))
             # After a termination some envs show none; the value there counts nothing.
             mask = (rows != 0) | (found.discount == 0.0)[:, None]

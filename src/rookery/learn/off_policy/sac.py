@@ -20,9 +20,9 @@ from rookery.learn.off_policy.continuous import TwinCriticLearner, actor_policy
 from rookery.learn.off_policy.replay_learner import Batch
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers
-from rookery.policy.flat import FlatParameters
+from rookery.policy.exploring import SquashedGaussianPolicy
+from rookery.policy.model import FlatParameters
 from rookery.policy.torch.distributions import SquashedGaussian
-from rookery.policy.torch.squashed import SquashedGaussianPolicy
 
 
 class EntropyCoefficient(nn.Module):

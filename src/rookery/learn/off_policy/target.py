@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from rookery.policy.flat import FlatParameters
+from rookery.policy.model import FlatParameters
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -20,8 +20,8 @@ from rookery.learn.off_policy.continuous import TwinCriticLearner, actor_policy
 from rookery.learn.off_policy.replay_learner import Batch
 from rookery.learn.off_policy.target import Target
 from rookery.learn.parallel.peers import ALONE, Peers
-from rookery.policy.flat import FlatParameters
-from rookery.policy.torch.squashed import NoisyPolicy, OrnsteinUhlenbeckPolicy
+from rookery.policy.exploring import NoisyPolicy, OrnsteinUhlenbeckPolicy
+from rookery.policy.model import FlatParameters
 
 
 class TD3(TwinCriticLearner):

@@ -18,8 +18,8 @@ from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.learn.placement import compiled
 from rookery.learn.schedule import scheduled
 from rookery.policy import make_policy
-from rookery.policy.epsilon_greedy import EpsilonGreedyPolicy
-from rookery.policy.flat import FlatParameters
+from rookery.policy.exploring import EpsilonGreedyPolicy
+from rookery.policy.model import FlatParameters
 
 # With 64 64, runs on CartPole came to values beyond any return, and one in three stayed there.
 HIDDEN_SIZES = (128, 128)

@@ -151,7 +151,7 @@ class Impala(Learner):
         final_obs, t, b = rollout.cut_off()
         obs = observed(rollout, place)
         last, ends = None, None
-        if module.memory_size:
+        if module.memory_width:
             found, *_ = remembered(rollout, obs, place)
             assert found.memory is not None
             keep = place.tensors((~rollout.done[-1]).astype(np.float32))[:, None]

@@ -23,8 +23,8 @@ from rookery.learn.parallel.averages import Moments, together
 from rookery.learn.parallel.peers import ALONE, Peers, SharedPieces, any_of
 from rookery.learn.placement import Placement, fused_gradient, loss_gradient
 from rookery.learn.schedule import means, scheduled
-from rookery.policy.action_masks import shown_mask
-from rookery.policy.detach import MINIBATCHES, seed_for
+from rookery.policy.actions import action_masks
+from rookery.policy.base import MINIBATCHES, seed_for
 from rookery.policy.torch.networks import Prediction
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.rollout import RewardScaler, Rollout, gae
@@ -214,7 +214,7 @@ class Batch:
         returns: float32 ``[L, M]``, what the value should be.
         mask: bool ``[L, M, num_choices]``, the legal choices; None where all are.
         begins: bool ``[L, M]``, where an episode begins; None without memory.
-        memory: float32 ``[M, memory_size]``, what was remembered before the first step.
+        memory: float32 ``[M, memory_width]``, what was remembered before the first step.
         valid: bool ``[L, M]``, the steps to learn from; None means all.
     """
 
@@ -318,7 +318,7 @@ def advantage_batch(
     """
     num_steps, num_envs = rollout.reward.shape
     obs = observed(rollout, place)
-    recall = recalled(rollout, obs, place) if place.module.memory_size else None
+    recall = recalled(rollout, obs, place) if place.module.memory_width else None
     length = length if recall else 1
     advantage, returns = gae(
         reward, rollout.value, rollout.last_value, rollout.terminated, rollout.truncated,
@@ -360,9 +360,9 @@ def actions_of(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor:
 
 def legal_choices(rollout: Rollout, place: Placement[PolicyModule]) -> Tensor | None:
     """The masks that were acted under, bool ``[T * B, num_choices]``; None where there are none."""
-    if not place.module.shows_mask:
+    if not place.module.has_action_mask:
         return None
-    found: Tensor = place.tensors(shown_mask(merge_axes(rollout.obs)))
+    found: Tensor = place.tensors(action_masks(merge_axes(rollout.obs)))
     return found
 
 
@@ -370,8 +370,8 @@ class Recall(NamedTuple):
     """What a policy that remembers did remember in a rollout.
 
     Attributes:
-        first: float32 ``[B, memory_size]``, before the first step.
-        after: float32 ``[T, B, memory_size]``, after every step.
+        first: float32 ``[B, memory_width]``, before the first step.
+        after: float32 ``[T, B, memory_width]``, after every step.
         begins: bool ``[T, B]``, where an episode begins within the rollout.
         final_value: float32 ``[T, B]``, values of the true final observations of truncated
             episodes; zero elsewhere.
@@ -409,7 +409,7 @@ def remembered(
 
     Returns:
         Outputs ``[T, B, num_outputs]``, values and memories, see `PolicyModule.unroll`; the memory
-        before the first step, float32 ``[B, memory_size]``; and where episodes begin within the
+        before the first step, float32 ``[B, memory_width]``; and where episodes begin within the
         rollout, bool ``[T, B]``.
     """
     assert rollout.memory is not None, "a policy that remembers tells what it did"

@@ -1,7 +1,7 @@
-"""Drawing actions in numpy: what an actor without torch does with a network's outputs.
+"""Distributions of actions in numpy: draws, modes and log probabilities of rows ``[N, K]``.
 
-The same distributions as in `rookery.policy.torch.distributions`, for acting alone: draws, modes
-and log probabilities of rows ``[N, K]``. A test holds them to torch's.
+They are the distributions of `rookery.policy.torch.distributions`, for actors without torch. Tests
+compare both.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rookery.policy.action_masks import nothing_legal, require_mask_shape
-from rookery.policy.actions import LOG_STD_RANGE, NOISE_FLOOR, ActionLayout, ActionPart, Kind
-from rookery.policy.held_noise import HeldNoise
+from rookery.policy.actions import (
+    LOG_STD_RANGE,
+    NOISE_FLOOR,
+    ActionLayout,
+    ActionPart,
+    Kind,
+    nothing_legal,
+    require_mask_shape,
+)
+from rookery.policy.base import NoiseState
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[Any]
@@ -25,15 +32,15 @@ _NOISE_FLOOR = np.float32(NOISE_FLOOR)
 
 
 class Draws:
-    """The distributions of actions that a network's outputs mean, N rows at a time.
+    """Distributions of actions for the outputs of a network.
 
-    Made once for a policy: actions are drawn while envs wait, and 8 rows are drawn in 10 us.
+    A policy creates one instance. Drawing 8 rows takes 10 us, while the envs wait.
 
-    Every method takes ``outputs``, float32 ``[N, num_outputs]``, and all but `masked` take
+    Every method takes ``outputs``, float32 ``[N, num_outputs]``. All except `masked` take
     ``log_std``, float32 ``[num_deviations]``.
 
     Args:
-        layout: of the action space.
+        layout: layout of the action space.
     """
 
     def __init__(self, layout: ActionLayout) -> None:
@@ -42,21 +49,21 @@ class Draws:
             _StateDependent(part) if part.is_state_dependent else _FAMILIES[part.kind](part)
             for part in layout.parts
         ]
-        # Most actions are of one part, and are drawn while envs wait.
+        # Shortcut for the common case of one part.
         self._only: Any = self._parts[0] if len(self._parts) == 1 else None
         self._maskable = [
             family for family, part in zip(self._parts, layout.parts, strict=True) if part.sizes
         ]
 
     def masked(self, outputs: Floats, mask: npt.NDArray[np.bool_]) -> Floats:
-        """Return outputs under which illegal choices have probability zero.
+        """Return outputs with which illegal choices have probability zero.
 
         Args:
-            outputs: of all choices; they stay as they are.
+            outputs: outputs for all choices; this array is not changed.
             mask: bool ``[N, num_choices]``, the legal choices.
 
         Raises:
-            SpaceValueError: the mask has another shape, or leaves nothing to choose.
+            SpaceValueError: the mask has another shape, or a row without a legal choice.
         """
         require_mask_shape(self._layout, mask, len(outputs))
         outputs = outputs.copy()
@@ -74,26 +81,26 @@ class Draws:
         self,
         outputs: Floats,
         log_std: Floats,
-        held: HeldNoise | None,
+        noise: NoiseState | None,
         rng: np.random.Generator,
-    ) -> tuple[Rows, HeldNoise]:
-        """Draw actions ``[N, K]`` by state-dependent noise that is kept for some steps.
+    ) -> tuple[Rows, NoiseState]:
+        """Draw actions ``[N, K]`` with state-dependent noise that is kept for some steps.
 
         Args:
-            outputs: as for `sample`.
-            log_std: likewise.
-            held: what the last call returned; None where there was none.
-            rng: draws noise where none is held, where it was held for as long as the layout says,
-                or where there are other rows.
+            outputs: float32 ``[N, num_outputs]``.
+            log_std: float32 ``[num_deviations]``.
+            noise: noise from the last call; None for the first call.
+            rng: generator of new noise, which replaces noise older than the layout's interval and
+                noise for another number of rows.
 
         Returns:
-            The actions, and the noise that they were drawn by.
+            The actions and the noise for the next call.
         """
         shape = (len(outputs), self._layout.num_latent, self._layout.num_columns)
-        if held is None or held.values.shape != shape or held.age >= self._layout.noise_interval:
-            held = HeldNoise(rng.standard_normal(shape, np.float32), 0)
-        rows: Rows = self._only.steered(outputs, log_std, held.values)
-        return rows, HeldNoise(held.values, held.age + 1)
+        if noise is None or noise.values.shape != shape or noise.age >= self._layout.noise_interval:
+            noise = NoiseState(rng.standard_normal(shape, np.float32), 0)
+        rows: Rows = self._only.sample_with(outputs, log_std, noise.values)
+        return rows, NoiseState(noise.values, noise.age + 1)
 
     def mode(self, outputs: Floats, log_std: Floats) -> Rows:
         """Return the most probable action of each row, ``[N, K]``."""
@@ -109,7 +116,7 @@ class Draws:
 
 
 class _Categorical:
-    """Independent choices, their logits side by side; rows are int64 ``[N, K]``."""
+    """Independent choices with concatenated logits; rows are int64 ``[N, K]``."""
 
     def __init__(self, part: ActionPart) -> None:
         self._outputs, self._columns, self._choices = part.outputs, part.columns, part.choices
@@ -134,14 +141,14 @@ class _Categorical:
         return total
 
     def apply_mask(self, outputs: Floats, mask: Rows) -> None:
-        """Make the logits of illegal choices minus infinity."""
+        """Set the logits of illegal choices to minus infinity."""
         legal = mask[:, self._choices]
         for component in self._split(legal):
             _require_a_choice(component.any(axis=1), legal)
         outputs[:, self._outputs][~legal] = -np.inf
 
     def _logits(self, outputs: Floats) -> list[Floats]:
-        """Of each component ``[N, choices]``."""
+        """Return the logits ``[N, choices]`` of each component."""
         return self._split(outputs[:, self._outputs])
 
     def _split(self, columns: Rows) -> list[Rows]:
@@ -149,13 +156,13 @@ class _Categorical:
 
 
 class _Bernoulli:
-    """Independent coins, the log odds of one each; rows are float32 ``[N, K]``."""
+    """Independent binary components with log odds as outputs; rows are float32 ``[N, K]``."""
 
     def __init__(self, part: ActionPart) -> None:
         self._outputs, self._columns, self._choices = part.outputs, part.columns, part.choices
 
     def sample(self, outputs: Floats, log_std: Floats, rng: np.random.Generator) -> Rows:
-        # A logistic draw lies below the logit with probability sigmoid(logit).
+        # A logistic draw is below the logit with probability sigmoid(logit).
         logits = outputs[:, self._outputs]
         return (rng.logistic(size=logits.shape) < logits).astype(np.float32)
 
@@ -168,7 +175,7 @@ class _Bernoulli:
         return np.asarray(-np.logaddexp(_ZERO, against).sum(axis=1))
 
     def apply_mask(self, outputs: Floats, mask: Rows) -> None:
-        """Make the log odds infinite where only one of zero and one is legal."""
+        """Set the log odds to plus or minus infinity if only one of zero and one is legal."""
         logits, legal = outputs[:, self._outputs], mask[:, self._choices]
         pairs = legal.reshape(*logits.shape, 2)
         _require_a_choice((pairs[..., 0] | pairs[..., 1]).all(axis=1), legal)
@@ -191,11 +198,11 @@ class _Gaussian:
 
     def log_prob(self, outputs: Floats, log_std: Floats, rows: Rows) -> Floats:
         mean, log_std = outputs[:, self._outputs], log_std[self._deviations]
-        return _normal_log_prob(mean, log_std, rows[:, self._columns])
+        return _log_prob(mean, log_std, rows[:, self._columns])
 
 
 class _Squashed:
-    """``tanh`` of normals whose deviation is an output too; rows are float32 ``[N, K]``."""
+    """``tanh`` of normals with outputs for mean and deviation; rows are float32 ``[N, K]``."""
 
     def __init__(self, part: ActionPart) -> None:
         self._outputs, self._columns = part.outputs, part.columns
@@ -215,19 +222,19 @@ class _Squashed:
 
 
 class _StateDependent:
-    """Normals whose deviation is a function of a latent state, or tanh of them.
+    """Normals with state-dependent noise ``latent @ E``, or ``tanh`` of such normals.
 
-    Their noise is ``latent @ E``. What is drawn of E are standard normal numbers, to be multiplied
-    by the present deviations: so actions are drawn as `log_prob` says, also where the weights were
-    changed since E was drawn.
+    The stored noise of E is standard normal and is multiplied by the current standard deviations
+    when it is used. Actions therefore follow the distribution of `log_prob` even after the weights
+    changed.
     """
 
     def __init__(self, part: ActionPart) -> None:
         self._outputs, self._columns, self._latent = part.outputs, part.columns, part.latent
         self._is_squashed = part.kind == "squashed"
 
-    def steered(self, outputs: Floats, log_std: Floats, noise: Floats) -> Rows:
-        """Draw by what is held of E, float32 ``[N, H, K]``."""
+    def sample_with(self, outputs: Floats, log_std: Floats, noise: Floats) -> Rows:
+        """Return actions for standard normal noise of E, float32 ``[N, H, K]``."""
         latent = outputs[:, None, self._latent]
         weights = noise * np.exp(self._by_latent(log_std))
         return self._squash(outputs[:, self._outputs] + np.matmul(latent, weights)[:, 0])
@@ -242,7 +249,7 @@ class _StateDependent:
         normal = self._mean_and_log_std(outputs, log_std)
         if self._is_squashed:
             return _squashed_log_prob(*normal, rows[:, self._columns])
-        return _normal_log_prob(*normal, rows[:, self._columns])
+        return _log_prob(*normal, rows[:, self._columns])
 
     def _mean_and_log_std(self, outputs: Floats, log_std: Floats) -> tuple[Floats, Floats]:
         """See `rookery.policy.torch.distributions.state_dependent_log_std`."""
@@ -272,16 +279,25 @@ def _normal_sample(mean: Floats, log_std: Floats, rng: np.random.Generator) -> R
     return rows
 
 
-def _normal_log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
-    distance = (rows - mean) * np.exp(-log_std)
-    constant = log_std + _LOG_SQRT_2_PI
-    return np.asarray(-(0.5 * np.square(distance) + constant).sum(axis=1))
+def normal_log_prob(squares: Floats, log_std: Floats) -> Floats:
+    """Return the log density of independent normals, float32 ``[N]``.
+
+    Args:
+        squares: float32 ``[N, K]``, squared distances from the mean in standard deviations.
+        log_std: logarithm of the standard deviations, float32 ``[K]`` or ``[N, K]``.
+    """
+    constant = log_std.sum(axis=-1) + np.float32(squares.shape[1]) * _LOG_SQRT_2_PI
+    return np.asarray(np.float32(-0.5) * squares.sum(axis=1) - constant)
+
+
+def _log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
+    return normal_log_prob(np.square((rows - mean) * np.exp(-log_std)), log_std)
 
 
 def _squashed_log_prob(mean: Floats, log_std: Floats, rows: Rows) -> Floats:
     pre = np.arctanh(np.clip(rows, -1.0 + 1e-6, 1.0 - 1e-6))
     slope = 2.0 * (np.log(2.0) - pre - np.logaddexp(_ZERO, -2.0 * pre))
-    density = _normal_log_prob(mean, log_std, pre)
+    density = _log_prob(mean, log_std, pre)
     return np.asarray(density - slope.sum(axis=1), np.float32)
 
 
@@ -294,7 +310,7 @@ def soft_bound(x: Floats, low: float, high: float) -> Floats:
 def _gumbel_max(logits: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Draw by the Gumbel-max trick: ``argmax(logits - log(exponential noise))``."""
     noise = rng.standard_exponential(logits.shape)
-    # The logarithm of zero would make illegal choices nan.
+    # The logarithm of zero would turn illegal choices into NaN.
     np.log(np.maximum(noise, _TINY, out=noise), out=noise)
     return np.asarray(np.subtract(logits, noise, out=noise).argmax(axis=1))
 

@@ -1,7 +1,7 @@
-"""Small networks that act in numpy, over the flat parameters that torch learns.
+"""Policies that evaluate small networks in numpy, with the flat parameters that torch learns.
 
-A torch call costs 2-5 us before any arithmetic, so acting through torch eager takes 150-250 us for
-16 envs; this takes about 20, and workers that act so need no torch. Tests hold it to torch.
+A torch call costs 2 to 5 us before any arithmetic. Acting for 16 envs takes 150 to 250 us in eager
+torch and about 20 us in numpy, and workers need no torch. Tests compare both.
 """
 
 from __future__ import annotations
@@ -15,37 +15,35 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.trees import Tree
-from rookery.policy.action_masks import read_space
-from rookery.policy.actions import ActionLayout
-from rookery.policy.base import SplitPolicy
-from rookery.policy.held_noise import HeldNoise
+from rookery.policy.actions import ActionLayout, read_space
+from rookery.policy.base import NoiseState, SplitPolicy
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.numpy import mlp
-from rookery.policy.numpy.features import Features
+from rookery.policy.numpy.mlp import Features
 from rookery.policy.weights import Weights
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-# Rows per pass over a whole rollout. For more than 64 rows by 64 x 64 OpenBLAS wakes a second
-# thread, which then spins for milliseconds on a core that the envs' workers need. Larger passes
-# would save 0.2 us a row.
+# Rows per pass over a whole rollout. For products larger than 64 rows by 64 x 64, OpenBLAS wakes a
+# second thread, which spins for milliseconds on a core that the workers need. Larger passes would
+# save 0.2 us per row.
 CHUNK = 64
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network that numpy can act with. Plain data; it can be sent to another process.
+    """The structure of a network that numpy can evaluate, as plain data that can be pickled.
 
     Attributes:
-        observation_space: of one env.
-        layout: of the actions.
-        shapes: name -> shape of the parameters, in order; names as `PolicyModule` has them.
+        observation_space: observation space of one env.
+        layout: layout of the actions.
+        shapes: name -> shape of the parameters, in order, with the names of `PolicyModule`.
         activation: "tanh" or "relu", in the towers.
-        num_scaled: D, how many numbers of an observation are standardised.
+        num_scaled: D, number of standardized numbers of an observation.
         core: "none", "gru" or "lstm".
-        memory_size: numbers that are remembered of one env.
-        num_quantiles: of each action's return, whose mean is the action's value; 0 where outputs
-            are no quantiles.
+        memory_width: number of floats remembered per env; 0 without a memory.
+        num_quantiles: number of quantiles per action; the mean of the quantiles is the action's
+            value. 0 if the outputs are not quantiles.
     """
 
     observation_space: spaces.Space[Any]
@@ -54,11 +52,11 @@ class NetworkSpec:
     activation: str
     num_scaled: int
     core: str
-    memory_size: int
+    memory_width: int
     num_quantiles: int = 0
 
     def views(self, flat: Floats) -> dict[str, Floats]:
-        """Views by name of flat parameters, without the names' first part."""
+        """Return views by name of flat parameters; the first part of each name is removed."""
         views, start = {}, 0
         for name, shape in self.shapes.items():
             stop = start + math.prod(shape)
@@ -68,13 +66,13 @@ class NetworkSpec:
 
 
 class NumpyModel:
-    """The weights of a network as an actor in another process has them: `Weights` without torch.
+    """The weights of a network in an actor of another process: `Weights` without torch.
 
     Attributes:
-        parameters: float32 ``[size]``.
-        mean: float32 ``[D]``, of the observations' numbers.
-        scale: float32 ``[D]``, one over their deviation.
-        exploration: see `rookery.policy.model.Model`.
+        parameters: float32 ``[size]``, all parameters.
+        mean: float32 ``[D]``, mean of the observations' numbers.
+        scale: float32 ``[D]``, inverse standard deviation of the observations' numbers.
+        exploration: settings of the exploration; see `rookery.policy.model.Model`.
     """
 
     def __init__(
@@ -84,31 +82,33 @@ class NumpyModel:
         self.exploration = exploration
 
     def extras(self) -> npt.NDArray[np.float64]:
-        """Mean, scale and exploration, side by side."""
+        """Return mean, scale and exploration as one array."""
         return np.concatenate([self.mean, self.scale, self.exploration], dtype=np.float64)
 
     def set_extras(self, extras: npt.NDArray[np.float64]) -> None:
-        """Take over what `extras` gave, or `rookery.policy.model.Model.extras`."""
+        """Load the result of `extras` or of `rookery.policy.model.Model.extras`."""
         size = len(self.mean)
         self.mean[...], self.scale[...] = extras[:size], extras[size : 2 * size]
         self.exploration[...] = extras[2 * size :]
 
 
 class NumpyNetworkPolicy(NetworkPolicy):
-    """What policies share that act in numpy.
+    """Base class of policies that act in numpy.
+
+    The arrays of ``model``, ``mean`` and ``scale`` are read in place, without a copy.
 
     Args:
-        spec: what the network is.
-        model: the weights; they are read where they lie.
-        mean: of the observations' numbers, float32 ``[D]``, read where it lies.
-        scale: likewise.
-        rng: draws the actions.
+        spec: structure of the network.
+        model: the weights.
+        mean: float32 ``[D]``, mean of the observations' numbers.
+        scale: float32 ``[D]``, inverse standard deviation of the observations' numbers.
+        rng: generator of the drawn actions.
     """
 
     def __init__(
         self, spec: NetworkSpec, model: Weights, mean: Floats, scale: Floats, rng: Any
     ) -> None:
-        super().__init__(model, spec.observation_space, spec.layout, spec.memory_size, rng)
+        super().__init__(model, spec.observation_space, spec.layout, spec.memory_width, rng)
         self.spec = spec
         self._mean, self._scale = mean, scale
         read = read_space(spec.observation_space, spec.layout)
@@ -122,7 +122,7 @@ class NumpyNetworkPolicy(NetworkPolicy):
     def __reduce__(self) -> tuple[Any, ...]:
         arrays = self.model.parameters, self._mean, self._scale, self.model.exploration
         copies = [np.array(array) for array in arrays]
-        state = self.version, self.memory, self.held_noise
+        state = self.version, self.memory, self.noise_state
         return _rebuilt, (type(self), self.spec, copies, self.rng, *state)
 
     def _log_std(self) -> Floats:
@@ -130,9 +130,9 @@ class NumpyNetworkPolicy(NetworkPolicy):
 
 
 class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
-    """Acts with towers of linear layers, those of an actor-critic, of action values, or of SAC.
+    """A policy with linear layers: an actor-critic, action values, or SAC's actor.
 
-    Where the network has no critic, log probabilities and values are NaN.
+    If the network has no critic, log probabilities and values are NaN.
     """
 
     def sample(self, obs: Tree, deterministic: bool = False) -> npt.NDArray[Any]:
@@ -171,10 +171,10 @@ class NumpyPolicy(SplitPolicy, NumpyNetworkPolicy):
 
 
 class NumpyRecurrentPolicy(NumpyNetworkPolicy):
-    """Acts with a memory behind each tower, gated recurrent units or long short-term memories.
+    """A recurrent policy with a GRU or LSTM memory behind each tower.
 
-    Actor and critic remember apart, as they share no weights either: through shared ones the
-    errors of large values would drown what the actor has to learn.
+    Actor and critic have separate memories and weights. With shared weights, the errors of large
+    values would dominate the actor's gradient.
     """
 
     def _predict(self, obs: Tree) -> tuple[Floats, Floats, Floats | None]:
@@ -198,7 +198,7 @@ class NumpyRecurrentPolicy(NumpyNetworkPolicy):
 
 
 def _gru(inputs: Floats, state: Floats, weight: Floats, bias: Floats) -> Floats:
-    """One step of `rookery.policy.torch.layers.GRU`; states are ``[2, B, H]``."""
+    """Compute one step of `rookery.policy.torch.layers.GRU`; states are ``[2, B, H]``."""
     size = state.shape[-1]
     remembered = state @ weight + bias
     gates = _sigmoid(inputs[..., : 2 * size] + remembered[..., : 2 * size])
@@ -208,9 +208,9 @@ def _gru(inputs: Floats, state: Floats, weight: Floats, bias: Floats) -> Floats:
 
 
 def _lstm(inputs: Floats, state: Floats, weight: Floats, bias: Floats) -> Floats:
-    """One step of `rookery.policy.torch.layers.LSTM`; states are ``[2, B, 2 H]``."""
-    shown, cell = np.split(state, 2, axis=-1)
-    enter, forget, candidate, leave = np.split(inputs + shown @ weight + bias, 4, axis=-1)
+    """Compute one step of `rookery.policy.torch.layers.LSTM`; states are ``[2, B, 2 H]``."""
+    hidden, cell = np.split(state, 2, axis=-1)
+    enter, forget, candidate, leave = np.split(inputs + hidden @ weight + bias, 4, axis=-1)
     cell = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(candidate)
     return np.concatenate([_sigmoid(leave) * np.tanh(cell), cell], axis=-1)
 
@@ -222,7 +222,7 @@ def numpy_policy(
     spec: NetworkSpec, model: Weights, mean: Floats, scale: Floats, rng: np.random.Generator
 ) -> NumpyNetworkPolicy:
     """Make the policy for ``spec``; see `NumpyNetworkPolicy` for the arguments."""
-    kind = NumpyRecurrentPolicy if spec.memory_size else NumpyPolicy
+    kind = NumpyRecurrentPolicy if spec.memory_width else NumpyPolicy
     return kind(spec, model, mean, scale, rng)
 
 
@@ -233,11 +233,11 @@ def _rebuilt(
     rng: np.random.Generator,
     version: int,
     memory: Floats | None,
-    held_noise: HeldNoise | None,
+    noise_state: NoiseState | None,
 ) -> NumpyNetworkPolicy:
     parameters, mean, scale, exploration = arrays
     policy = kind(spec, NumpyModel(parameters, mean, scale, exploration), mean, scale, rng)
-    policy.version, policy.memory, policy.held_noise = version, memory, held_noise
+    policy.version, policy.memory, policy.noise_state = version, memory, noise_state
     return policy
 
 

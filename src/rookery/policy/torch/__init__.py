@@ -1,1 +1,4 @@
-"""Networks and distributions, defined in torch."""
+"""Networks and distributions of actions, defined in torch.
+
+Learners and `rookery.policy.make_policy` import this folder. Start reading in ``policy_module.py``.
+"""

@@ -1,8 +1,8 @@
-"""Distributions of actions, in torch: from a network's outputs to draws and their probabilities.
+"""Distributions of actions in torch: from a network's outputs to draws and log probabilities.
 
-Actions are rows ``[N, K]`` as `rookery.policy.actions` encodes them. Every formula is written out
-in as few tensor operations as it takes: on minibatches of 256 rows an operation costs more than
-its arithmetic. The tests hold them to torch.distributions.
+Actions are rows ``[N, K]`` as `rookery.policy.actions` encodes them. Every formula uses as few
+tensor operations as possible: on minibatches of 256 rows, the call of an operation takes longer
+than its arithmetic. Tests compare every distribution with ``torch.distributions``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from rookery.errors import SpaceValueError
-from rookery.policy.action_masks import nothing_legal, require_mask_shape
-from rookery.policy.actions import LOG_STD_RANGE, NOISE_FLOOR, ActionLayout, ActionPart
+from rookery.policy.actions import (
+    LOG_STD_RANGE,
+    NOISE_FLOOR,
+    ActionLayout,
+    ActionPart,
+    nothing_legal,
+    require_mask_shape,
+)
 
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
@@ -27,11 +33,11 @@ _NODES, _WEIGHTS = np.polynomial.hermite.hermgauss(16)
 
 
 class Distribution(ABC):
-    """Distributions of actions, one for each of N observations."""
+    """Base class of distributions of actions, one for each of N observations."""
 
     @abstractmethod
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Draw one action for each row, ``[N, K]``; no gradient flows through it."""
+        """Draw one action for each row, ``[N, K]``, without gradients."""
 
     @abstractmethod
     def mode(self) -> Tensor:
@@ -51,7 +57,7 @@ class Categorical(Distribution):
 
     Args:
         logits: float32 ``[N, A]``, unnormalised log probabilities.
-        mask: bool ``[N, A]``, the legal choices; the others have probability zero.
+        mask: bool ``[N, A]``, True for legal choices; other choices have probability zero.
 
     Raises:
         SpaceValueError: a row of the mask has no legal choice.
@@ -79,13 +85,13 @@ class Categorical(Distribution):
 class MultiCategorical(Distribution):
     """K independent choices; actions are int64 ``[N, K]``.
 
-    Logits of all components are laid out as one ``[N, K, max(sizes)]``, shorter ones filled up
-    with impossible choices, so that any K costs the same few operations.
+    The logits of all components form one ``[N, K, max(sizes)]``, padded with impossible choices,
+    so that the number of operations does not depend on K.
 
     Args:
-        logits: float32 ``[N, sum(sizes)]``, side by side.
-        sizes: how many choices each component has.
-        mask: bool ``[N, sum(sizes)]``, the legal choices; the others have probability zero.
+        logits: float32 ``[N, sum(sizes)]``, concatenated logits of the components.
+        sizes: number of choices of each component.
+        mask: bool ``[N, sum(sizes)]``, True for legal choices; other choices have probability zero.
 
     Raises:
         SpaceValueError: a component of a row has no legal choice.
@@ -114,14 +120,15 @@ class MultiCategorical(Distribution):
 
 
 class Bernoulli(Distribution):
-    """K independent coins, one logit (log odds of one) each; actions are float32 ``[N, K]``.
+    """K independent binary components; actions are float32 ``[N, K]``.
 
     Args:
-        logits: float32 ``[N, K]``.
-        mask: bool ``[N, 2 * K]``, for each component whether zero is legal and whether one is.
+        logits: float32 ``[N, K]``, log odds of one.
+        mask: bool ``[N, 2 * K]``, for each component whether zero is legal and whether one is
+            legal.
 
     Raises:
-        SpaceValueError: a component of a row can be neither zero nor one.
+        SpaceValueError: a component of a row has no legal value.
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
@@ -157,7 +164,7 @@ class Gaussian(Distribution):
 
     Args:
         mean: float32 ``[N, K]``.
-        log_std: float32 ``[K]``, the same for all observations; or ``[N, K]``.
+        log_std: float32 ``[K]`` for all observations, or ``[N, K]``.
     """
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
@@ -181,16 +188,16 @@ class Gaussian(Distribution):
 
 
 class SquashedGaussian(Distribution):
-    """``a = tanh(u)`` of normals ``u`` whose deviation depends on the observation.
+    """``a = tanh(u)`` of normals ``u`` with observation-dependent standard deviations.
 
-    Haarnoja et al. (2018), appendix C, equation 21. The logarithm of the deviation is bounded
-    softly, as in Chua et al. (2018), appendix A.1: within the range it is nearly what the network
-    gives, and outside of it a gradient still leads back.
+    Haarnoja et al. (2018), appendix C, equation 21. The log standard deviation is bounded softly,
+    as in Chua et al. (2018), appendix A.1: within the range it is nearly the network's output, and
+    outside the gradient still leads back.
 
     Args:
-        outputs: float32 ``[N, 2 * K]``: means, then raw logarithms of the deviations.
-        log_std: float32 ``[N, K]``, where it is known; then outputs are the means alone, and it is
-            taken as it is.
+        outputs: float32 ``[N, 2 * K]``: means, then unbounded log standard deviations.
+        log_std: float32 ``[N, K]``, log standard deviations to use without bounds. The outputs are
+            then the means alone. None takes them from the outputs.
     """
 
     def __init__(self, outputs: Tensor, log_std: Tensor | None = None) -> None:
@@ -201,7 +208,7 @@ class SquashedGaussian(Distribution):
             self.mean, self.log_std = outputs, log_std
 
     def rsample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw actions through which gradients flow, ``[N, K]``, with log probability ``[N]``."""
+        """Draw actions ``[N, K]`` and log probabilities ``[N]``, both with gradients."""
         noise = _noise(self.mean, generator)
         pre = self.mean + noise * self.log_std.exp()
         return torch.tanh(pre), self._log_prob(pre, noise)
@@ -211,16 +218,16 @@ class SquashedGaussian(Distribution):
         return torch.tanh(self.mean.detach() + noise * self.log_std.detach().exp())
 
     def mode(self) -> Tensor:
-        """Return the squashed mean, as is the custom; the density's own mode lies further out."""
+        """Return the squashed mean, as is usual; the true mode of the density is further out."""
         return torch.tanh(self.mean)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Return the log density; actions at the very bounds count as the number next to them."""
+        """Return the log density; actions at the bounds are moved inwards by 1e-6."""
         pre = torch.atanh(action.clamp(-1.0 + 1e-6, 1.0 - 1e-6))
         return self._log_prob(pre, (pre - self.mean) * torch.exp(-self.log_std))
 
     def entropy(self) -> Tensor:
-        """Return ``H(u) + E[log(1 - tanh(u)^2)]``, the expectation by Gauss-Hermite quadrature."""
+        """Return ``H(u) + E[log(1 - tanh(u)^2)]``, with Gauss-Hermite quadrature."""
         nodes, weights = (self.mean.new_tensor(a) for a in (_NODES, _WEIGHTS / _WEIGHTS.sum()))
         pre = self.mean[..., None] + (2**0.5 * self.log_std.exp())[..., None] * nodes
         return (self.log_std + 0.5 + _LOG_SQRT_2_PI + _log_slope(pre) @ weights).sum(-1)
@@ -231,11 +238,11 @@ class SquashedGaussian(Distribution):
 
 
 class Joint(Distribution):
-    """Independent distributions side by side, for Dict and Tuple; actions float32 ``[N, K]``.
+    """Independent distributions for the parts of a Dict or Tuple; actions float32 ``[N, K]``.
 
     Args:
-        parts: the distributions.
-        columns: the columns of each one's actions.
+        parts: distributions of the parts.
+        columns: columns of each part's actions.
     """
 
     def __init__(self, parts: list[Distribution], columns: list[slice]) -> None:
@@ -261,16 +268,16 @@ def distribution(
     log_std: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Distribution:
-    """Make the distribution of actions that a network's outputs mean.
+    """Make the distribution of actions for a network's outputs.
 
     Args:
-        layout: of the action space.
+        layout: layout of the action space.
         outputs: float32 ``[N, num_outputs]``.
-        log_std: float32 ``[num_deviations]``, where there are any.
-        mask: bool ``[N, num_choices]``, the legal choices.
+        log_std: float32 ``[num_deviations]``; None if the layout has no deviations.
+        mask: bool ``[N, num_choices]``, True for legal choices.
 
     Raises:
-        SpaceValueError: the mask has another shape, or leaves nothing to choose.
+        SpaceValueError: the mask has another shape, or a row without a legal choice.
     """
     if mask is not None:
         require_mask_shape(layout, mask, outputs.shape[0])
@@ -289,14 +296,14 @@ def distribution(
 
 
 def state_dependent_log_std(latent: Tensor, log_std: Tensor) -> Tensor:
-    """The logarithm of the deviation of ``latent @ E``, where E is normal: float32 ``[N, K]``.
+    """Return the log standard deviation of ``latent @ E`` for normal E: float32 ``[N, K]``.
 
     Raffin et al. (2021), section 3: the variance is ``latent^2 @ std^2``. No gradient flows into
-    the latent state, so that the features serve the mean alone.
+    the latent state, so that the features are trained for the mean alone.
 
     Args:
-        latent: float32 ``[N, H]``.
-        log_std: float32 ``[H * K]``, of the entries of E.
+        latent: float32 ``[N, H]``, latent state.
+        log_std: float32 ``[H * K]``, log standard deviations of the entries of E.
     """
     squares = latent.detach().square()
     variance = squares @ torch.exp(2.0 * log_std.view(latent.shape[1], -1))
@@ -304,7 +311,7 @@ def state_dependent_log_std(latent: Tensor, log_std: Tensor) -> Tensor:
 
 
 def soft_bound(x: Tensor, low: float, high: float) -> Tensor:
-    """Keep ``x`` within (low, high), hardly changed inside, with a gradient everywhere."""
+    """Bound ``x`` softly to (low, high), with a gradient everywhere."""
     return low + F.softplus(high - F.softplus(high - x) - low)
 
 
@@ -326,14 +333,14 @@ def _of_part(
         case "bernoulli":
             return Bernoulli(outputs, mask)
         case "gaussian":
-            # There is none where all numbers of an action space lie in empty parts.
+            # log_std is None if all continuous parts of the action space are empty.
             return Gaussian(outputs, outputs.new_empty(0) if log_std is None else log_std)
         case "squashed":
             return SquashedGaussian(outputs)
 
 
 class _Choices:
-    """Choices under logits ``[..., A]``, of which some may be minus infinity."""
+    """Categorical choices with logits ``[..., A]``, which may include minus infinity."""
 
     def __init__(self, logits: Tensor, has_holes: bool) -> None:
         self.log_probs = torch.log_softmax(logits, dim=-1)
@@ -342,14 +349,14 @@ class _Choices:
     def sample(self, generator: torch.Generator | None) -> Tensor:
         """Draw by the Gumbel-max trick, ``argmax(log_probs - log(exponential noise))``."""
         noise = torch.empty_like(self.log_probs).exponential_(generator=generator)
-        # The noise may be rounded to zero, of which the logarithm would make illegal choices nan.
+        # Noise may be rounded to zero. Its logarithm would turn illegal choices into NaN.
         return (self.log_probs.detach() - noise.clamp_min_(_TINY).log_()).argmax(-1)
 
     def log_prob(self, choice: Tensor) -> Tensor:
         return self.log_probs.gather(-1, choice.long()[..., None]).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        # Zero times minus infinity is nan; from this number on, probabilities are zero anyway.
+        # Zero times minus infinity is NaN. Below this bound, probabilities are zero anyway.
         finite = self.log_probs.clamp_min(-1e4) if self._has_holes else self.log_probs
         return -(self.log_probs.exp() * finite).sum(-1)
 
@@ -361,8 +368,8 @@ def _as_mask(mask: Tensor, logits: Tensor) -> Tensor:
 
 
 def _require_a_choice(mask: Tensor, legal: Tensor) -> None:
-    """Refuse a mask whose choices ``legal``, bool ``[N, ..., A]``, are all illegal somewhere."""
-    if torch.compiler.is_compiling():  # a program that is written to a file cannot raise
+    """Raise an error if ``legal``, bool ``[N, ..., A]``, has no True in a component."""
+    if torch.compiler.is_compiling():  # an exported program cannot raise
         return
     some = legal.any(-1)
     if not bool(some.all()):
@@ -371,11 +378,11 @@ def _require_a_choice(mask: Tensor, legal: Tensor) -> None:
 
 
 def _spread(x: Tensor, sizes: tuple[int, ...], fill: float | bool) -> Tensor:
-    """Lay ``[N, sum(sizes)]`` out as ``[N, K, max(sizes)]``."""
+    """Pad ``[N, sum(sizes)]`` to ``[N, K, max(sizes)]``."""
     longest = max(sizes)
     if x.shape[1] != longest * len(sizes):
         whole = x.new_full((x.shape[0], longest * len(sizes)), fill)
-        # What is made while a program is written down is of that program, and must not be kept.
+        # Tensors created during export belong to the exported program and must not be cached.
         places = _places.__wrapped__ if torch.compiler.is_compiling() else _places
         x = whole.index_copy(1, places(sizes, x.device), x)
     return x.view(x.shape[0], len(sizes), longest)
@@ -392,5 +399,5 @@ def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _log_slope(pre: Tensor) -> Tensor:
-    """``log(1 - tanh(u)^2)`` as ``2 (log 2 - u - softplus(-2 u))``, which loses no digits."""
+    """Return ``log(1 - tanh(u)^2)`` as the stable ``2 (log 2 - u - softplus(-2 u))``."""
     return 2.0 * (_LOG_2 - pre - F.softplus(-2.0 * pre))

@@ -1,4 +1,4 @@
-"""The policy as it is exported: from observations to actions, in one module."""
+"""Export of policies to ONNX, torch.export and TorchScript files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from rookery.shared.spaces import batched
 
 
 class DeterministicPolicy(nn.Module):
-    """From observations to the most probable actions, as the env takes them: for export.
+    """A module for export, from observations to the most probable actions for the env.
 
-    `torch.export.export` takes it with any spaces, `torch.jit.trace` where observations and actions
-    are one array each. A policy that remembers takes its memory as second argument and returns it
-    as second result. Where observations show an action mask, it has to leave a legal choice.
+    `torch.export.export` supports it for all spaces, `torch.jit.trace` only if observations and
+    actions are one array each. A recurrent policy takes its memory as second argument and returns
+    it as second result. An action mask in the observations must have a legal choice.
 
     Args:
-        policy: whose parameters and statistics it shares.
+        policy: the policy, with which the module shares parameters and statistics.
     """
 
     def __init__(self, policy: PolicyModule) -> None:
@@ -48,14 +48,14 @@ class DeterministicPolicy(nn.Module):
 
     def forward(self, obs: Tree, memory: Tensor | None = None) -> Any:
         found = self.policy(tree_map(_single, obs), memory)
-        mask = obs[MASK_KEY].flatten(1) != 0 if self.policy.shows_mask else None
+        mask = obs[MASK_KEY].flatten(1) != 0 if self.policy.has_action_mask else None
         rows = self.policy.distribution(found.outputs, mask).mode()
         actions = iter([self._action(k, rows) for k in range(len(self.policy.layout.parts))])
         action = batched(self.policy.layout.space, actions)
         return action if found.memory is None else (action, found.memory)
 
     def _action(self, index: int, rows: Tensor) -> Tensor:
-        """Turn rows of a part into its actions; see `ActionPart.decode` and `to_env`."""
+        """Convert rows to actions of a part; see `ActionPart.decode` and `ActionPart.to_env`."""
         part = self.policy.layout.parts[index]
         return self._decoded(index, part, rows[:, part.columns]).to(_torch_dtype(part.space.dtype))
 
@@ -65,7 +65,7 @@ class DeterministicPolicy(nn.Module):
             start: Tensor = getattr(self, f"start{index}")
             return choices + start
         action = rows.reshape(rows.shape[0], *part.space.shape)
-        if _is_empty(part):  # it has no tables, as torch.export writes no empty ones
+        if _is_empty(part):  # torch.export cannot write empty tables
             return action
         if part.kind == "bernoulli":
             return action
@@ -76,12 +76,12 @@ class DeterministicPolicy(nn.Module):
 
 
 def _single(leaf: Tensor) -> Tensor:
-    """What modules compute with: float32 in the place of float64."""
+    """Convert float64, in which modules cannot compute, to float32."""
     return leaf.to(torch.float32) if leaf.dtype == torch.float64 else leaf
 
 
 def _torch_dtype(dtype: Any) -> torch.dtype:
-    """A space's dtype; int64 for what torch does next to nothing with."""
+    """Return torch's dtype for a space; int64 for unsigned dtypes with little support in torch."""
     if dtype in (np.uint16, np.uint32, np.uint64):
         return torch.int64
     found: torch.dtype = getattr(torch, np.dtype(dtype).name)
@@ -89,9 +89,9 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
 
 
 def _example(space: spaces.Space[Any]) -> Tree:
-    """Two observations of a space, in its own dtypes.
+    """Return a batch of two random observations in the dtypes of the space.
 
-    Two rows, since a batch of one would be taken for a number that never changes.
+    For a batch of one row, export would treat the number of rows as a constant.
     """
 
     def convert(leaf: Any) -> Any:
@@ -102,15 +102,15 @@ def _example(space: spaces.Space[Any]) -> Tree:
 
 
 def _output_names(policy: PolicyModule) -> list[str]:
-    """Name the outputs of an ONNX file as torch names its inputs, such as ``action_arm_0``.
+    """Return the names of an ONNX file's outputs in the form of its inputs: ``action_arm_0``.
 
-    The next memory is ``next_memory``, as ``memory`` is an input.
+    The memory after the step is ``next_memory``, because ``memory`` is an input.
     """
     names: list[str] = []
     for path, _ in leaf_spaces(policy.layout.space):
         name = "_".join(("action", *map(str, path)))
         names.append(f"{name}_{len(names)}" if name in names else name)
-    return [*names, *["next_memory"][: policy.memory_size]]
+    return [*names, *["next_memory"][: policy.memory_width]]
 
 
 def _is_empty(part: ActionPart) -> bool:
@@ -118,16 +118,16 @@ def _is_empty(part: ActionPart) -> bool:
 
 
 def exported(policy: PolicyModule, observation_space: spaces.Space[Any], path: Path) -> bytes:
-    """The deterministic policy as a file that other programs can run; see `Agent.export`.
+    """Return the deterministic policy as the content of a file; see `Agent.export`.
 
     Args:
-        policy: what to export.
-        observation_space: of one env.
-        path: of the file; its suffix says in which form: ``.onnx``, ``.pt2`` or ``.ts``.
+        policy: the policy to export.
+        observation_space: observation space of one env.
+        path: path of the file; the suffix ``.onnx``, ``.pt2`` or ``.ts`` selects the format.
 
     Raises:
-        ConfigError: there is no such form, or it cannot hold such observations or actions.
-        MissingExtra: the library for it is not installed.
+        ConfigError: the format is unknown or does not support the observations or actions.
+        MissingExtra: the library for the format is not installed.
     """
     if path.suffix not in (".onnx", ".pt2", ".ts"):
         raise ConfigError(
@@ -136,17 +136,17 @@ def exported(policy: PolicyModule, observation_space: spaces.Space[Any], path: P
     obs = _example(observation_space)
     if path.suffix == ".ts" and not isinstance(obs, Tensor):
         raise ConfigError(
-            f"{path.name}: TorchScript takes observations of one array only, not those of "
+            f"{path.name}: TorchScript supports observations of one array only, not "
             f"{observation_space}; write .onnx or .pt2"
         )
-    arguments = (obs, policy.initial_memory(2)) if policy.memory_size else (obs,)
+    arguments = (obs, policy.initial_memory(2)) if policy.memory_width else (obs,)
     module = DeterministicPolicy(copy.deepcopy(policy)).eval().requires_grad_(False)
     rows = torch.export.Dim("rows", min=1)
     shapes = tree_map(lambda _: {0: rows}, arguments)
     file = io.BytesIO()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, about its own older and newer exporters
+            warnings.simplefilter("ignore")  # torch warns about its older and newer exporters
             if path.suffix == ".ts":
                 traced: Any = torch.jit.trace(module, arguments, check_trace=False)  # type: ignore[no-untyped-call]
                 _require_free_rows(traced, arguments)
@@ -169,19 +169,15 @@ def exported(policy: PolicyModule, observation_space: spaces.Space[Any], path: P
 
 
 def _require_free_rows(traced: Any, arguments: tuple[Any, ...]) -> None:
-    """Refuse a trace that has taken the number of rows for a constant, as of ``len(x)``.
-
-    Raises:
-        ValueError: it has.
-    """
+    """Raise `ValueError` if a trace contains the number of rows as a constant, as ``len(x)``."""
     try:
         rows = num_rows(traced(*tree_map(lambda x: torch.cat([x, x[:1]]), arguments)))
     except RuntimeError:
         rows = None
     if rows != 3:
         raise ValueError(
-            "the trace holds for 2 rows only; a module of your own must not read their number as "
-            "len(x), but as x.shape[0], or write .pt2"
+            "the trace works for 2 rows only; a custom module must use x.shape[0] instead of "
+            "len(x), or write .pt2"
         )
 
 

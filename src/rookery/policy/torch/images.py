@@ -1,4 +1,4 @@
-"""Encoders of images, in torch: the convolutional networks of DQN and IMPALA, for any size."""
+"""Image encoders in torch: the convolutional networks of DQN and IMPALA, for any image size."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rookery.policy.torch.layers import HIDDEN_GAIN, orthogonal
 
 ImageShape: TypeAlias = "tuple[int, int, int]"
 
-# Smaller ones are taken for tables of numbers. A MiniGrid view has 7 x 7 cells of 3 numbers.
+# Smaller arrays are treated as tables of numbers. A MiniGrid view has 7 x 7 cells of 3 numbers.
 MIN_IMAGE_SIDE = 5
 MIN_PLAIN_SIDE = 16  # without an axis of channels
 MAX_IMAGE_CHANNELS = 32
 MAX_STACKED_CHANNELS = 4
 
-# (kernel, stride, channels) of the three convolutions in Mnih et al. (2015), and their reader.
+# (kernel, stride, channels) of the three convolutions in Mnih et al. (2015), and output features.
 NATURE_CONVOLUTIONS = ((8, 4, 32), (4, 2, 64), (3, 1, 64))
 NATURE_FEATURES = 512
-# The paper's unpadded convolutions leave nothing of a side smaller than this; then these, padded.
+# The paper's unpadded convolutions need at least this side. Smaller images get padded ones.
 MIN_NATURE_SIDE = 36
 SMALL_CONVOLUTIONS = ((3, 2, 32), (3, 2, 64), (3, 1, 64))
 
@@ -34,49 +34,49 @@ IMPALA_FEATURES = 256
 
 
 class ImageEncoder(nn.Module, ABC):
-    """Brings images to float32 ``[N, C, H, W]`` for a convolutional network.
+    """Base class of convolutional encoders, which converts images to float32 ``[N, C, H, W]``.
 
-    Images of bytes are divided by 255; images of floats are taken as they are. Layouts are
-    ``[H, W]``, ``[H, W, C]``, ``[C, H, W]``, and, stacked over S frames, ``[S, H, W, C]`` and
-    ``[S, C, H, W]``, whose C is S times as many channels.
+    uint8 images are divided by 255, float images are not scaled. Supported layouts are ``[H, W]``,
+    ``[H, W, C]``, ``[C, H, W]``, and for stacks of S frames ``[S, H, W, C]`` and ``[S, C, H, W]``,
+    which become S * C channels.
 
     Args:
-        space: of one image.
+        space: space of one image.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         super().__init__()
         if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3, 4):
-            raise SpaceError(f"a convolutional network reads images, not {space}")
+            raise SpaceError(f"a convolutional network needs images, not {space}")
         self.image_shape = image_shape(space.shape)
         self._shape = space.shape
 
     def forward(self, image: Tensor) -> Tensor:
         """Encode images ``[N, *shape]``: float32 ``[N, F]``."""
         x = channels_first(image, self._shape)
-        # Channels last in memory: convolutions take two thirds of the time on a CPU. Bytes are put
-        # in order before they are floats: 2.7 ms for 256 images of Atari, 5.8 in one operation.
+        # With channels last in memory, convolutions take two thirds of the time on a CPU. For 256
+        # Atari images, reordering uint8 and then converting to float takes 2.7 ms instead of 5.8.
         if not x.is_contiguous(memory_format=torch.channels_last):
             x = torch.stack(x.unbind(1), dim=-1).movedim(-1, 1)
         x = x.to(torch.float32)
-        # In place, as bytes were copied: a second array of floats took 7 % of a gradient step.
+        # In place: a second float array would take 7 % of a gradient step.
         return self._convolve(x.div_(255.0) if image.dtype == torch.uint8 else x)
 
     @abstractmethod
     def _convolve(self, x: Tensor) -> Tensor:
-        """Turn float32 ``[N, C, H, W]`` into features."""
+        """Convert float32 ``[N, C, H, W]`` to features."""
 
 
 class NatureCNN(ImageEncoder):
-    """Mnih et al. (2015): three convolutions and a linear layer, ``[N, num_features]``.
+    """The network of Mnih et al. (2015): three convolutions and a linear layer.
 
-    Images with a side under 36 px are read by padded 3 x 3 convolutions instead, which leave
-    something of any image.
+    Images with a side under 36 pixels are read by padded 3 x 3 convolutions, which work for any
+    size.
 
     Args:
-        space: of one image.
-        num_features: width of the result.
-        generator: draws the initial weights.
+        space: space of one image.
+        num_features: number of features.
+        generator: generator of the initial weights.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class NatureCNN(ImageEncoder):
 
 
 class ImpalaCNN(ImageEncoder):
-    """Espeholt et al. (2018), figure 3, the large one: 15 convolutions with residual connections.
+    """The large network of Espeholt et al. (2018), figure 3: 15 convolutions with residuals.
 
     Args:
-        space: of one image.
-        channels: of the three sections; each halves the sides.
-        num_features: width of the result.
-        generator: draws the initial weights.
+        space: space of one image.
+        channels: number of channels of each section; each section halves the sides.
+        num_features: number of features.
+        generator: generator of the initial weights.
     """
 
     def __init__(
@@ -145,12 +145,12 @@ class _Residual(nn.Module):
         return x + change
 
 
-# By the names that settings have for them.
+# Encoders by the names in settings.
 IMAGE_ENCODERS: dict[str, type[NatureCNN | ImpalaCNN]] = {"nature": NatureCNN, "impala": ImpalaCNN}
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
-    """Whether the built-in encoder reads a space by convolutions, and not as a row of numbers."""
+    """Return True if the built-in encoder reads a space by convolutions."""
     if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3, 4):
         return False
     if space.dtype != np.uint8 and not np.issubdtype(space.dtype, np.floating):
@@ -163,7 +163,7 @@ def is_image(space: spaces.Space[Any]) -> bool:
 
 
 def image_shape(shape: tuple[int, ...]) -> ImageShape:
-    """Read the shape of one image as ``(C, H, W)``; C is the smaller end."""
+    """Return the shape of an image as ``(C, H, W)``; C is the smaller of first and last axis."""
     if len(shape) == 2:
         return (1, shape[0], shape[1])
     *frames, first, second, third = shape
@@ -172,7 +172,7 @@ def image_shape(shape: tuple[int, ...]) -> ImageShape:
 
 
 def channels_first(image: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """View images ``[N, *shape]`` as ``[N, C, H, W]``; see `image_shape`."""
+    """Return a view of images ``[N, *shape]`` as ``[N, C, H, W]``; see `image_shape`."""
     if len(shape) == 2:
         return image[:, None]
     if not shape[-3] < shape[-1]:
@@ -189,22 +189,22 @@ def _convolution(
     generator: torch.Generator | None,
 ) -> nn.Conv2d:
     layer: nn.Conv2d = _empty(nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding)
-    _initialise(layer, generator)
+    _initialize(layer, generator)
     return layer
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
     layer: nn.Linear = _empty(nn.Linear, inputs, outputs)
-    _initialise(layer, generator)
+    _initialize(layer, generator)
     return layer
 
 
 def _empty(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
-    """Make a layer without torch's own initialisation, which advances the global generator."""
+    """Make a layer without torch's initialization, which advances the global generator."""
     return nn.utils.skip_init(kind, *args, **kwargs)  # type: ignore[no-untyped-call]
 
 
-def _initialise(layer: nn.Conv2d | nn.Linear, generator: torch.Generator | None) -> None:
+def _initialize(layer: nn.Conv2d | nn.Linear, generator: torch.Generator | None) -> None:
     with torch.no_grad():
         orthogonal(layer.weight, HIDDEN_GAIN, generator)
         if layer.bias is not None:

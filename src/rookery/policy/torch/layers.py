@@ -1,8 +1,8 @@
-"""Layers that networks are built of: stacks of linear layers, and memories.
+"""Layers of the built-in networks: stacks of linear layers, and memories.
 
 Weights are ``[inputs, outputs]``, as the numpy actors read them. A stack of K equal layers, such as
 those of actor and critic, has weights ``[K, inputs, outputs]`` and is one batched product.
-Initial weights come from the generator that is given, else from torch's global one.
+Without a generator, initial weights come from torch's global one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ HIDDEN_GAIN = 2.0**0.5
 
 
 class Linear(nn.Module):
-    """``x @ weight + bias``: float32 ``[N, inputs]`` to ``[N, outputs]``.
+    """A linear layer ``x @ weight + bias`` from float32 ``[N, inputs]`` to ``[N, outputs]``.
 
     Args:
-        inputs: width of what is read.
-        outputs: width of the result.
-        gain: see `initial`.
-        generator: draws the initial weights.
+        inputs: number of inputs.
+        outputs: number of outputs.
+        gain: scale of the initial weights; see `initial`.
+        generator: generator of the initial weights.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Linear(nn.Module):
 
 
 class StackedLinear(nn.Module):
-    """K linear layers side by side: ``[N, inputs]``, or ``[K, N, inputs]``, to ``[K, N, outputs]``.
+    """K parallel linear layers from ``[N, inputs]`` or ``[K, N, inputs]`` to ``[K, N, outputs]``.
 
     Args:
-        num_members: K.
-        inputs: width of what each reads.
-        outputs: width of each one's result.
-        gain: see `initial`.
-        generator: draws the initial weights, one member after the other.
+        num_members: K, number of layers.
+        inputs: number of inputs of each layer.
+        outputs: number of outputs of each layer.
+        gain: scale of the initial weights; see `initial`.
+        generator: generator of the initial weights, which are drawn layer by layer.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class StackedLinear(nn.Module):
 
 
 class StackedMLP(nn.ModuleList):
-    """K multilayer perceptrons side by side; without layers, what is read is the result.
+    """K parallel multilayer perceptrons; without layers, the input is the result.
 
     Args:
-        num_members: K.
+        num_members: K, number of perceptrons.
         sizes: widths, from the inputs to the last layer's outputs.
-        activation: after every layer but the last, "tanh" or "relu".
-        output_gain: scale of the last layer's initial weights; None makes it a hidden layer too,
-            with an activation.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `initial`.
+        activation: "tanh" or "relu", after every layer except the last.
+        output_gain: scale of the last layer's initial weights; None makes the last layer a hidden
+            layer with an activation.
+        generator: generator of the initial weights.
+        is_orthogonal: whether the initial weights are orthogonal; see `initial`.
 
     Attributes:
-        activation: its name.
+        activation: name of the activation.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class StackedMLP(nn.ModuleList):
         return self._run(x, len(self))
 
     def hidden(self, x: Tensor) -> Tensor:
-        """What the last layer reads, for `forward`'s ``x``; ``x`` itself where it is the only one.
+        """Return the input of the last layer, which is ``x`` if there is only one layer.
 
-        The last layer's own result is ``self[-1](hidden(x))`` where it has no activation.
+        The result of a last layer without activation is ``self[-1](hidden(x))``.
         """
         return self._run(x, len(self) - 1)
 
@@ -136,20 +136,20 @@ class StackedMLP(nn.ModuleList):
 
 
 class Core(nn.Module, ABC):
-    """K memories side by side, each of H units; actor and critic remember apart.
+    """K parallel memories of H units each, for example one for the actor and one for the critic.
 
-    What N envs remember is one row each, float32 ``[N, memory_size]``: the members' states side by
-    side. Zeros are remembered where an episode begins.
+    The memory of N envs is float32 ``[N, memory_width]``: one row per env with the concatenated
+    states of the K members. It is zero at the start of an episode.
 
     Attributes:
-        num_gates: G; for each unit, G numbers are computed of what is read.
-        num_states: S; each unit remembers S numbers.
-        memory_size: numbers that are remembered of one env.
+        num_gates: G, numbers computed from the inputs for each unit.
+        num_states: S, numbers remembered by each unit.
+        memory_width: K * S * H, numbers remembered per env.
     """
 
     num_gates: ClassVar[int]
     num_states: ClassVar[int]
-    memory_size: int
+    memory_width: int
 
     def __init__(
         self,
@@ -160,32 +160,32 @@ class Core(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.num_members, self.size = num_members, size
-        self.memory_size = num_members * self.num_states * size
+        self.memory_width = num_members * self.num_states * size
         gates = self.num_gates * size
         self.input = StackedLinear(num_members, inputs, gates, 1.0, generator)
         self.memory = StackedLinear(num_members, size, gates, 1.0, generator)
 
     def step(self, x: Tensor, memory: Tensor) -> Tensor:
-        """Advance by one step: ``x`` is ``[N, F]`` or ``[K, N, F]``; returns the memory after it.
+        """Advance by one step and return the next memory.
 
         Args:
-            x: float32, what is read.
-            memory: float32 ``[N, memory_size]``, zeros where an episode begins.
+            x: inputs, float32 ``[N, F]`` or ``[K, N, F]``.
+            memory: float32 ``[N, memory_width]``, zeros for envs that begin an episode.
         """
         return self._join(self._advance(self.input(x), self._state(memory)))
 
     def unroll(self, x: Tensor, begins: Tensor, memory: Tensor) -> Tensor:
         """Advance by L steps.
 
-        Products that read no memory are computed for all steps at once.
+        Products that do not read the memory are computed for all steps at once.
 
         Args:
-            x: float32 ``[L, N, F]`` or ``[K, L, N, F]``.
-            begins: bool ``[L, N]``, where an episode begins, so that nothing is remembered.
-            memory: float32 ``[N, memory_size]``, before the first step.
+            x: inputs, float32 ``[L, N, F]`` or ``[K, L, N, F]``.
+            begins: bool ``[L, N]``, True where an episode begins and the memory is cleared.
+            memory: float32 ``[N, memory_width]``, the memory before the first step.
 
         Returns:
-            The memories after every step, float32 ``[L, N, memory_size]``.
+            The memories after every step, float32 ``[L, N, memory_width]``.
         """
         inputs = self.input(x.flatten(-3, -2)).reshape(self.num_members, *begins.shape, -1)
         kept = (~begins).to(x.dtype)[..., None]
@@ -197,13 +197,13 @@ class Core(nn.Module, ABC):
         return torch.stack(states)
 
     def read(self, memory: Tensor) -> Tensor:
-        """What the members show of memories ``[..., memory_size]``: ``[K, ..., H]``."""
+        """Return the members' outputs ``[K, ..., H]`` for memories ``[..., memory_width]``."""
         states = memory.reshape(*memory.shape[:-1], self.num_members, -1)
         return states[..., : self.size].movedim(-2, 0)
 
     @abstractmethod
     def _advance(self, inputs: Tensor, state: Tensor) -> Tensor:
-        """Go from states ``[K, N, num_states * H]`` to the next, given ``[K, N, gates]``."""
+        """Return the states after ``[K, N, num_states * H]``, for inputs ``[K, N, gates]``."""
 
     def _state(self, memory: Tensor) -> Tensor:
         return memory.reshape(memory.shape[0], self.num_members, -1).transpose(0, 1)
@@ -215,8 +215,8 @@ class Core(nn.Module, ABC):
 class GRU(Core):
     """Gated recurrent units: Cho et al. (2014), equations 5 to 8.
 
-    The reset gate is applied after the product with the memory, as cuDNN does. The weights of
-    reset gate, update gate and candidate lie side by side.
+    The reset gate is applied after the product with the memory, as in cuDNN. The weights of reset
+    gate, update gate and candidate are concatenated.
     """
 
     num_gates, num_states = 3, 1
@@ -233,8 +233,8 @@ class GRU(Core):
 class LSTM(Core):
     """Long short-term memory: Hochreiter and Schmidhuber (1997), with Gers et al.'s forget gate.
 
-    A state is what is shown, then the cell. The weights of input gate, forget gate, candidate and
-    output gate lie side by side; forget gates begin open, with a bias of one (Jozefowicz et al.
+    A state is the output followed by the cell. The weights of input gate, forget gate, candidate
+    and output gate are concatenated. Forget gates have an initial bias of one (Jozefowicz et al.
     2015).
     """
 
@@ -252,8 +252,8 @@ class LSTM(Core):
             self.input.bias[..., size : 2 * size] = 1.0
 
     def _advance(self, inputs: Tensor, state: Tensor) -> Tensor:
-        shown, cell = state.chunk(2, dim=-1)
-        enter, forget, candidate, leave = (inputs + self.memory(shown)).chunk(4, dim=-1)
+        hidden, cell = state.chunk(2, dim=-1)
+        enter, forget, candidate, leave = (inputs + self.memory(hidden)).chunk(4, dim=-1)
         cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(candidate)
         return torch.cat([torch.sigmoid(leave) * torch.tanh(cell), cell], dim=-1)
 
@@ -264,12 +264,11 @@ def initial(
     """Draw weights ``[inputs, outputs]`` and biases ``[outputs]`` of a linear layer.
 
     Args:
-        inputs: width of what is read.
-        outputs: width of the result.
-        gain: scale of orthogonal weights, beside which biases are zero; None draws both uniformly
-            between ``-1 / sqrt(inputs)`` and ``1 / sqrt(inputs)``, as torch does where nothing else
-            is said.
-        generator: draws them.
+        inputs: number of inputs.
+        outputs: number of outputs.
+        gain: scale of orthogonal weights, with biases of zero. None draws weights and biases
+            uniformly between ``-1 / sqrt(inputs)`` and ``1 / sqrt(inputs)``, torch's default.
+        generator: generator of the weights.
     """
     weight, bias = torch.empty(inputs, outputs), torch.zeros(outputs)
     if gain is not None:
@@ -286,11 +285,7 @@ def orthogonal(weight: Tensor, gain: float, generator: torch.Generator | None) -
 
 
 def activation_function(name: str) -> Activation:
-    """Find an activation by its name.
-
-    Raises:
-        ConfigError: there is none of this name.
-    """
+    """Return the activation called ``name``, or raise `ConfigError`."""
     if name not in ACTIVATIONS:
         raise ConfigError(f"activation {name!r} is not known; choose from {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]

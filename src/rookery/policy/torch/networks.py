@@ -1,7 +1,7 @@
-"""Networks from features to what algorithms read, in torch; encoders make the features.
+"""Networks from features to outputs of actors, in torch.
 
-Actor and critic share no weights behind the encoder. Their towers are equal, so both are computed
-as one batched product.
+Actor and critic share no weights behind the encoder. Their towers have equal sizes, so both are
+computed as one batched product.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CORES: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
 class Prediction(NamedTuple):
-    """What an actor-critic network makes of N observations, or of L steps of N envs.
+    """The result of an actor-critic network for N observations, or for L steps of N envs.
 
     Attributes:
         outputs: float32 ``[N, num_outputs]`` or ``[L, N, num_outputs]``, for a distribution.
         value: float32 ``[N]`` or ``[L, N]``.
-        memory: float32 ``[N, memory_size]`` or ``[L, N, memory_size]``, afterwards; None where
-            nothing is remembered.
+        memory: float32 ``[N, memory_width]`` or ``[L, N, memory_width]``, the next memory; None
+            without a memory.
     """
 
     outputs: Tensor
@@ -37,10 +37,10 @@ class MLP(nn.Module):
     """A multilayer perceptron: float32 ``[N, inputs]`` to ``[N, hidden_sizes[-1]]``.
 
     Args:
-        inputs: width of what is read.
+        inputs: number of inputs.
         hidden_sizes: widths of the layers, each with an activation.
         activation: "tanh" or "relu".
-        generator: draws the initial weights.
+        generator: generator of the initial weights.
     """
 
     def __init__(
@@ -59,24 +59,24 @@ class MLP(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Two towers, maybe with a memory behind each, and a head on each.
+    """An actor tower and a critic tower, each with a head and an optional memory before it.
 
     Args:
-        num_features: F, width of what is read.
-        num_outputs: of the actor's head; see `rookery.policy.actions.action_layout`.
-        hidden_sizes: widths of the towers' layers; () lets both heads, or both memories, read the
+        num_features: F, number of features.
+        num_outputs: number of outputs of the actor; see `rookery.policy.actions.action_layout`.
+        hidden_sizes: widths of the towers' layers; () connects both heads, or both memories, to the
             features.
         activation: "tanh" or "relu", in the towers.
-        core: "gru" or "lstm" for a memory behind each tower; "none" remembers nothing.
-        core_size: H, units of each memory.
-        generator: draws the initial weights: orthogonal, the actor's head a hundredth, so that
-            the first actions are nearly uniform.
-        is_orthogonal: False draws those of towers and heads as torch does where nothing else is
-            said; see `rookery.policy.torch.layers.initial`.
-        shows_latent: whether what the actor's head reads follows in the outputs.
+        core: "gru" or "lstm" for a memory behind each tower, or "none".
+        core_size: H, number of units of each memory.
+        generator: generator of the initial weights.
+        is_orthogonal: True draws orthogonal initial weights. Those of the actor's head are scaled
+            by 0.01, so that the first actions are nearly uniform. False draws the weights of towers
+            and heads as torch does by default; see `rookery.policy.torch.layers.initial`.
+        shows_latent: whether the input of the actor's head is appended to the outputs.
 
     Attributes:
-        memory_size: numbers remembered of one env; 0 where nothing is.
+        memory_width: number of floats remembered per env; 0 without a memory.
     """
 
     def __init__(
@@ -100,22 +100,22 @@ class ActorCritic(nn.Module):
         self.core_name = core
         self.core = _core(core, sizes[-1], core_size, generator)
         width = latent_width(num_features, hidden_sizes, core, core_size)
-        actor_gain, critic_gain = _head_gains(is_orthogonal)
+        actor_gain, critic_gain = head_gains(is_orthogonal)
         self.actor = Linear(width, num_outputs, actor_gain, generator)
         self.critic = Linear(width, 1, critic_gain, generator)
         self._shows_latent = shows_latent
-        self.memory_size = 0 if self.core is None else self.core.memory_size
+        self.memory_width = 0 if self.core is None else self.core.memory_width
 
     def forward(self, features: Tensor, memory: Tensor | None = None) -> Prediction:
         """Run on features of N observations.
 
         Args:
             features: float32 ``[N, F]``.
-            memory: float32 ``[N, memory_size]``, zeros where an episode begins.
+            memory: float32 ``[N, memory_width]``, zeros for envs that begin an episode.
         """
         hidden = self.towers(features)
         if self.core is not None:
-            assert memory is not None, "a network that remembers needs its memory"
+            assert memory is not None, "a recurrent network needs its memory"
             memory = self.core.step(hidden, memory)
             hidden = self.core.read(memory)
         return Prediction(*self._heads(hidden), memory)
@@ -125,10 +125,10 @@ class ActorCritic(nn.Module):
 
         Args:
             features: float32 ``[L, N, F]``.
-            begins: bool ``[L, N]``, where an episode begins, so that nothing is remembered.
-            memory: float32 ``[N, memory_size]``, before the first step.
+            begins: bool ``[L, N]``, True where an episode begins and the memory is cleared.
+            memory: float32 ``[N, memory_width]``, the memory before the first step.
         """
-        assert self.core is not None, "only a network that remembers is unrolled"
+        assert self.core is not None, "only a recurrent network is unrolled"
         hidden = self.towers(features.flatten(0, 1))
         hidden = hidden.reshape(*hidden.shape[:-2], *begins.shape, -1)
         memories = self.core.unroll(hidden, begins, memory)
@@ -144,99 +144,19 @@ class ActorCritic(nn.Module):
         return outputs, self.critic(critic).squeeze(1)
 
 
-class QNetwork(nn.Module):
-    """Action values of all actions: float32 ``[N, F]`` to ``[N, num_actions]``.
-
-    With ``dueling``, Wang et al. (2016), equation 9: ``Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)``,
-    advantages and value from a tower each.
-
-    Args:
-        num_features: F, width of what is read.
-        num_actions: how many actions there are.
-        hidden_sizes: widths of the towers' layers.
-        activation: "tanh" or "relu", in the towers.
-        dueling: whether values and advantages are apart.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
-    """
-
-    def __init__(
-        self,
-        num_features: int,
-        num_actions: int,
-        hidden_sizes: Sequence[int] = (64, 64),
-        activation: str = "tanh",
-        *,
-        dueling: bool = True,
-        generator: torch.Generator | None = None,
-        is_orthogonal: bool = True,
-    ) -> None:
-        super().__init__()
-        sizes = (num_features, *hidden_sizes)
-        self.towers = StackedMLP(
-            1 + dueling, sizes, activation, generator=generator, is_orthogonal=is_orthogonal
-        )
-        actor_gain, critic_gain = _head_gains(is_orthogonal)
-        self.actor = Linear(sizes[-1], num_actions, actor_gain, generator)
-        self.critic = Linear(sizes[-1], 1, critic_gain, generator) if dueling else None
-
-    def forward(self, features: Tensor) -> Tensor:
-        hidden = self.towers(features)
-        towers = hidden if hidden.dim() == 3 else hidden.expand(2, -1, -1)
-        outputs: Tensor = self.actor(towers[0])
-        if self.critic is None:
-            return outputs
-        value: Tensor = self.critic(towers[1])
-        return outputs + (value - outputs.mean(1, keepdim=True))
-
-
-class TwinCritic(nn.Module):
-    """K critics of observations and continuous actions (SAC, TD3), computed as one.
-
-    Args:
-        num_features: F, width of the observations' features.
-        num_actions: A, how many numbers an action has.
-        hidden_sizes: widths of the hidden layers.
-        activation: "tanh" or "relu", in the hidden layers.
-        num_critics: K.
-        generator: draws the initial weights.
-        is_orthogonal: whether they are orthogonal; see `ActorCritic`.
-    """
-
-    def __init__(
-        self,
-        num_features: int,
-        num_actions: int,
-        hidden_sizes: Sequence[int] = (64, 64),
-        activation: str = "relu",
-        *,
-        num_critics: int = 2,
-        generator: torch.Generator | None = None,
-        is_orthogonal: bool = True,
-    ) -> None:
-        super().__init__()
-        sizes = (num_features + num_actions, *hidden_sizes, 1)
-        self.layers = StackedMLP(num_critics, sizes, activation, 1.0, generator, is_orthogonal)
-
-    def forward(self, features: Tensor, action: Tensor) -> Tensor:
-        """Values of features ``[N, F]`` and actions ``[N, A]``: float32 ``[K, N]``."""
-        values: Tensor = self.layers(torch.cat([features, action], dim=1)).squeeze(2)
-        return values
-
-
 class SquashedActor(nn.Module):
-    """The actor of SAC: features ``[N, F]`` to the outputs of a `SquashedGaussian`, ``[N, 2 A]``.
+    """SAC's actor, from features ``[N, F]`` to outputs ``[N, 2 A]`` of a `SquashedGaussian`.
 
-    The squashed first half is the action of a deterministic actor (TD3). With ``shows_latent``
-    the outputs are means, and what the last layer reads: ``[N, A + H]``.
+    The squashed first half is the action of a deterministic actor (TD3). With ``shows_latent``, the
+    outputs are the means and the input of the last layer: ``[N, A + H]``.
 
     Args:
-        num_features: F, width of what is read.
-        num_actions: A, how many numbers an action has.
+        num_features: F, number of features.
+        num_actions: A, number of components of an action.
         hidden_sizes: widths of the hidden layers.
         activation: "tanh" or "relu", in the hidden layers.
-        generator: draws the initial weights.
-        shows_latent: whether what the last layer reads takes the place of raw deviations.
+        generator: generator of the initial weights.
+        shows_latent: whether the input of the last layer replaces the standard deviations.
         is_orthogonal: whether the initial weights are orthogonal; see `ActorCritic`.
     """
 
@@ -267,12 +187,12 @@ class SquashedActor(nn.Module):
 def latent_width(
     num_features: int, hidden_sizes: Sequence[int], core: str = "none", core_size: int = 64
 ) -> int:
-    """The width of what the actor's head reads; see `ActorCritic`."""
+    """Return the width of the input of the actor's head; see `ActorCritic`."""
     return (num_features, *hidden_sizes)[-1] if core == "none" else core_size
 
 
-def _head_gains(is_orthogonal: bool) -> tuple[float | None, float | None]:
-    """The scales of the initial weights of an actor's and a critic's head; see `initial`."""
+def head_gains(is_orthogonal: bool) -> tuple[float | None, float | None]:
+    """Return the gains of the initial weights of an actor's and a critic's head."""
     return (0.01, 1.0) if is_orthogonal else (None, None)
 
 

@@ -1,4 +1,4 @@
-"""TorchPolicy: any torch module acts, in every collector."""
+"""The policy that acts with any torch module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rookery.common.trees import Tree, num_rows
-from rookery.policy.detach import ACTIONS, seed_for
+from rookery.policy.base import ACTIONS, seed_for
 from rookery.policy.model import Model
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.torch.encoders import to_tensors
@@ -23,28 +23,28 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 class TorchPolicy(NetworkPolicy):
-    """A policy around a torch module, which may be trained by whatever optimiser.
+    """A policy that acts with a torch module, which any optimizer may train.
 
-    Its parameters travel to the copies in workers, and ``version`` counts by itself: collectors see
-    before every rollout whether parameters or buffers were changed since the last one. The module
-    stays the user's: where it lies, there it acts; copies in workers act on the cpu.
+    It works in every collector. Copies in workers receive new parameters: before every rollout,
+    collectors check whether parameters or buffers changed, and increase ``version`` if they did.
+    The policy acts on the module's device, copies in workers act on the CPU.
 
     Args:
-        module: takes observations ``[N, *obs]``, tensors in the env's own form, and gives the
-            outputs ``[N, num_outputs]`` of the distribution of actions, or outputs and values
-            ``[N]``; or a `PolicyModule`. One that remembers has a ``memory_size``; see there.
-        observation_space: of one env.
-        action_space: of one env.
-        seed: of the drawn actions.
+        module: maps observations ``[N, *obs]``, tensors in the env's form, to outputs
+            ``[N, num_outputs]`` for the distribution of actions, or to outputs and values ``[N]``;
+            or a `PolicyModule`. For a recurrent module, see ``network`` of `PolicyModule`.
+        observation_space: observation space of one env.
+        action_space: action space of one env.
+        seed: seed of the drawn actions.
 
     Attributes:
-        module: the `PolicyModule` around it: ``module.parameters()`` are those to optimise, with
-            the deviations of continuous actions, and ``module.distribution`` makes of outputs what
-            losses need.
+        module: the `PolicyModule` around the given module. ``module.parameters()`` are the
+            parameters to optimize, with the standard deviations of continuous actions.
+            ``module.distribution`` makes the distribution of actions from outputs.
 
     Raises:
-        ConfigError: the module gives something else than asked for.
-        SpaceError: no distribution fits the action space.
+        ConfigError: the module has the wrong inputs or outputs.
+        SpaceError: no distribution supports the action space.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class TorchPolicy(NetworkPolicy):
         seed: int = 0,
     ) -> None:
         if not isinstance(module, PolicyModule):
-            own = module
-            module = PolicyModule(observation_space, action_space, network=lambda *_: own)
+            given = module
+            module = PolicyModule(observation_space, action_space, network=lambda *_: given)
         rng = np.random.default_rng(seed_for(seed, ACTIONS))
         self._take(Model(module), observation_space, rng)
 
     @classmethod
     def of(cls, model: Model, observation_space: spaces.Space[Any], rng: Any) -> TorchPolicy:
-        """Make the policy of a model whose module is a `PolicyModule`."""
+        """Make a policy from a model of a `PolicyModule`."""
         policy = cls.__new__(cls)
         policy._take(model, observation_space, rng)
         return policy
@@ -70,22 +70,22 @@ class TorchPolicy(NetworkPolicy):
     def _take(self, model: Model, observation_space: spaces.Space[Any], rng: Any) -> None:
         self.module: PolicyModule = model.module  # type: ignore[assignment]
         module = self.module
-        super().__init__(model, observation_space, module.layout, module.memory_size, rng)
-        # Finding it takes 10 us; a module that is moved keeps its parameters as objects.
+        super().__init__(model, observation_space, module.layout, module.memory_width, rng)
+        # Finding it takes 10 us. Parameters remain the same objects when a module is moved.
         self._first_parameter = next(module.parameters())
         self._has_text = holds_text(observation_space)
         self._seen = self.version, self._checksum()
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.model.gather()
-        acting = self.version, self.memory, self.held_noise
+        acting = self.version, self.memory, self.noise_state
         return _rebuilt, (self.model, self.observation_space, self.rng, *acting)
 
     def current_version(self) -> int:
         self.model.gather()
         checksum = self._checksum()
         version, before = self._seen
-        if checksum != before and version == self.version:  # else who changed them has counted
+        if checksum != before and version == self.version:  # otherwise the learner has increased it
             self.version += 1
         self._seen = self.version, checksum
         return self.version
@@ -102,7 +102,7 @@ class TorchPolicy(NetworkPolicy):
         if self.is_recurrent:
             memory = torch.from_numpy(self._memory_of(num_rows(obs))).to(device)
         was_training = module.training
-        if was_training:  # statistics of batches are not of what is acted on
+        if was_training:  # acting must not change batch statistics
             module.eval()
         with torch.inference_mode():
             found = module(to_tensors(obs, device), memory)
@@ -121,9 +121,9 @@ class TorchPolicy(NetworkPolicy):
 
 
 def _rebuilt(
-    model: Model, observation_space: Any, rng: Any, version: int, memory: Any, held_noise: Any
+    model: Model, observation_space: Any, rng: Any, version: int, memory: Any, noise_state: Any
 ) -> TorchPolicy:
     policy = TorchPolicy.of(model, observation_space, rng)
-    policy.version, policy.memory, policy.held_noise = version, memory, held_noise
+    policy.version, policy.memory, policy.noise_state = version, memory, noise_state
     policy.current_version()
     return policy

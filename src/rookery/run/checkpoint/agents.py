@@ -12,8 +12,7 @@ from gymnasium import Space
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
-from rookery.policy.action_masks import read_space
-from rookery.policy.actions import action_layout
+from rookery.policy.actions import action_layout, read_space
 from rookery.run.agent import Agent, Spaces
 from rookery.run.algorithm_record import SHAPES, agent_algorithm, algorithm_to_dict
 from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of

@@ -12,7 +12,7 @@ from rookery.env import registrations
 from rookery.errors import LearnerDied
 from rookery.learn.parallel.peers import ALONE, PeerLost, Peers
 from rookery.rollout import Rollout
-from rookery.rollout.join import side_by_side
+from rookery.rollout.rollout import side_by_side
 from rookery.run.learners.other_learner import Order, Task, without_observations
 from rookery.run.learners.share import Share
 from rookery.run.plan import RunPlan

@@ -1,4 +1,4 @@
-"""Ornstein-Uhlenbeck noise: a plain loop's numbers, for every env and every episode apart."""
+"""Ornstein-Uhlenbeck noise against a plain loop, per env and episode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium import spaces
 import rookery
 from rookery import ConfigError, TD3Config
 from rookery.learn.off_policy.td3 import TD3
-from rookery.policy.torch.squashed import NoisyPolicy, OrnsteinUhlenbeckPolicy
+from rookery.policy.exploring import NoisyPolicy, OrnsteinUhlenbeckPolicy
 
 OBS, BOX = spaces.Box(-1, 1, (4,)), spaces.Box(-2, 2, (2,))
 
@@ -22,7 +22,7 @@ def _policy(spaces_=(OBS, BOX), **settings):
     return TD3.make_policy(TD3Config(hidden_sizes=(8,), **settings), *spaces_, 0)  # type: ignore[call-arg]
 
 
-def test_it_is_what_a_plain_loop_makes():
+def test_noise_equals_a_plain_loop():
     policy = _policy(exploration_noise=0.5)
     obs, rng = np.zeros((3, 4), np.float32), np.random.default_rng(7)
     policy.rng = np.random.default_rng(7)
@@ -36,17 +36,17 @@ def test_it_is_what_a_plain_loop_makes():
         policy.act(obs, deterministic=True)  # changes nothing
 
 
-def test_copies_go_on_alike_and_other_envs_begin_at_zero():
+def test_copies_continue_equally_and_other_envs_start_at_zero():
     policy = _policy()
     obs = np.zeros((3, 4), np.float32)
     policy.act(obs)
     twin = pickle.loads(pickle.dumps(policy))
     assert isinstance(twin, OrnsteinUhlenbeckPolicy)
     np.testing.assert_array_equal(policy.act(obs).action, twin.act(obs).action)
-    before = np.abs(policy.held_noise.values).max()
+    before = np.abs(policy.noise_state.values).max()
     policy.noise = 0.0
     policy.act(np.zeros((2, 4), np.float32))
-    assert before > 0 and not policy.held_noise.values.any()
+    assert before > 0 and not policy.noise_state.values.any()
 
 
 def test_the_kind_is_chosen_by_its_name():
@@ -61,7 +61,7 @@ def _pendulum():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["caller", "worker"])
-def test_it_begins_anew_where_an_episode_begins(where):
+def test_noise_restarts_with_an_episode(where):
     with _pendulum() as env:
         policy = _policy((env.observation_space, env.action_space), exploration_noise=0.5)
     if where == "worker":

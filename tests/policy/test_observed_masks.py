@@ -1,4 +1,4 @@
-"""A mask among the observations only masks: no network reads it."""
+"""No network reads an action mask in the observations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _assert_reads_no_mask(policy: Any, space: Any) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("form", MASKS)
 @pytest.mark.parametrize("shown", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_the_bits_of_a_mask_change_no_logit(shown: Any, form: str, network: str) -> None:
+def test_masks_do_not_change_logits(shown: Any, form: str, network: str) -> None:
     space = spaces.Dict(action_mask=MASKS[form], x=shown)
     policy = _perturbed(make_policy(space, spaces.Discrete(3), **NETWORKS[network]))
     assert isinstance(policy, NumpyNetworkPolicy if shown is VECTOR else TorchPolicy)
@@ -68,7 +68,7 @@ def test_the_bits_of_a_mask_change_no_logit(shown: Any, form: str, network: str)
 
 
 @pytest.mark.parametrize("shown", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_numpy_and_torch_read_the_same_of_what_shows_a_mask(shown: Any) -> None:
+def test_numpy_and_torch_read_the_same_parts_beside_a_mask(shown: Any) -> None:
     space = spaces.Dict(action_mask=MASKS["bits"], x=shown, y=spaces.Discrete(2))
     policy = _perturbed(make_policy(space, spaces.Discrete(3), normalize_obs=True))
     obs = _observations(space, [1, 0, 1])
@@ -93,13 +93,13 @@ def test_no_algorithm_reads_the_mask(name: str, config: Any) -> None:
     assert (policy.act(_observations(space, [0, 1, 0]), deterministic=True).action == 1).all()
 
 
-def test_a_part_of_this_name_that_is_no_mask_is_read() -> None:
+def test_a_part_with_the_name_but_not_the_form_of_a_mask_is_read() -> None:
     space = spaces.Dict(action_mask=spaces.Box(-5, 5, (3,)), x=VECTOR)
     policy = make_policy(space, spaces.Discrete(3))
     assert policy.model.module.encoder.num_features == 8
 
 
-def test_a_mask_is_read_where_an_encoder_of_ones_own_is_given_for_it() -> None:
+def test_a_mask_with_a_custom_encoder_is_read() -> None:
     space = spaces.Dict(action_mask=MASKS["bits"], x=VECTOR)
 
     def encoder(part: Any) -> nn.Module:
@@ -114,7 +114,7 @@ class _Floats(nn.Module):
         return x.float()
 
 
-def test_a_mask_that_is_all_there_is_to_see_is_read() -> None:
+def test_a_mask_that_is_the_only_part_is_read() -> None:
     space = spaces.Dict(action_mask=MASKS["bits"])
     policy = make_policy(space, spaces.Discrete(3))
     assert policy.model.module.encoder.num_features == 3
