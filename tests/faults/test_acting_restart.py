@@ -443,7 +443,7 @@ def test_closing_amid_a_replacement_leaves_nothing(tmp_path: Path, mode: str) ->
 def test_a_worker_that_grows_is_replaced_once_an_episode_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.worker.watch._MEMORY_CHECK_S", 0.0)
+    monkeypatch.setattr("rookery.worker.fault_policy._MEMORY_CHECK_S", 0.0)
     follower = Follower()
     faults = FaultPolicy("restart", max_worker_rss_mb=1)  # none is as small
     with _collector(_envs(tmp_path, length=T + 3), faults=faults) as collector:

@@ -98,7 +98,7 @@ def test_an_idle_worker_is_never_late(is_asked: bool, monkeypatch: pytest.Monkey
         venv.reset()
         if is_asked:
             venv.step_async(np.zeros(4, int))
-        monkeypatch.setattr("rookery.worker.watch.time", _LaterClock())
+        monkeypatch.setattr("rookery.worker.fault_policy.time", _LaterClock())
         if not is_asked:
             venv.step_async(np.zeros(4, int))
         assert venv.step_wait()[0][:, 0].tolist() == [1, 1, 1, 1]

@@ -14,8 +14,8 @@ from patience import DEADLINE_S, PATIENCE_S
 import rookery
 from rookery import FaultPolicy
 from rookery.testing import Fault, Faulty
+from rookery.worker.lifecycle import Lifecycle
 from rookery.worker.orders import Order, OrderPart
-from rookery.worker.supervisor import Supervisor
 from rookery.worker.thread import WorkerThread
 
 KILL = np.array([0, 0, 0, Fault.KILL])
@@ -191,15 +191,15 @@ class Labelled(Faulty):
 def test_a_new_worker_knows_its_attributes_before_it_carries_out_a_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    have = Supervisor._have
+    have = Lifecycle._have
 
-    def have_late(supervisor: Any, *args: Any) -> None:
+    def have_late(lifecycle: Any, *args: Any) -> None:
         end = time.perf_counter() + 0.5  # a worker that does not wait to be told is done by then
-        while supervisor._part.is_busy() and time.perf_counter() < end:
+        while lifecycle._part.is_busy() and time.perf_counter() < end:
             time.sleep(0.01)
-        have(supervisor, *args)
+        have(lifecycle, *args)
 
-    monkeypatch.setattr(Supervisor, "_have", have_late)
+    monkeypatch.setattr(Lifecycle, "_have", have_late)
     faults = FaultPolicy("restart")
     with rookery.make_vec(
         Labelled, 4, "process", 2, faults=faults, autoreset_mode="same_step"

@@ -115,7 +115,7 @@ def test_closing_while_a_worker_starts_anew_leaves_nothing() -> None:
 
 
 def test_a_worker_that_grows_is_replaced_when_an_episode_ends(monkeypatch: Any) -> None:
-    monkeypatch.setattr("rookery.worker.watch._MEMORY_CHECK_S", 0.0)
+    monkeypatch.setattr("rookery.worker.fault_policy._MEMORY_CHECK_S", 0.0)
     with _make(FaultPolicy("restart", max_worker_rss_mb=250)) as venv:
         venv.reset()
         before = venv.pids
@@ -138,7 +138,7 @@ def test_a_worker_is_not_replaced_for_the_size_of_its_predecessor(monkeypatch: A
     def look(watch: Any, pid: int) -> None:
         watch.complaint = watch.complaint or next(complaints, "")
 
-    monkeypatch.setattr("rookery.worker.watch.MemoryWatch.look", look)
+    monkeypatch.setattr("rookery.worker.fault_policy.MemoryWatch.look", look)
     with _make(FaultPolicy("restart", max_worker_rss_mb=250)) as venv:
         venv.reset()
         venv.step(np.zeros(4, int))

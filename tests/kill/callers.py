@@ -24,7 +24,7 @@ import rookery
 from rookery.policy import make_policy
 
 BACKEND, PROCESS = "worker.worker_backend:WorkerBackend", "worker.process:WorkerProcess"
-SUPERVISOR = "worker.supervisor:Supervisor"
+LIFECYCLE = "worker.lifecycle:Lifecycle"
 
 # Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and
 # "collect" the life of a collector.
@@ -57,11 +57,11 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     ("worker.shared_arrays:Board.enlarge_slab", "after", "step_slab"),
     ("worker.shared_arrays:Board.send_slab", "before", "step_slab"),
     (f"{BACKEND}.adopt_slab", "after", "step_slab"),
-    (f"{SUPERVISOR}.restart", "before", "restart"),
-    (f"{SUPERVISOR}.restart", "after", "restart"),
-    (f"{SUPERVISOR}.renew", "before", "restart"),
-    (f"{SUPERVISOR}._have", "before", "restart"),
-    (f"{SUPERVISOR}.renew", "after", "restart"),
+    (f"{LIFECYCLE}.restart", "before", "restart"),
+    (f"{LIFECYCLE}.restart", "after", "restart"),
+    (f"{LIFECYCLE}.renew", "before", "restart"),
+    (f"{LIFECYCLE}._have", "before", "restart"),
+    (f"{LIFECYCLE}.renew", "after", "restart"),
     ("vector.shutdown:_begin_all", "before", "close"),
     ("vector.shutdown:_begin_all", "after", "close"),
     (f"{PROCESS}.stop", "before", "close"),

@@ -39,9 +39,8 @@ from rookery.vector.specs import make_specs, pickled_spec
 from rookery.vector.splitting import split
 from rookery.vector.statistics.snapshot import Statistics
 from rookery.worker.failures import Failure
-from rookery.worker.fault_policy import FaultPolicy
+from rookery.worker.fault_policy import FaultPolicy, RestartBudget
 from rookery.worker.protocol import BatchMaker
-from rookery.worker.watch import RestartBudget
 
 # Ray sends what is smaller than 100 kB with its messages; else it goes through the object stores of
 # both nodes, which took 7 ms where a message took 2.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gymnasium.vector import AutoresetMode
+
 from rookery.common.env_errors import describe, which_envs
+from rookery.common.seeding import remember_seeds
 from rookery.errors import RookeryError, WorkerDied, WorkerError, WorkerTimeout
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.stopwatch import EPISODES, EXTRA, RESETS
@@ -26,25 +29,48 @@ class Reports:
 
     Attributes:
         env_ids: as given.
-        seeds: that the envs were reset with last.
-        steps_together: whether a fault of one env is a fault of all.
-        resets_at_ends: whether the step that ends an episode resets the env, too.
-        last_action: ``env id -> action`` of its latest step, where somebody in the worker decides
-            on actions.
+        seeds: for each env, the seed of its last reset.
     """
 
     def __init__(self, env_ids: range, env_name: str) -> None:
         self.env_ids = env_ids
         self.seeds: list[int | None] = [None] * len(env_ids)
-        self.steps_together = self.resets_at_ends = False
-        self.last_action: Callable[[int], Any] | None = None
+        self._steps_together = self._resets_at_ends = False
+        self._last_action: Callable[[int], Any] | None = None
         self._name = env_name
         self._memory: tuple[OrderPart, BatchArrays] | None = None
         self._anew: tuple[Sequence[int | None], Any] | None = None
 
-    def attach(self, part: OrderPart, arrays: BatchArrays) -> None:
-        """Say where to look up what the envs were doing."""
+    def attach(
+        self,
+        part: OrderPart,
+        arrays: BatchArrays,
+        autoreset_mode: AutoresetMode,
+        steps_together: bool,
+    ) -> None:
+        """Set where to look up what the envs were doing.
+
+        Args:
+            part: the orders of these envs.
+            arrays: the arrays of all envs of the vector env.
+            autoreset_mode: autoreset mode of the vector env.
+            steps_together: whether one call steps all of these envs, so that all fail together.
+        """
         self._memory = part, arrays
+        self._resets_at_ends = autoreset_mode is AutoresetMode.SAME_STEP
+        self._steps_together = steps_together
+
+    def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
+        """Remember the seeds of a reset."""
+        remember_seeds(self.seeds, seeds, mask)
+
+    def find_actions(self, last_action: Callable[[int], Any]) -> None:
+        """Set how to find the actions of envs whose policy acts in the worker.
+
+        Args:
+            last_action: returns the action of the latest step of an env, by env id.
+        """
+        self._last_action = last_action
 
     def begin_anew(self, seeds: Sequence[int | None]) -> None:
         """A worker takes the place of a lost one; ``seeds`` are those of its first resets."""
@@ -72,7 +98,7 @@ class Reports:
         words, watched = arrays.watched.words[own], arrays.watched
         orders = part.progress[1] + words[:, EXTRA] + words[:, RESETS]
         orders = orders + watched.resets[own].sum(axis=1)
-        return orders - words[:, EPISODES] if self.resets_at_ends else orders
+        return orders - words[:, EPISODES] if self._resets_at_ends else orders
 
     def died(self, worker: Worker, command: str, error: BaseException | None = None) -> WorkerDied:
         """A worker has ended during a command; ``error`` tells whether an interruption ended it."""
@@ -81,7 +107,7 @@ class Reports:
         ids = self.env_ids
         which = f"env {ids[0]}" if len(ids) == 1 else f"envs {ids[0]}-{ids[-1]}"
         busy = -1 if self._memory is None else abs(self._memory[0].progress[0]) - 1
-        is_one = busy >= 0 and not self.steps_together
+        is_one = busy >= 0 and not self._steps_together
         doing = f"{command} of env {busy}" if is_one else command
         return WorkerDied(
             f"The worker {worker.kind} {worker.pid} of {which} ({self._name}) "
@@ -96,7 +122,7 @@ class Reports:
         """An env is late; whoever raises this kills the worker first, as it says."""
         circumstances = self._circumstances(env_id)  # the signal may end what it hangs in
         stack = worker.python_stack()
-        late = tuple(self.env_ids) if self.steps_together else (env_id,)
+        late = tuple(self.env_ids) if self._steps_together else (env_id,)
         return WorkerTimeout(
             f"{which_envs(late)} ({self._name}) did not finish its {command} within {limit_s} s; "
             f"its worker {worker.kind} {worker.pid} {worker.fate}. "
@@ -159,8 +185,8 @@ class Reports:
         }
 
     def _action(self, arrays: BatchArrays, env_id: int) -> Any:
-        if self.last_action is not None:
-            return self.last_action(env_id)
+        if self._last_action is not None:
+            return self._last_action(env_id)
         return next(arrays.read_actions(range(env_id, env_id + 1)))
 
 
