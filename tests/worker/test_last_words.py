@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rookery.errors import WorkerDied
-from rookery.worker.channel import MessageQueue, PipeChannel, QueueChannel
+from rookery.worker.channel import PipeChannel
+from rookery.worker.thread import MessageQueue, QueueChannel
 
 
 def channel_of_a_thread_that_ends(*last_words: tuple[int, Any]) -> QueueChannel:

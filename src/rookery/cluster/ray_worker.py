@@ -29,10 +29,10 @@ from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
 from rookery.shared.slab import SlabShape
 from rookery.worker import orders
-from rookery.worker.channel import MessageQueue, QueueChannel
 from rookery.worker.orders import Orders
 from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.protocol import Assignment, Bells
+from rookery.worker.thread import MessageQueue, QueueChannel
 from rookery.worker.wait.thread_event import ThreadBell
 
 _END_WAIT_S = 2.0  # for the agent's word that its process has ended
@@ -201,7 +201,7 @@ class RayChannel(QueueChannel):
     Args:
         line: to the worker's agent.
         incoming: messages of the worker.
-        check: see :class:`~rookery.worker.channel.QueueChannel`.
+        check: see :class:`~rookery.worker.thread.QueueChannel`.
     """
 
     def __init__(self, line: _Line, incoming: MessageQueue, check: Callable[[], None]) -> None:

@@ -12,62 +12,21 @@ import os
 import pickle
 import struct
 import sys
-import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from rookery.common.pickling import pickled, pickled_for_workers
-from rookery.errors import RookeryError, WorkerDied
+from rookery.errors import WorkerDied
 from rookery.shared import SharedBlock
 from rookery.worker import pipes
 from rookery.worker.failures import Failure
 from rookery.worker.pipes import LOOK_S, ChannelClosedError, PipeEnd
-from rookery.worker.wait.thread_event import ThreadBell
 
 _HEADER = struct.Struct("<qq")  # the number and how many bytes follow
 
 
 class TornError(Exception):
     """An interruption cut a message short; nothing more can be said. Never reaches a user."""
-
-
-class Channel(Protocol):
-    """One end of a channel."""
-
-    def encode(self, content: Any) -> Any:
-        """What is sent for some content; raises whatever the content raises when pickled."""
-
-    def decode(self, payload: Any) -> Any:
-        """The content that was sent; raises whatever the content raises when unpickled."""
-
-    def failure(self, error: BaseException) -> Any:
-        """The payload that says what went wrong: content is a Failure, or the error itself."""
-
-    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
-        """Send a message; raises ChannelClosedError when nobody can receive it.
-
-        Args:
-            number: of what it belongs to.
-            payload: what ``encode`` made.
-            wake: called when the message cannot go on until the other side reads.
-        """
-
-    def has_message(self) -> bool:
-        """Whether the beginning of a message has come."""
-
-    def receive(self) -> tuple[int, Any]:
-        """Wait for a message; raises ChannelClosedError when none can come."""
-
-    def receive_into(self, messages: dict[int, Any]) -> None:
-        """Wait for a message and put it among others, by number; an interruption loses none."""
-
-    @property
-    def is_torn(self) -> bool:
-        """Whether an interruption cut a message short; nothing more can be said then."""
-
-    def close(self) -> None:
-        """Give the channel up."""
 
 
 class PipeChannel:
@@ -185,98 +144,3 @@ class PipeChannel:
                 self._is_torn = False
                 if not part:
                     raise ChannelClosedError
-
-
-class MessageQueue:
-    """Messages for another thread. One is dropped only after it was made use of."""
-
-    def __init__(self) -> None:
-        self._messages: deque[tuple[int, Any]] = deque()
-        self._bell = ThreadBell()
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def put(self, message: tuple[int, Any]) -> None:
-        """Add one."""
-        self._messages.append(message)
-        self._bell.ring()
-
-    def first(self) -> tuple[int, Any]:
-        """The one that has waited longest; it stays."""
-        return self._messages[0]
-
-    def drop_first(self) -> None:
-        """Drop that one."""
-        self._messages.popleft()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until there may be one, but no longer than this."""
-        if not self._messages:
-            self._bell.wait(lambda: True, time.perf_counter() + seconds)
-
-
-class QueueChannel:
-    """A channel between two threads; contents are handed over as they are.
-
-    Args:
-        outgoing: what the other end receives from.
-        incoming: what the other end sends to.
-        check: as for :class:`PipeChannel`.
-    """
-
-    def __init__(
-        self,
-        outgoing: MessageQueue,
-        incoming: MessageQueue,
-        check: Callable[[], None] | None = None,
-    ) -> None:
-        self._outgoing, self._incoming, self._check = outgoing, incoming, check
-
-    def encode(self, content: Any) -> Any:
-        return content
-
-    def decode(self, payload: Any) -> Any:
-        return payload
-
-    def failure(self, error: BaseException) -> Any:
-        return error if isinstance(error, RookeryError) else Failure.of(error)
-
-    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
-        self._outgoing.put((number, payload))
-
-    def receive_into(self, messages: dict[int, Any]) -> None:
-        self._wait()
-        number, payload = self._incoming.first()
-        messages[number] = payload  # twice does no harm
-        self._incoming.drop_first()
-
-    is_torn = False
-
-    def has_message(self) -> bool:
-        self._look()
-        return len(self._incoming) > 0
-
-    def receive(self) -> tuple[int, Any]:
-        self._wait()
-        message = self._incoming.first()
-        self._incoming.drop_first()
-        return message
-
-    def _wait(self) -> None:
-        while not self._incoming:
-            self._incoming.wait(LOOK_S)
-            if not self._incoming:
-                self._look()
-
-    def _look(self) -> None:
-        """Check, but hear what the other end said before it ended."""
-        try:
-            if self._check is not None:
-                self._check()
-        except WorkerDied:
-            if not self._incoming:
-                raise
-
-    def close(self) -> None:
-        self._check = None

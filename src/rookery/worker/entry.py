@@ -16,12 +16,12 @@ from rookery.env import registrations
 from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
 from rookery.env.seam import Batch
 from rookery.worker.channel import PipeChannel
+from rookery.worker.failures import description_error
 from rookery.worker.loop import attached, serve
 from rookery.worker.pipes import ChannelClosedError, PipeEnd, wait
 from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Bells, WorkerSpec
 from rookery.worker.shared_arrays import Board
 from rookery.worker.start.family import end_own_family, lead_family
-from rookery.worker.unsendable import description_error
 
 _ORPHAN_CHECK_S = 1.0
 _ORPHAN_EXIT_CODE = 70

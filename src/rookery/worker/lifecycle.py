@@ -24,7 +24,7 @@ from rookery.env.description import Description
 from rookery.errors import RookeryError, WorkerDied, WorkerError
 from rookery.shared import SharedBlock
 from rookery.worker.channel import TornError
-from rookery.worker.failures import Failure
+from rookery.worker.failures import Failure, argument_error
 from rookery.worker.fault_policy import (
     Awaited,
     Deadlines,
@@ -38,7 +38,6 @@ from rookery.worker.orders import RESET, Order, OrderPart, Orders, command_of
 from rookery.worker.pipes import ChannelClosedError
 from rookery.worker.protocol import Assignment, NotFinishedError, Worker
 from rookery.worker.reports import Reports, raise_failure
-from rookery.worker.unsendable import argument_error
 
 _T = TypeVar("_T")
 _MOST_CAUSES = 100  # a run of weeks need not remember all of them

@@ -16,7 +16,7 @@ from rookery.common.seeding import first_seed
 from rookery.env.seam import Batch
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.slab import SEE_SLAB
-from rookery.worker.channel import Channel
+from rookery.worker.failures import result_error
 from rookery.worker.orders import (
     DONE,
     IN_MESSAGE,
@@ -29,8 +29,7 @@ from rookery.worker.orders import (
     OrderPart,
     Orders,
 )
-from rookery.worker.protocol import INSTALL, PREPARE_RESET, Assignment, Bells
-from rookery.worker.unsendable import result_error
+from rookery.worker.protocol import INSTALL, PREPARE_RESET, Assignment, Bells, Channel
 
 
 class GivenUpError(BaseException):

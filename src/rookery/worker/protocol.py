@@ -14,7 +14,6 @@ from rookery.env.registrations import Registrations
 from rookery.env.seam import Batch
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchSpaces
-from rookery.worker.channel import Channel
 
 # Requests that are no methods of the batch.
 PREPARE_RESET = "prepare_reset"  # seeds and options, by env, for the reset that will be ordered
@@ -23,6 +22,44 @@ LEND = "lend"  # map the block that follows
 INSTALL = "install"  # put something beside the batch, see rookery.worker.loop
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # "write your Python stack"; None on Windows
+
+
+class Channel(Protocol):
+    """One end of a channel."""
+
+    def encode(self, content: Any) -> Any:
+        """What is sent for some content; raises whatever the content raises when pickled."""
+
+    def decode(self, payload: Any) -> Any:
+        """The content that was sent; raises whatever the content raises when unpickled."""
+
+    def failure(self, error: BaseException) -> Any:
+        """The payload that says what went wrong: content is a Failure, or the error itself."""
+
+    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
+        """Send a message; raises ChannelClosedError when nobody can receive it.
+
+        Args:
+            number: of what it belongs to.
+            payload: what ``encode`` made.
+            wake: called when the message cannot go on until the other side reads.
+        """
+
+    def has_message(self) -> bool:
+        """Whether the beginning of a message has come."""
+
+    def receive(self) -> tuple[int, Any]:
+        """Wait for a message; raises ChannelClosedError when none can come."""
+
+    def receive_into(self, messages: dict[int, Any]) -> None:
+        """Wait for a message and put it among others, by number; an interruption loses none."""
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether an interruption cut a message short; nothing more can be said then."""
+
+    def close(self) -> None:
+        """Give the channel up."""
 
 
 class BellOfMany(Protocol):

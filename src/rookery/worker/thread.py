@@ -12,18 +12,116 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from rookery.common.resources import NothingWatched, UseWatch
 from rookery.env.seam import Batch
+from rookery.errors import RookeryError, WorkerDied
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays
-from rookery.worker.channel import MessageQueue, QueueChannel
+from rookery.worker.failures import Failure
 from rookery.worker.loop import GivenUpError, attached, serve
 from rookery.worker.orders import Orders
-from rookery.worker.pipes import ChannelClosedError
+from rookery.worker.pipes import LOOK_S, ChannelClosedError
 from rookery.worker.protocol import Assignment, BatchMaker, Bells
 from rookery.worker.wait.thread_event import ThreadBell
+
+
+class MessageQueue:
+    """Messages for another thread. One is dropped only after it was made use of."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[int, Any]] = deque()
+        self._bell = ThreadBell()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: tuple[int, Any]) -> None:
+        """Add one."""
+        self._messages.append(message)
+        self._bell.ring()
+
+    def first(self) -> tuple[int, Any]:
+        """The one that has waited longest; it stays."""
+        return self._messages[0]
+
+    def drop_first(self) -> None:
+        """Drop that one."""
+        self._messages.popleft()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there may be one, but no longer than this."""
+        if not self._messages:
+            self._bell.wait(lambda: True, time.perf_counter() + seconds)
+
+
+class QueueChannel:
+    """A channel between two threads; contents are handed over as they are.
+
+    Args:
+        outgoing: what the other end receives from.
+        incoming: what the other end sends to.
+        check: as for :class:`PipeChannel`.
+    """
+
+    def __init__(
+        self,
+        outgoing: MessageQueue,
+        incoming: MessageQueue,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._outgoing, self._incoming, self._check = outgoing, incoming, check
+
+    def encode(self, content: Any) -> Any:
+        return content
+
+    def decode(self, payload: Any) -> Any:
+        return payload
+
+    def failure(self, error: BaseException) -> Any:
+        return error if isinstance(error, RookeryError) else Failure.of(error)
+
+    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
+        self._outgoing.put((number, payload))
+
+    def receive_into(self, messages: dict[int, Any]) -> None:
+        self._wait()
+        number, payload = self._incoming.first()
+        messages[number] = payload  # twice does no harm
+        self._incoming.drop_first()
+
+    is_torn = False
+
+    def has_message(self) -> bool:
+        self._look()
+        return len(self._incoming) > 0
+
+    def receive(self) -> tuple[int, Any]:
+        self._wait()
+        message = self._incoming.first()
+        self._incoming.drop_first()
+        return message
+
+    def _wait(self) -> None:
+        while not self._incoming:
+            self._incoming.wait(LOOK_S)
+            if not self._incoming:
+                self._look()
+
+    def _look(self) -> None:
+        """Check, but hear what the other end said before it ended."""
+        try:
+            if self._check is not None:
+                self._check()
+        except WorkerDied:
+            if not self._incoming:
+                raise
+
+    def close(self) -> None:
+        self._check = None
 
 
 class WorkerThread:
