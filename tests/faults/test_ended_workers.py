@@ -235,7 +235,7 @@ def test_a_thread_that_was_given_up_carries_out_no_order_of_its_successor(
     def ask_and_wake_the_old(part: OrderPart, order: Order) -> None:
         ask(part, order)
         while given_up:
-            given_up[-1].bells.go.ring()
+            given_up[-1].events.go.set()
             while given_up[-1].is_alive() and part.is_busy():
                 time.sleep(0.001)
             given_up.pop()

@@ -29,7 +29,7 @@ LIFECYCLE = "worker.lifecycle:Lifecycle"
 # Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and
 # "collect" the life of a collector.
 CALLER_POINTS: list[tuple[str, str, str]] = [
-    ("worker.wait.event:Doorbell.__init__", "after", "make"),
+    ("worker.wait.event:ProcessEvent.__init__", "after", "make"),
     ("worker.start.launch:start_process", "before", "make"),
     ("worker.start.launch:start_process", "after", "make"),
     (f"{PROCESS}.greet", "before", "make"),
@@ -37,7 +37,7 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     (f"{PROCESS}.greet", "after", "make"),
     (f"{BACKEND}.describe", "before", "make"),
     (f"{BACKEND}.describe", "after", "make"),
-    ("worker.shared_arrays:Board.allocate", "after", "make"),
+    ("worker.shared_arrays:SharedArrays.allocate", "after", "make"),
     (f"{PROCESS}.assign", "before", "make"),
     ("worker.channel:PipeChannel.send_block", "before", "make"),
     ("worker.channel:PipeChannel.send", "after", "make"),
@@ -54,8 +54,8 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     (f"{BACKEND}.finish_call", "after", "call"),
     (f"{BACKEND}.tell_reset", "before", "reset_with_options"),
     (f"{BACKEND}.tell_reset", "after", "reset_with_options"),
-    ("worker.shared_arrays:Board.enlarge_slab", "after", "step_slab"),
-    ("worker.shared_arrays:Board.send_slab", "before", "step_slab"),
+    ("worker.shared_arrays:SharedArrays.enlarge_slab", "after", "step_slab"),
+    ("worker.shared_arrays:SharedArrays.send_slab", "before", "step_slab"),
     (f"{BACKEND}.adopt_slab", "after", "step_slab"),
     (f"{LIFECYCLE}.restart", "before", "restart"),
     (f"{LIFECYCLE}.restart", "after", "restart"),

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from rookery.worker.wait import backoff as module
-from rookery.worker.wait import event as doorbell
+from rookery.worker.wait import event as event_module
 from rookery.worker.wait.backoff import Costs, measure_costs, patience
 
 FAST = Costs(try_s=0.5e-6, wake_up_s=10e-6)
@@ -52,13 +52,13 @@ def test_a_wait_for_a_core_is_no_cost_of_a_wake_up(monkeypatch: pytest.MonkeyPat
 
 
 def test_measuring_gives_nobody_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever computes beside the first bell would keep it for a tick: no cost of a try."""
+    """Whoever computes beside the first event would keep it for a tick: no cost of a try."""
 
     def fails() -> None:
         raise AssertionError("yielded")
 
     monkeypatch.setattr(os, "sched_yield", fails, raising=False)
-    monkeypatch.setattr(doorbell, "_yield_core", fails)
+    monkeypatch.setattr(event_module, "_yield_core", fails)
     measure_costs()
 
 

@@ -44,7 +44,8 @@ def test_where_none_is_allowed_a_lost_worker_names_the_policy_that_allows_some()
         with pytest.raises(WorkerTimeout) as caught:
             budget.spend(error)
         assert (
-            str(caught.value).count('\nFaultPolicy("restart"), or --on-fault restart, goes on') == 1
+            str(caught.value).count('\nFaultPolicy("restart"), or --on-fault restart, continues')
+            == 1
         )
     with pytest.raises(EnvFailed, match=r"^the env itself$"):
         budget.spend(EnvFailed("the env itself"))

@@ -94,7 +94,7 @@ class NodeAgent:
                     continue  # the process has ended, as is told in a moment
                 except Exception as error:
                     self._error = error
-                    self._arrivals.ring()
+                    self._arrivals.set()
 
     def answers(self) -> Told:
         """Wait for something to tell, but not for long.
@@ -172,10 +172,10 @@ class NodeAgent:
         process.channel.send(0, process.channel.encode(None if slab is None else slab[0]))
         if slab is not None:
             self._enlarge(*slab)
-        # Whatever is answered rings the bell that is listened to here.
+        # Every answer sets the event that is waited for here.
         self._mirror = Mirror(self._views, part, index, added=SINGLY)
         self._mirror.become(snapshot)
-        process.bells.go.ring()
+        process.events.go.set()
 
     def _enlarge(self, shape: SlabShape, columns: Columns) -> None:
         """Go on with a larger slab, and give it to the process."""
@@ -194,15 +194,15 @@ class NodeAgent:
         """Have envs do something."""
         if self._mirror is not None:
             self._mirror.take_orders(orders)
-            self._started().bells.go.ring()
+            self._started().events.go.set()
 
     def _tell(self, number: int, payload: bytes) -> None:
         """Pass on a request."""
         process = self._started()
-        process.channel.send(number, payload, process.bells.go.ring)
+        process.channel.send(number, payload, process.events.go.set)
         if self._mirror is not None:
             self._mirror.part.requests[0] += 1
-            process.bells.go.ring()
+            process.events.go.set()
 
     def _stop(self, patience_s: float) -> None:
         """End the process."""
@@ -213,7 +213,7 @@ class NodeAgent:
             self._process.stop(deadline)
         self._arrivals.forget_name()
         self._end = self._end or "ended"
-        self._arrivals.ring()
+        self._arrivals.set()
 
     # ---------------------------------------------------------------- what the process says
 
@@ -233,12 +233,12 @@ class NodeAgent:
             self._arrivals.forget_name()
             while True:
                 self._messages.append(messages.popitem())
-                self._arrivals.ring()
+                self._arrivals.set()
                 channel.receive_into(messages)
         except (ChannelClosedError, WorkerDied):
             if not self._stops:
                 self._end = process.end_in_words()
-                self._arrivals.ring()
+                self._arrivals.set()
 
     def _check(self) -> None:
         if self._stops:

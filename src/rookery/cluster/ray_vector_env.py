@@ -23,7 +23,7 @@ from rookery.vector.specs import make_specs, pickled_spec
 from rookery.vector.splitting import split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.protocol import BatchMaker
-from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.wait.thread_event import ThreadEvent
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
 _START_GRACE_S = 1.0
@@ -91,7 +91,7 @@ class RayVectorEnv(VectorEnv):
             makers = makers_of(min(cluster.capacity(), len(recipes)))
             specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
         ranges = split(len(recipes), len(specs))
-        arrivals = ThreadBell()
+        arrivals = ThreadEvent()
         backends: list[WorkerBackend] = []
         try:
             for ids, spec in zip(ranges, specs, strict=True):
@@ -119,7 +119,7 @@ class RayVectorEnv(VectorEnv):
         observation_mode: ObservationMode,
         copy: bool,
         faults: FaultPolicy,
-        arrivals: ThreadBell,
+        arrivals: ThreadEvent,
     ) -> None:
         """Wait for the workers' envs, and give everybody their part of the arrays."""
         descriptions = [backend.describe() for backend in backends]

@@ -31,9 +31,9 @@ from rookery.shared.slab import SlabShape
 from rookery.worker import orders
 from rookery.worker.orders import Orders
 from rookery.worker.pipes import ChannelClosedError
-from rookery.worker.protocol import Assignment, Bells
+from rookery.worker.protocol import Assignment, Events
 from rookery.worker.thread import MessageQueue, QueueChannel
-from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.wait.thread_event import ThreadEvent
 
 _END_WAIT_S = 2.0  # for the agent's word that its process has ended
 _STACK_WAIT_S = 30.0
@@ -41,7 +41,7 @@ _GROUPS = {"answers": 1, "stack": 1}  # threads of an agent, beside that which d
 
 
 class RayBoard:
-    """All arrays of a vector env whose workers are elsewhere; see :class:`worker.board.Board`.
+    """All arrays of a vector env whose workers are elsewhere; see `SharedArrays`.
 
     Args:
         spaces: of the envs.
@@ -86,12 +86,12 @@ class RayWorker:
         spec: what to build, pickled.
         threads: cap on the threads of numerical libraries.
         name: of the process.
-        arrivals: the bell that all workers of a vector env share.
+        arrivals: the event that all workers of a vector env share.
         shows_stack: whether it is to show where it hangs.
         check: called ten times a second while a message is waited for; what it raises ends that.
 
     Attributes:
-        bells: between the worker and its caller.
+        events: between the worker and its caller.
         channel: to the worker.
         use: what its process uses.
     """
@@ -104,7 +104,7 @@ class RayWorker:
         spec: bytes,
         threads: int | None,
         name: str,
-        arrivals: ThreadBell,
+        arrivals: ThreadEvent,
         shows_stack: bool,
         check: Callable[[], None],
     ) -> None:
@@ -119,7 +119,7 @@ class RayWorker:
         self._line = line = _Line(cluster, agent, incoming, arrivals)
         self._waiting = cluster.waiting(self._name, options)
         self.use = line.use
-        self.bells = Bells(_OrderBell(line), line.done, arrivals)  # type: ignore[arg-type]
+        self.events = Events(_OrderEvent(line), line.done, arrivals)  # type: ignore[arg-type]
         self.channel = RayChannel(line, incoming, partial(self._look, check))
         line.begin(self._task)
 
@@ -261,13 +261,13 @@ class _Outgoing:
         self._line.say("tell", *message)
 
 
-class _OrderBell:
+class _OrderEvent:
     """Rung when orders were written: sends them."""
 
     def __init__(self, line: _Line) -> None:
-        self.ring = self.ring_again = line.send_orders
+        self.set = self.set_if_clear = line.send_orders
 
-    def take_ring(self) -> bool:
+    def take(self) -> bool:
         return False
 
 
@@ -283,7 +283,7 @@ class _Line:
         arrivals: rung when envs have answered, or never will.
 
     Attributes:
-        done: a bell that is rung likewise.
+        done: the event that the worker sets.
         pid, node: where the process is.
         use: what it uses.
         is_over: whether the process, or the agent, has ended.
@@ -291,11 +291,11 @@ class _Line:
     """
 
     def __init__(
-        self, cluster: Cluster, agent: Any, incoming: MessageQueue, arrivals: ThreadBell
+        self, cluster: Cluster, agent: Any, incoming: MessageQueue, arrivals: ThreadEvent
     ) -> None:
         self._ray, self._cluster = require_ray(), cluster
         self._agent, self._incoming, self._arrivals = agent, incoming, arrivals
-        self.done = ThreadBell()
+        self.done = ThreadEvent()
         self.pid, self.node, self.end = 0, "", ""
         self.use = RemoteUse()
         self.is_over = False
@@ -432,8 +432,8 @@ class _Line:
         self._ring()
 
     def _ring(self) -> None:
-        self.done.ring()
-        self._arrivals.ring()
+        self.done.set()
+        self._arrivals.set()
 
 
 class _Speaker:

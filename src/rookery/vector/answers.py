@@ -14,7 +14,7 @@ from rookery.vector.episodes import Episodes
 from rookery.vector.pending import Ids, Pending
 from rookery.vector.results import Results
 from rookery.worker.orders import IN_MESSAGE, Orders
-from rookery.worker.protocol import BellOfMany, NotFinishedError
+from rookery.worker.protocol import NotFinishedError, Waitable
 
 _LOOK_S = 0.1  # how often backends are looked after while some of their envs answer
 _IN_MESSAGE = bytes([IN_MESSAGE])
@@ -30,7 +30,7 @@ class Answers:
         results: where what they have written is read.
         episodes: notes which are over; None if that keeps nobody from stepping.
         steps_together: whether there are batches of which no env can be stepped alone.
-        arrivals: the bell that workers ring when an env has answered that was asked singly.
+        arrivals: the event that workers set when an env that was asked singly has answered.
 
     Attributes:
         recorder: writes a report of each failure before it is raised; None writes none.
@@ -46,7 +46,7 @@ class Answers:
         results: Results,
         episodes: Episodes | None,
         steps_together: bool,
-        arrivals: BellOfMany | None,
+        arrivals: Waitable | None,
     ) -> None:
         self._backends, self._orders, self._pending = backends, orders, pending
         self._results, self._episodes = results, episodes
@@ -133,7 +133,7 @@ class Answers:
         deadline = None if timeout is None else time.perf_counter() + timeout
         while True:
             if self._arrivals is not None:
-                self._arrivals.forget_rings()  # what they tell is about to be looked at
+                self._arrivals.clear()  # the answers are about to be read
             try:
                 self._poll(deadline)
                 ready = self._ready_ids(deadline)

@@ -59,7 +59,7 @@ from rookery.worker.orders import (
     Order,
     Orders,
 )
-from rookery.worker.protocol import BellOfMany, NotFinishedError
+from rookery.worker.protocol import NotFinishedError, Waitable
 
 _OWN_CALLS = ("reset", "step", "close")
 
@@ -114,7 +114,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         arrays: BatchArrays,
         orders: Orders,
         copy: bool,
-        arrivals: BellOfMany | None = None,
+        arrivals: Waitable | None = None,
     ) -> None:
         """Take over backends and the arrays they write to; from now on the env can be used.
 
@@ -123,7 +123,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             arrays: of all envs.
             orders: to all envs.
             copy: whether results are copied out of the arrays.
-            arrivals: the bell that workers ring when an env has answered that was asked singly.
+            arrivals: the event that workers set when an env that was asked singly has answered.
         """
         self._backends, self._arrays, self._orders = tuple(backends), arrays, orders
         self._results = Results(arrays, copy)

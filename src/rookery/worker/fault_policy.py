@@ -1,4 +1,4 @@
-"""FaultPolicy: what happens when an env raises, hangs, or takes its process with it."""
+"""FaultPolicy: deadlines, restarts and memory limits of workers, and how they are watched."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ _MEMORY_CHECK_S = 1.0
 
 @dataclass(frozen=True)
 class FaultPolicy:
-    """What to do about faults. The default raises an error and sets no deadline.
+    """Behaviour when an env raises, hangs or kills its process.
+
+    By default an error is raised, and envs may take any time.
 
     Attributes:
-        on_fault: ``"raise"`` ends the call with an error; ``"restart"`` replaces the worker, closes
-            the running transitions of its envs as truncated, and goes on.
-        max_restarts: of one worker within ``window_s``; one more fault raises.
+        on_fault: ``"raise"`` raises an error. ``"restart"`` replaces the worker, closes the pending
+            steps of its envs as truncated, and continues.
+        max_restarts: maximum number of restarts of one worker within ``window_s``. The next fault
+            raises an error.
         window_s: seconds over which restarts are counted.
-        step_timeout_s: the longest that one env's step may take; None means for ever.
-        reset_timeout_s: the longest that one env's reset may take; None means for ever.
-        max_worker_rss_mb: a worker whose resident memory exceeds this is replaced when the next
-            episode of one of its envs ends; None means never. Needs ``on_fault="restart"``.
-        make_timeout_s: the longest that a worker may take to start and build its envs; None means
-            for ever.
+        step_timeout_s: maximum seconds for one step of one env; None means no limit.
+        reset_timeout_s: maximum seconds for one reset of one env; None means no limit.
+        max_worker_rss_mb: maximum resident memory of a worker in MiB; None means no limit. A larger
+            worker is replaced when the next episode of one of its envs ends. Needs
+            ``on_fault="restart"``.
+        make_timeout_s: maximum seconds for starting a worker and building its envs; None means no
+            limit.
     """
 
     on_fault: Literal["raise", "restart"] = "raise"
@@ -52,23 +56,23 @@ class FaultPolicy:
 
     @property
     def restarts(self) -> bool:
-        """Whether faults are survived."""
+        """True if workers are replaced after faults."""
         return self.on_fault == "restart"
 
     @property
     def has_deadline(self) -> bool:
-        """Whether anything has a deadline."""
+        """True if steps, resets or starts have a deadline."""
         limits = (self.step_timeout_s, self.reset_timeout_s, self.make_timeout_s)
         return any(limit is not None for limit in limits)
 
 
 @dataclass(frozen=True)
 class RestartCause:
-    """Why a worker was replaced.
+    """The cause of a worker's replacement.
 
     Attributes:
-        fault: the name of the error, ``"EnvFailed"`` for instance, or ``"max_worker_rss_mb"``.
-        env_ids: envs that the error names; all of the worker's where it names none.
+        fault: name of the error, for example ``"EnvFailed"``, or ``"max_worker_rss_mb"``.
+        env_ids: envs that the error names; all envs of the worker if it names none.
     """
 
     fault: str
@@ -80,12 +84,12 @@ class RestartCause:
 
 
 class Awaited(NamedTuple):
-    """What a caller waits for while no env is busy.
+    """An order or request that the caller waits for.
 
-    A worker can be stopped, or be kept, between its envs' steps too.
+    It may be late although no env is busy: a worker can be stopped between the steps of its envs.
 
     Attributes:
-        env_id: an env that waits for it.
+        env_id: an env that it concerns.
         command: "step", "reset", or the method of a request, which has no deadline.
         number: number of the order or request.
     """
@@ -99,14 +103,14 @@ Late = tuple[int, str, float]  # env, command and time-out in seconds
 
 
 class Deadlines:
-    """Notices an env that steps or resets for too long, and a worker that does neither.
+    """Detects a step or reset that takes too long, and a worker that does not continue.
 
-    It watches the progress word of a worker while the caller waits for it. Time counts from when a
-    word was first seen, which is later than when it was written: a slow caller, or a busy machine,
-    makes no env late.
+    The progress words of the worker are read while the caller waits for it. Time counts from the
+    first look at a word, which is later than the moment when it was written. So a slow caller or a
+    busy machine makes no env late.
 
     Args:
-        policy: says how long making, steps and resets may take.
+        policy: the time limits.
     """
 
     def __init__(self, policy: FaultPolicy) -> None:
@@ -120,21 +124,22 @@ class Deadlines:
         self._began = 0.0
 
     def begin_make(self) -> None:
-        """From now on, a worker has the time that it may take until it serves."""
+        """Start the time limit of a worker that is starting."""
         self._began = time.perf_counter()
 
     def late_make(self, env_id: int) -> Late | None:
-        """What is late if a worker, of which ``env_id`` is an env, should serve by now."""
+        """Return the deadline that a starting worker, with env ``env_id``, has missed, or None."""
         return self._late(env_id, "make", time.perf_counter() - self._began)
 
     def late(self, progress: Any, awaited: Awaited | None = None) -> Late | None:
-        """What is late, if the env noted in ``progress`` is.
+        """Return the deadline that a worker has missed, or None.
 
-        One command may be many steps of the same env: the counts beside the word tell them apart.
+        One request may consist of many steps of the same env. The counts beside the progress word
+        distinguish these steps.
 
         Args:
-            progress: of the worker.
-            awaited: what is late if no env is busy for so long; None if nothing is.
+            progress: progress words of the worker.
+            awaited: the order or request that is late if no env is busy; None if there is none.
         """
         now = time.perf_counter()
         word, steps, orders = progress
@@ -154,20 +159,20 @@ class Deadlines:
 
 
 class RestartBudget:
-    """How many restarts are left to one worker.
+    """The restarts of one worker within the time window of its policy.
 
     Args:
-        policy: says how many are allowed, and within what time.
+        policy: the limits.
     """
 
     def __init__(self, policy: FaultPolicy) -> None:
         self._policy = policy
-        self._times: deque[float] = deque()  # of the restarts within the window
+        self._times: deque[float] = deque()  # times of the restarts within the window
 
     def spend(self, error: WorkerError) -> None:
-        """Note a restart because of ``error``; where none is left, raise it instead.
+        """Spend a restart that ``error`` caused, or raise the error if no restart is left.
 
-        Its message says so then, if there were any, or that there could be some.
+        The message of the error then says how many restarts there were, or how to allow some.
         """
         now = time.perf_counter()
         while self._times and now - self._times[0] > self._policy.window_s:
@@ -175,9 +180,9 @@ class RestartBudget:
         if self._policy.restarts and len(self._times) < self._policy.max_restarts:
             self._times.append(now)
             return
-        told = self._spent() if self._policy.restarts else _way_out(error)
-        if not str(error).endswith(told):  # else an interruption has it dealt with once more
-            error.args = (f"{error}{told}", *error.args[1:])
+        hint = self._spent() if self._policy.restarts else _way_out(error)
+        if not str(error).endswith(hint):  # after an interruption, the same error comes again
+            error.args = (f"{error}{hint}", *error.args[1:])
         raise error
 
     def _spent(self) -> str:
@@ -186,27 +191,27 @@ class RestartBudget:
             return ""
         times = "once" if count == 1 else f"{count} times"
         return (
-            f". Its worker had been replaced {times} within {window_s:g} s, which is all that "
+            f". Its worker was replaced {times} within {window_s:g} s, which is all that "
             f"max_restarts={self._policy.max_restarts} allows"
         )
 
 
 def _way_out(error: WorkerError) -> str:
-    """What would go on although a worker was lost, to be added to what is said of it."""
+    """Return the sentence that an error about a lost worker ends with."""
     if not isinstance(error, WorkerDied | WorkerTimeout):
         return ""
     space = "\n" if "\n" in str(error) else " "  # a stack, or a sentence
-    return f'{space}FaultPolicy("restart"), or --on-fault restart, goes on with a new worker.'
+    return f'{space}FaultPolicy("restart"), or --on-fault restart, continues with a new worker.'
 
 
 class MemoryWatch:
-    """Notices a worker that has grown too large.
+    """Detects a worker that uses too much memory.
 
     Args:
-        limit_mb: of resident memory; None means that nobody looks.
+        limit_mb: maximum resident memory in MiB; None means no limit.
 
     Attributes:
-        complaint: what is too large about the present worker; empty if nothing is.
+        complaint: message about the present worker if it is too large, else empty.
     """
 
     def __init__(self, limit_mb: float | None) -> None:
@@ -219,13 +224,13 @@ class MemoryWatch:
         self.complaint = ""
 
     def look(self, worker: Worker) -> None:
-        """Look at a worker's process, unless it is early to do so again."""
+        """Measure the memory of a worker, at most once per second."""
         now = time.perf_counter()
         if self._limit_mb is None or self.complaint or now - self._looked <= _MEMORY_CHECK_S:
             return
         self._looked = now
         rss_bytes = worker.use.rss_bytes()
-        if rss_bytes is None:  # it has ended, which others notice
+        if rss_bytes is None:  # it has exited, which is detected elsewhere
             return
         rss_mb = rss_bytes / 2**20
         if rss_mb > self._limit_mb:

@@ -56,7 +56,7 @@ class Lifecycle:
     Attributes:
         worker: the present worker.
         is_up: whether the worker can carry out orders.
-        is_ended: whether there is no worker, and none is starting.
+        is_ended: whether the envs have no worker, not even one that is starting.
         is_unfinished: whether an interruption or a deadline has left a failure half handled.
         attempt: number of times that the worker was replaced.
         causes: why it was replaced, at most the last 100 times.
@@ -116,13 +116,13 @@ class Lifecycle:
     def assign(
         self,
         assignment: Assignment,
-        board: Any,
+        shared: Any,
         part: OrderPart,
         orders: Orders,
         lost_envs: LostEnvs,
     ) -> None:
         """Give the first worker its part of the arrays and orders, and keep them for later ones."""
-        self._assignment, self._board = assignment, board
+        self._assignment, self._shared = assignment, shared
         self._part, self._orders, self._lost_envs = part, orders, lost_envs
         self._hand_over(assignment)
         self.is_up = True
@@ -131,7 +131,7 @@ class Lifecycle:
         self._deadlines.begin_make()  # what follows has as much time again
         self._is_assigned = True
         with self._closed_means_died():
-            self.worker.assign(assignment, self._board)
+            self.worker.assign(assignment, self._shared)
         self._messages.clear()
 
     def restart(self, cause: RestartCause | None = None) -> None:
@@ -182,7 +182,7 @@ class Lifecycle:
             except WorkerError as error:
                 self._budget.spend(error)
                 self.restart(RestartCause(type(error).__name__, tuple(self._reports.env_ids)))
-        self.worker.bells.go.ring_again()
+        self.worker.events.go.set_if_clear()
 
     def _have(self, payload: Any) -> None:
         """Send a request to a worker that is not up yet, and wait for its answer."""
@@ -191,7 +191,7 @@ class Lifecycle:
         raise_failure(self.message(number))
 
     def keep_for_new_workers(self, key: Any, payload: Any) -> None:
-        """Have each new worker answer a request before its first order.
+        """Send a request to each new worker, which answers it before its first order.
 
         Args:
             key: what the request sets. A later request with the same key replaces it.
@@ -201,7 +201,7 @@ class Lifecycle:
 
     @property
     def is_starting(self) -> bool:
-        """Whether a worker is starting in the background."""
+        """True if a worker is starting in the background."""
         return not self.is_up and not self.is_ended
 
     @property
@@ -234,7 +234,7 @@ class Lifecycle:
             The number of the answer, for :meth:`message`.
 
         Raises:
-            WorkerError: if there is no worker (``is_up`` is False then), or if it fails.
+            WorkerError: if the envs have no worker (``is_up`` is False then), or if it fails.
         """
         self.resume()
         first_id = self._part.env_ids.start
@@ -261,7 +261,7 @@ class Lifecycle:
 
     def _wake(self) -> None:
         self._part.requests[0] += 1
-        self.worker.bells.go.ring()
+        self.worker.events.go.set()
 
     def send_block(self, block: SharedBlock) -> None:
         """Give the worker access to a block."""
@@ -271,7 +271,7 @@ class Lifecycle:
     def send_slab(self) -> None:
         """Give the worker access to the larger row buffer."""
         with self._closed_means_died():
-            self._board.send_slab(self.worker.channel)
+            self._shared.send_slab(self.worker.channel)
 
     def message(self, number: int, order: Awaited | None = None) -> Any:
         """Wait for the message with a number, and return its content.
@@ -298,13 +298,13 @@ class Lifecycle:
             raise self._reports.unreadable(self._doing, error) from error
 
     def drop_message(self, number: int) -> None:
-        """Drop a message whose content was used. If it answers a request, that has ended."""
+        """Drop a message after use. If it answers a request, the request has ended."""
         self._messages.pop(number, None)
         if self._request is not None and self._request.number == number:
             self._request = None
 
     def forget(self) -> None:
-        """Drop all messages, and the request whose answer nobody waits for any more."""
+        """Drop all messages, and the pending request."""
         self._messages.clear()
         self._request = None
 
@@ -317,7 +317,7 @@ class Lifecycle:
 
     @property
     def is_torn(self) -> bool:
-        """Whether an interruption has cut a message short, which only a new worker repairs."""
+        """True if an interruption has cut a message short, which only a new worker repairs."""
         return self.is_up and self.worker.channel.is_torn
 
     # ---------------------------------------------------------------- watching the worker
@@ -342,7 +342,7 @@ class Lifecycle:
         self._between_waits = function
 
     def look(self) -> None:
-        """Do what is due ten times a second while the worker is waited for; see :meth:`check`."""
+        """Check the worker, ten times a second during a wait; see :meth:`check`."""
         self._between_waits()
         self.worker.use.sample()
         self.check()
@@ -382,7 +382,7 @@ class Lifecycle:
 
     @property
     def _doing(self) -> str:
-        """What the worker is doing, in a word: what is pending, or else the last order."""
+        """The command that is pending, or else the last order, for errors."""
         if not self.is_up:
             return "make"
         pending = self._pending()
@@ -397,8 +397,8 @@ class Lifecycle:
 
         Args:
             error: what happened.
-            failed: envs whose order has failed although they have answered. The order of every
-                busy env has failed, too; the other envs report the failure with their next step.
+            failed: envs that have failed although they have answered. All busy envs have failed,
+                too. The other envs report the failure with their next step.
         """
         self._concerned = sorted({*self._part.busy_ids(), *failed})
         self._failure, self.is_unfinished = error, True
@@ -411,7 +411,7 @@ class Lifecycle:
         self.resume()
 
     def defer(self, error: WorkerError) -> None:
-        """Have the next step raise an error that has left the envs without a worker."""
+        """Keep an error that has left the envs without a worker. The next step raises it."""
         if self.is_ended:
             self._deferred = error
 
@@ -432,7 +432,7 @@ class Lifecycle:
 
         Args:
             error: why.
-            concerned: envs whose order fails with this error.
+            concerned: envs that fail with this error.
         """
         self._failure, self._concerned, self.is_unfinished = error, concerned, True
         self._end()
@@ -501,10 +501,10 @@ class Lifecycle:
             self._part.ask(order)
         self._deferred = None
         lost_envs.note_given(chosen, order)
-        self.worker.bells.go.ring_again()
+        self.worker.events.go.set_if_clear()
 
     def _fail_lost(self, not_stepped: dict[int, Any], order: Order) -> None:
-        """Have the order fail for envs that an error has left without a worker."""
+        """Add the errors of envs that have no worker to the failures."""
         command = command_of(order.kind)
         for env_id, why in not_stepped.items():
             if not isinstance(why, dict):

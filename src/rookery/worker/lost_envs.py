@@ -1,4 +1,4 @@
-"""LostEnvs: envs whose worker was lost, and how their steps are closed in each autoreset mode.
+"""LostEnvs: envs that have lost their worker, and how their steps are closed.
 
 If the worker is replaced, a fault closes the step that an env was carrying out: reward 0,
 truncated, the last known observation, and ``info["fault"]``. If it is not replaced, the caller gets
@@ -105,7 +105,7 @@ class LostEnvs:
         not_stepped: Mapping[int, Any],
         has_worker: bool,
     ) -> None:
-        """Give an order to envs, of which some are closed or fail instead of being stepped."""
+        """Give an order to envs. Some of them are closed or fail instead of being stepped."""
         for env_id, why in not_stepped.items():  # first, while their rows are the caller's
             if isinstance(why, dict):
                 self._close_once_answered(env_id, why)
@@ -120,7 +120,7 @@ class LostEnvs:
         self._part.ask(Order(kind, order.buffer, number, ids))
 
     def note_given(self, env_ids: Sequence[int], order: Order) -> None:
-        """Note that an order was given: a reset makes envs usable, a step reports their faults.
+        """Update the envs after an order: a reset makes them usable, a step reports their faults.
 
         A reported fault is forgotten with the next order, so that a repeated order reports it, too.
         """
@@ -142,7 +142,7 @@ class LostEnvs:
     # ---------------------------------------------------------------- when a worker is lost
 
     def lose(self, env_ids: Sequence[int], why: Any) -> None:
-        """Note that envs have lost their worker, and why."""
+        """Mark envs as lost, and remember why."""
         self.lost.update((env_id, why) for env_id in env_ids)
 
     def cut_short(self, env_ids: Sequence[int], fault: dict[str, Any]) -> None:
@@ -207,7 +207,7 @@ class LostEnvs:
 
     @property
     def _needs_reset(self) -> bool:
-        """Whether a closed step contains the first observation of the next episode."""
+        """True if a closed step contains the first observation of the next episode."""
         return self._mode is AutoresetMode.SAME_STEP
 
     def _is_reset_anyway(self, env_id: int) -> bool:

@@ -1,4 +1,4 @@
-"""WorkerBackend: envs in a worker, which is replaced when it fails if the policy says so."""
+"""WorkerBackend: envs in a worker. It gives orders and requests, and takes the answers."""
 
 from __future__ import annotations
 
@@ -38,28 +38,27 @@ from rookery.worker.protocol import (
 )
 from rookery.worker.reports import Reports, raise_failure
 
-_LOOK_S = 0.1  # how soon a worker that has ended is noticed while others answer
+_LOOK_S = 0.1  # how often the worker is checked while other workers answer
 _IN_MESSAGE = bytes([IN_MESSAGE])
 
 
 class WorkerBackend:
-    """Some consecutive envs of a vector env that live in one worker at a time.
+    """Consecutive envs of a vector env, in one worker at a time.
 
-    What a vector env asks of it is documented with :class:`rookery.vector.backend.Backend`. The
-    worker is kept by a :class:`~rookery.worker.supervisor.Supervisor`; what becomes of its envs
-    when it fails is up to :class:`~rookery.worker.recovery.Recovery`.
+    For the interface, see :class:`rookery.vector.backend.Backend`. A
+    :class:`~rookery.worker.lifecycle.Lifecycle` starts, watches and replaces the worker.
 
     Args:
-        start: starts a worker that builds the envs; is given what the worker's channel is to call
-            while a message is waited for.
-        env_ids: the indices of its envs in the vector env.
-        env_name: what to call them in messages.
-        policy: deadlines, restarts, memory.
+        start: starts a worker that builds the envs. Its argument is called while the worker's
+            channel waits for a message.
+        env_ids: the indices of the envs in the vector env.
+        env_name: name of the envs in messages.
+        policy: deadlines, restarts and memory limit.
 
     Attributes:
-        env_ids: as given.
-        failures: what went wrong in answers that have come, by env id; whoever raises takes it out.
-        reader: reads what its envs write, and is told news; None where nobody does.
+        env_ids: the indices of the envs in the vector env.
+        failures: env id -> error of an answer that has come. The caller that raises it removes it.
+        reader: reads the rows of the envs and the news in their messages; None if unused.
     """
 
     steps_in_caller = False
@@ -110,7 +109,7 @@ class WorkerBackend:
 
     @property
     def causes(self) -> tuple[RestartCause, ...]:
-        """Why it was replaced, the latest times."""
+        """Causes of its latest replacements."""
         return tuple(self._lifecycle.causes)
 
     def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
@@ -133,7 +132,7 @@ class WorkerBackend:
         return description
 
     def assign(
-        self, assignment: Assignment, board: Any, arrays: BatchArrays, orders: Orders
+        self, assignment: Assignment, shared: Any, arrays: BatchArrays, orders: Orders
     ) -> None:
         """Give the worker its part of the arrays and of the orders."""
         mode, steps_together = assignment.autoreset_mode, self._steps_together
@@ -141,7 +140,7 @@ class WorkerBackend:
         self._part = part = orders.part(self.env_ids, assignment.index)
         self._reports.attach(part, arrays, mode, steps_together)
         self._lost_envs = LostEnvs(part, orders, arrays, mode, steps_together)
-        self._lifecycle.assign(assignment, board, part, orders, self._lost_envs)
+        self._lifecycle.assign(assignment, shared, part, orders, self._lost_envs)
 
     # ---------------------------------------------------------------- orders
 
@@ -152,7 +151,7 @@ class WorkerBackend:
             lifecycle.begin(Order(STEP, buffer, number))
             return
         self._part.ask_all(STEP, buffer, number)
-        lifecycle.worker.bells.go.ring()
+        lifecycle.worker.events.go.set()
 
     def begin(self, order: Order) -> None:
         """Give an order to envs. Giving it again has no further effect. Raises nothing."""
@@ -161,7 +160,7 @@ class WorkerBackend:
             lifecycle.begin(order)
             return
         self._part.ask(order)
-        lifecycle.worker.bells.go.ring()
+        lifecycle.worker.events.go.set()
 
     def poll(self, deadline: float | None = None) -> None:
         """Take the answers that have come. Errors are added to ``failures``."""
@@ -179,7 +178,7 @@ class WorkerBackend:
 
     @property
     def needs_poll(self) -> bool:
-        """Whether answers are incomplete until ``poll`` is called."""
+        """True if answers are incomplete until ``poll`` is called."""
         return bool(self._lost_envs.closing)
 
     def finish(self, deadline: float | None = None) -> bool:
@@ -188,10 +187,10 @@ class WorkerBackend:
         if lifecycle.is_unfinished:
             self._survives(lifecycle.resume, deadline)
         if not part.is_busy():
-            lifecycle.worker.bells.done.take_ring()  # or unheard rings would add up
+            lifecycle.worker.events.done.take()  # otherwise unused sets would add up
         while part.is_busy():
             try:
-                done = lifecycle.worker.bells.done
+                done = lifecycle.worker.events.done
                 if not done.wait(self._keep_waiting, deadline) and part.is_busy():
                     self._look_after_messages()
                     if deadline is not None and time.perf_counter() >= deadline:
@@ -204,14 +203,14 @@ class WorkerBackend:
         self.has_told = statuses != self._all_done
         has_messages = self.has_told and _IN_MESSAGE in statuses
         if has_messages and not self._survives(self._take_messages, deadline):
-            return self.finish(deadline)  # if the policy has a new worker reset envs
+            return self.finish(deadline)  # a new worker may be resetting envs
         if self._lost_envs.closing or self._watches_memory:
             self._lost_envs.finish_closing()
             lifecycle.recycle_if_large()
         return bool(self.failures)
 
     def forget(self) -> None:
-        """Drop all answers that nobody waits for any more."""
+        """Drop all answers that have come, and the pending request."""
         if self.is_torn:
             self._fail(self._lifecycle.died(TornError()))
         self.failures.clear()
@@ -221,7 +220,7 @@ class WorkerBackend:
 
     @property
     def is_torn(self) -> bool:
-        """Whether an interruption has cut a message short, which only a reset repairs."""
+        """True if an interruption has cut a message short, which only a reset repairs."""
         return self._lifecycle.is_torn
 
     def check(self) -> None:
@@ -232,11 +231,11 @@ class WorkerBackend:
         if not self._part.is_busy():
             return False
         self._look_after_messages()
-        self.worker.bells.go.ring_again()  # should an interruption have lost it
+        self.worker.events.go.set_if_clear()  # an interruption may have lost it
         return True
 
     def _look_after_messages(self) -> None:
-        """Look after the worker, which does not go on before a large message of its was read."""
+        """Check the worker and take its messages: it waits until a large one is read."""
         self._lifecycle.look()
         if _IN_MESSAGE in self._part.status.tobytes():
             self._take_messages()
@@ -257,7 +256,7 @@ class WorkerBackend:
         """Take the messages that belong to answers which have come."""
         part = self._part
         first_id = self.env_ids.start
-        # First who has answered: only then is a status that of the last order.
+        # `answered` is read before `status`, which is then the status of the last order.
         for place in (part.asked == part.answered).nonzero()[0].tolist():
             if part.fence is not None:
                 part.fence()
@@ -290,21 +289,21 @@ class WorkerBackend:
 
         Args:
             error: what happened.
-            failed: envs whose order has failed, whether or not they have answered.
+            failed: envs that the error has failed, whether or not they have answered.
         """
-        self._lifecycle.fail(error, [*self._untold(), *failed])
+        self._lifecycle.fail(error, [*self._incomplete(), *failed])
 
-    def _untold(self) -> list[int]:
-        """Envs that have answered, but whose message did not come, or one that explains theirs."""
-        part, orders, untold = self._part, self._orders, []
+    def _incomplete(self) -> list[int]:
+        """Return envs that have answered, but without a message that their answer needs."""
+        part, orders, incomplete = self._part, self._orders, []
         for place in (part.asked == part.answered).nonzero()[0].tolist():
             env_id, number = self.env_ids[place], part.answered[place]
             if number in (orders.received[env_id], self._taken.get(env_id)):
                 continue
             is_known = self.reader is None or self.reader.knows(env_id, int(part.buffer[place]))
             if part.status[place] == IN_MESSAGE or not is_known:
-                untold.append(env_id)
-        return untold
+                incomplete.append(env_id)
+        return incomplete
 
     # ---------------------------------------------------------------- requests
 
@@ -318,7 +317,7 @@ class WorkerBackend:
         """Send a request.
 
         Raises:
-            WorkerError: if there is no worker, or if it fails meanwhile.
+            WorkerError: if the worker is lost, or fails meanwhile.
         """
         try:
             self._call = self._lifecycle.begin_request(*request)
@@ -373,7 +372,7 @@ class WorkerBackend:
                 raise
 
     def adopt_slab(self, shape: SlabShape) -> None:
-        """Have the worker, and all later ones, use the larger row buffer."""
+        """Make the worker, and all later ones, use the larger row buffer."""
         lifecycle = self._lifecycle
         if not lifecycle.is_up:
             return
@@ -398,10 +397,10 @@ class WorkerBackend:
         meanwhile()
         self.finish_call()
 
-    # ---------------------------------------------------------------- for who acts in the worker
+    # ---------------------------------------------------------------- acting in the worker
 
     def lend(self, block: SharedBlock) -> None:
-        """Give it access to a block; what is installed afterwards finds its memory there."""
+        """Give the worker access to a block. Methods that are installed later use its memory."""
         self.begin_call(self.request(LEND))
         self._lifecycle.send_block(block)
         self.finish_call()
@@ -415,16 +414,16 @@ class WorkerBackend:
         self._reports.find_actions(last_action)
 
     def replace_after(self, error: WorkerError) -> None:
-        """Have a worker that failed at a request replaced, unless that was done already.
+        """Replace a worker that failed at a request, unless that was done already.
 
-        The new one starts in the background. It is brought up to date by the next request, and has
-        nothing that was lent to the other one, or installed there.
+        The new worker starts in the background, and the next request brings it up to date. Blocks
+        and methods of the old worker must be lent and installed again.
 
         Args:
             error: what happened.
 
         Raises:
-            WorkerError: that error, where no restart is left.
+            WorkerError: ``error``, if no restart is left.
         """
         self._call = None
         if self._lifecycle.is_up:
@@ -433,29 +432,29 @@ class WorkerBackend:
             raise error
 
     def replace_if_large(self) -> bool:
-        """Replace a worker above ``max_worker_rss_mb``; whether it was.
+        """Replace a worker above ``max_worker_rss_mb``, and return whether it was replaced.
 
-        To be called between requests, when an episode of its envs has ended.
+        Call this between requests, when an episode of its envs has ended.
         """
         return self._watches_memory and self._lifecycle.recycle_if_large(True)
 
     @property
     def message_pipe(self) -> Any:
-        """Can be read once a message has come; for waiting, not for reading. Processes only."""
+        """The pipe of a worker process, for waiting only. Readable once a message has come."""
         return self.worker.channel.pipe  # type: ignore[attr-defined]
 
     def call_between_waits(self, function: Callable[[], None]) -> None:
-        """Have something called ten times a second while this worker is waited for.
+        """Call a function ten times a second while this worker is waited for.
 
         Args:
-            function: what it raises ends the wait, which can be taken up again.
+            function: an exception that it raises ends the wait, which can be repeated.
         """
         self._lifecycle.call_between_waits(function)
 
     # ---------------------------------------------------------------- the end
 
     def begin_close(self, deadline: float) -> bool:
-        """Have the worker close its envs. Return False if it has exited or reads no more."""
+        """Ask the worker to close its envs. Return False if it has exited or reads no more."""
         if not self._lifecycle.is_up:
             return False
         try:
@@ -465,7 +464,7 @@ class WorkerBackend:
         return True
 
     def stop(self, deadline: float) -> None:
-        """End the worker by ``deadline`` and give back all it held."""
+        """End the worker by ``deadline`` and release its resources."""
         self.worker.stop(deadline)
 
 
@@ -473,25 +472,25 @@ def assign_all(
     backends: Sequence[WorkerBackend],
     spaces: BatchSpaces,
     autoreset_mode: AutoresetMode,
-    board: Any,
+    shared: Any,
     arrays: BatchArrays,
     orders: Orders,
 ) -> None:
     """Give the workers of a vector env their parts.
 
     Args:
-        backends: all that have workers.
-        spaces: of the envs.
+        backends: all backends with workers.
+        spaces: spaces of the envs.
         autoreset_mode: what happens when an episode ends.
-        board: what the workers are given.
-        arrays: of the envs.
-        orders: to the envs.
+        shared: the shared memory that workers are given.
+        arrays: the arrays of the envs.
+        orders: the orders to the envs.
     """
     for index, backend in enumerate(backends):
         assignment = Assignment(spaces, autoreset_mode, len(backends), index, backend.env_ids)
-        backend.assign(assignment, board, arrays, orders)
+        backend.assign(assignment, shared, arrays, orders)
 
 
 def _closed_by(error: WorkerError) -> Sequence[int]:
-    """Envs whose order an error has ended, whether or not they have answered."""
+    """Return the envs that an error has failed, whether or not they have answered."""
     return error.env_ids if isinstance(error, (EnvFailed, WorkerTimeout)) else ()
