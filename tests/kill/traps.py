@@ -289,7 +289,7 @@ POINTS: dict[str, Installer] = {
     "watching the caller": around("worker.entry:end_with_the_caller", "after"),
     "before a message comes": around(RECEIVE, "before"),
     "after a message came": around(RECEIVE, "after"),
-    "like the caller": around("worker.entry:_become_like_the_caller", "after"),
+    "like the caller": around("worker.entry:_adopt_spec", "after"),
     "before the build": around("worker.protocol:BatchMaker.__call__", "before"),
     "amid the build": around("env.recipe:EnvRecipe.build", "after"),
     "after the build": around("worker.protocol:BatchMaker.__call__", "after"),
