@@ -11,7 +11,7 @@ import pytest
 
 from rookery.run.log.curve import draw_curve
 
-DRAWS = "rookery.run.checkpoint.state.draw_curve"  # where a run looks for what draws
+DRAWS = "rookery.run.trainer.draw_curve"  # where a run looks for what draws
 
 
 @contextmanager

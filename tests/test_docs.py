@@ -188,11 +188,11 @@ def test_the_page_of_the_command_line_has_every_command_and_algorithm() -> None:
 def test_names_of_other_libraries_are_listed_and_lead_to_settings() -> None:
     from rookery.common.setting_names import COMMON_NAMES
     from rookery.run.algorithms import BUILT_IN
-    from rookery.run.plan import OTHER_ARGUMENTS
+    from rookery.run.request import ARGUMENTS
     from rookery.run.settings import TrainSettings
 
     kinds: list[type] = [TrainSettings, *(kind for kind, _ in BUILT_IN.values())]
-    known = OTHER_ARGUMENTS.union(*({field.name for field in fields(kind)} for kind in kinds))
+    known = ARGUMENTS.union(*({field.name for field in fields(kind)} for kind in kinds))
     page = (DOCS / "coming_from" / "stable_baselines3.md").read_text()
     for name, ours in COMMON_NAMES.items():
         assert set(ours) <= known

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from rookery.run.callbacks import StopTraining
     from rookery.run.log.sink import Sink
     from rookery.run.loop import evaluate, resume, train
+    from rookery.run.request import RunRequest
     from rookery.run.results import EvalResult, TrainResult
     from rookery.run.settings import TrainSettings
     from rookery.run.trainer import Trainer
@@ -114,6 +115,7 @@ _HOMES = {
     "train": "rookery.run.loop",
     "EvalResult": "rookery.run.results",
     "TrainResult": "rookery.run.results",
+    "RunRequest": "rookery.run.request",
     "TrainSettings": "rookery.run.settings",
     "Trainer": "rookery.run.trainer",
     "Update": "rookery.run.update",
@@ -163,6 +165,7 @@ __all__ = [
     "QRDQNConfig",
     "Rollout",
     "RookeryError",
+    "RunRequest",
     "SACConfig",
     "SerialVectorEnv",
     "ServedCollector",

@@ -94,7 +94,7 @@ def test_a_worker_is_replaced_and_the_others_go_on(action: int) -> None:
 
 def test_envs_can_be_sent_actions_one_by_one() -> None:
     with rookery.make_vec(Unruly, 4, **_OPTIONS) as venv:
-        venv.async_reset(seed=0)
+        venv.send_reset(seed=0)
         seen: list[int] = []
         while len(seen) < 40:
             *_, ids = venv.recv(min_envs=1, timeout=PATIENCE_S)

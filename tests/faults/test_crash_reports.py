@@ -162,7 +162,7 @@ def test_a_report_of_envs_that_were_sent_actions_one_by_one_fails_again(
 ) -> None:
     with rookery.make_vec(Fragile, 3, backend=backend, crash_dir=tmp_path) as venv:
         venv.action_space.seed(0)
-        venv.async_reset(seed=5)
+        venv.send_reset(seed=5)
         with pytest.raises(ArithmeticError) as caught:
             while True:
                 env_ids = venv.recv(timeout=PATIENCE_S)[-1]

@@ -15,7 +15,7 @@ from traps import Trap, armed
 import rookery
 
 # Point, the operations within which it can be reached.
-ORDERS = ("reset", "step", "step_large", "send", "async_reset")
+ORDERS = ("reset", "step", "step_large", "send", "send_reset")
 REACHED_IN: dict[str, tuple[str, ...]] = {
     "before anything": ("make",),
     "own group": ("make",),
@@ -44,8 +44,8 @@ REACHED_IN: dict[str, tuple[str, ...]] = {
     "after busy_s": ORDERS,
     "before status": ORDERS,
     "after status": ORDERS,
-    "before answered_at": ("send", "async_reset"),
-    "after answered_at": ("send", "async_reset"),
+    "before answered_at": ("send", "send_reset"),
+    "after answered_at": ("send", "send_reset"),
     "before answered": ORDERS,
     "half of answered": ("reset", "step", "step_large"),
     "after answered": ORDERS,
@@ -68,7 +68,7 @@ COMMANDS = {
     "step_large": "step",
     "reset_with_options": "reset",
     "send": "step",
-    "async_reset": "reset",
+    "send_reset": "reset",
     "get_attr": "call",
 }
 SLAB = (
@@ -172,7 +172,7 @@ SUCCESSORS = [
     ("after a message was sent", "step"),
     ("before the board", "step_large"),
     ("before a mapping", "step"),
-    ("after the board", "async_reset"),
+    ("after the board", "send_reset"),
     ("before set_attr", "step"),
     ("after set_attr", "reset"),
     ("before prepare_reset", "reset_with_options"),
@@ -249,7 +249,7 @@ def test_a_process_that_holds_what_the_worker_had_open_hides_no_end(
         ("after the ring", "step"),
         ("half a message", "step_large"),
         ("before adopt_slab", "step"),
-        ("after progress", "async_reset"),
+        ("after progress", "send_reset"),
     ],
 )
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])

@@ -31,6 +31,7 @@ from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.log.journal import sinks_of
 from rookery.run.log.jsonl import read_rows
 from rookery.run.plan import RunPlan
+from rookery.run.request import RunRequest
 from rookery.run.settings import TrainSettings
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
@@ -439,16 +440,14 @@ def test_an_observation_that_does_not_fit_is_a_space_error(tmp_path: Path, obs: 
 
 
 def test_the_run_that_was_first_in_a_folder_stays(tmp_path: Path) -> None:
-    plan = RunPlan.new(
-        "CartPole-v1", QUICK, {"run_dir": tmp_path, "num_envs": 2}, env_kwargs=None, wrappers=(),
-        eval_env=None, eval_wrappers=None,
-    )  # fmt: skip
+    settings = {"run_dir": tmp_path, "num_envs": 2}
+    plan = RunPlan.new(RunRequest("CartPole-v1", QUICK, settings=settings))
     folder = plan.folder()
     with _trainer(tmp_path) as trainer:  # begun, and ended, after the other one looked
         next(trainer)
     late = rookery.Trainer.__new__(rookery.Trainer)
     with pytest.raises(ConfigError, match="already holds a run"):
-        late._open(plan, folder, (), (), False, None)
+        late._open(plan, folder, RunRequest())
     assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == 32
 
 
@@ -474,13 +473,13 @@ def test_half_of_the_metrics_is_not_left_where_the_rest_finds_no_room(
 def test_an_interrupted_best_checkpoint_is_not_believed_to_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rookery.run.checkpoint import state
+    from rookery.run.checkpoint.state import RunState
 
-    def interrupted(trainer: Any, path: Path) -> None:
+    def interrupted(state: Any, path: Path) -> None:
         raise KeyboardInterrupt
 
     with _trainer(tmp_path, callbacks=[EvaluateEvery(32, episodes=1)]) as trainer:
-        monkeypatch.setattr(state, "save_alone", interrupted)
+        monkeypatch.setattr(RunState, "save_alone", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(trainer)
         monkeypatch.undo()
@@ -586,17 +585,17 @@ def test_a_key_that_no_info_has_is_told_once(tmp_path: Path, key: str) -> None:
 def test_ctrl_c_while_a_checkpoint_is_written_is_raised_when_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rookery.run.checkpoint import state
+    from rookery.run.checkpoint.state import RunState
 
-    save = state.save
+    save = RunState.save
 
-    def interrupted(trainer: Any) -> None:
+    def interrupted(state: RunState) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        save(trainer)
+        save(state)
 
     with _trainer(tmp_path) as trainer:
         next(trainer)
-        monkeypatch.setattr(state, "save", interrupted)
+        monkeypatch.setattr(RunState, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
             trainer.save()
         monkeypatch.undo()

@@ -13,7 +13,7 @@ import pytest
 import rookery
 from rookery import ConfigError, DQNConfig, PPOConfig
 from rookery.callbacks import EvaluateEvery
-from rookery.run.checkpoint import state
+from rookery.run import trainer
 from rookery.run.log.jsonl import read_rows
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
@@ -50,7 +50,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def note(file: Any, steps: Any, returns: Any, title: str, **options: Any) -> None:
         curves.append({"steps": list(steps), "returns": list(returns), **options})
 
-    monkeypatch.setattr(state, "draw_curve", note)
+    monkeypatch.setattr(trainer, "draw_curve", note)
     return curves
 
 

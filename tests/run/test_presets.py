@@ -17,6 +17,7 @@ from rookery.run.algorithms import BUILT_IN
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.plan import RunPlan
 from rookery.run.presets import Preset, find_preset, presets
+from rookery.run.request import RunRequest
 from rookery.run.settings import TrainSettings
 
 ALL = [preset for algo in BUILT_IN for preset in presets(algo).values()]
@@ -152,7 +153,7 @@ def test_a_minibatch_of_the_presets_is_cut_and_one_that_is_given_is_not(tmp_path
 def test_another_env_under_a_name_that_is_known_has_no_published_return(monkeypatch) -> None:
     other = gym.envs.registration.EnvSpec("CartPole-v1", entry_point="some.module:Game")
     monkeypatch.setitem(gym.registry, "CartPole-v1", other)
-    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"})
+    plan = RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": "auto"}))
     assert plan.preset is presets("ppo")["CartPole-v1"] and plan.expected_return is None
 
 
@@ -168,7 +169,11 @@ def test_a_module_that_registers_the_env_is_imported_before_its_family_is_asked_
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "late_games", raising=False)
     try:
-        plan = RunPlan.new("LateCheetah-v0", "ppo", {"preset": "auto", "env_module": "late_games"})
+        plan = RunPlan.new(
+            RunRequest(
+                "LateCheetah-v0", "ppo", settings={"preset": "auto", "env_module": "late_games"}
+            )
+        )
         assert plan.settings.preset == "ppo/family: mujoco"
         monkeypatch.delitem(sys.modules, "late_games")
         gym.registry.pop("LateCheetah-v0")
@@ -214,13 +219,24 @@ def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
     plan = RunPlan.of_run(RunDirectory.existing(tmp_path / "preset"))
     assert plan.expected_return == 500
     others = [
-        RunPlan.new("CartPole-v0", "ppo", {"preset": "auto"}),
-        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"}, wrappers=[gym.wrappers.ClipReward]),
-        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"}, env_kwargs={"x_threshold": 1.0}),
+        RunPlan.new(RunRequest("CartPole-v0", "ppo", settings={"preset": "auto"})),
+        RunPlan.new(
+            RunRequest(
+                "CartPole-v1",
+                "ppo",
+                settings={"preset": "auto"},
+                wrappers=[gym.wrappers.ClipReward],
+            )
+        ),
+        RunPlan.new(
+            RunRequest(
+                "CartPole-v1", "ppo", settings={"preset": "auto"}, env_kwargs={"x_threshold": 1.0}
+            )
+        ),
     ]
     for plan in others:
         assert plan.preset is presets("ppo")["CartPole-v1"] and plan.expected_return is None
-    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "Acrobot-v1"})
+    plan = RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": "Acrobot-v1"}))
     assert plan.preset is presets("ppo")["Acrobot-v1"] and plan.expected_return is None
     assert (config["ppo"]["num_steps"], config["train"]["num_envs"]) == (32, 8)
     rookery.train("CartPole-v1", "ppo", run_dir=tmp_path / "plain", **few)
@@ -240,17 +256,20 @@ def test_a_preset_beside_settings_that_are_given_whole_is_refused(
     assert f"preset {choice!r}" in message and f"algo={named!r}" in message
     assert "Leave out preset" in message and type(algo).__name__ in message
     assert not (tmp_path / "run").exists()
-    assert RunPlan.new("CartPole-v1", algo, {"preset": "none"}).settings.preset == "none"
+    assert (
+        RunPlan.new(RunRequest("CartPole-v1", algo, settings={"preset": "none"})).settings.preset
+        == "none"
+    )
 
 
 def test_an_algorithm_that_is_not_known_is_told_also_beside_a_preset() -> None:
     with pytest.raises(rookery.ConfigError, match="algo 'pqo' is not known; did you mean 'ppo'"):
-        RunPlan.new("CartPole-v1", "pqo", {"preset": "auto"})
+        RunPlan.new(RunRequest("CartPole-v1", "pqo", settings={"preset": "auto"}))
 
 
 def test_a_number_of_envs_that_cannot_be_is_told_also_beside_a_preset() -> None:
     with pytest.raises(rookery.ConfigError, match="num_envs must be a whole number"):
-        RunPlan.new("CartPole-v1", "ppo", {"preset": "auto", "num_envs": "8"})
+        RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": "auto", "num_envs": "8"}))
 
 
 def test_flags_that_fit_only_beside_the_presets_settings_are_taken(tmp_path: Path) -> None:
@@ -275,11 +294,14 @@ def test_actions_begin_with_the_deviation_that_is_asked_for(kind: type) -> None:
 
 
 def test_a_preset_that_is_none_any_more_keeps_no_run_from_going_on() -> None:
-    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": "auto"})
+    plan = RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": "auto"}))
     gone = replace(plan, settings=replace(plan.settings, preset="ppo/Gone-v1"))
     assert gone.preset is None and gone.expected_return is None
     assert "without a preset" in gone.describe_settings()
-    assert RunPlan.new("Blackjack-v1", "ppo", {"preset": "auto"}).settings.preset == "none"
+    assert (
+        RunPlan.new(RunRequest("Blackjack-v1", "ppo", settings={"preset": "auto"})).settings.preset
+        == "none"
+    )
 
 
 # ---------------------------------------------------------------- files of one's own
@@ -298,7 +320,7 @@ def test_a_file_of_presets_is_read_as_the_librarys_own_are(tmp_path: Path) -> No
     found = find_preset("ppo", "some.module:CartPole-v0", file)
     assert found is not None and found.name == file
     assert found.config == rookery.PPOConfig(num_steps=16, gamma=0.9)
-    plan = RunPlan.new("CartPole-v1", "ppo", {"preset": file})
+    plan = RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": file}))
     assert plan.settings.total_steps == 64 and plan.settings.preset == file
     assert plan.describe_settings().startswith(f"CartPole-v1: preset {file} (a file;")
     assert plan.expected_return == 123

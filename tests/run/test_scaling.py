@@ -12,6 +12,7 @@ from rookery.run.algorithms import Given
 from rookery.run.plan import RunPlan
 from rookery.run.presets import find_preset
 from rookery.run.presets.scaling import MOST_RATE_GROWTH, gae_horizon, scaled
+from rookery.run.request import RunRequest
 
 
 def test_the_same_number_of_envs_changes_nothing():
@@ -106,15 +107,17 @@ def test_a_number_of_envs_is_a_whole_number():
 
 
 def plan_of(algo, **settings):
-    return RunPlan.new("CartPole-v1", algo, settings)
+    return RunPlan.new(RunRequest("CartPole-v1", algo, settings=settings))
 
 
 def test_a_run_scales_from_the_envs_of_its_preset():
     preset = find_preset("ppo", "Acrobot-v1")  # 16 envs
-    plan = RunPlan.new("Acrobot-v1", preset, {"num_envs": 32, "scale_hyperparameters": True})
+    plan = RunPlan.new(
+        RunRequest("Acrobot-v1", preset, settings={"num_envs": 32, "scale_hyperparameters": True})
+    )
     assert plan.algorithm.config.num_steps == 128
     assert plan.notes and "num_steps 256 -> 128" in plan.notes[0]
-    as_it_is = RunPlan.new("Acrobot-v1", preset, {"num_envs": 32})
+    as_it_is = RunPlan.new(RunRequest("Acrobot-v1", preset, settings={"num_envs": 32}))
     assert as_it_is.algorithm.config.num_steps == 256 and not as_it_is.notes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from rookery.callbacks import CheckpointEvery, EvaluateEvery
 from rookery.policy import make_policy
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.log.jsonl import read_rows
-from rookery.run.plan import OTHER_ARGUMENTS, RunPlan
+from rookery.run.plan import RunPlan
+from rookery.run.request import ARGUMENTS, OF_EVALUATIONS
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 
@@ -627,9 +629,36 @@ def test_settings_of_an_algorithm_are_checked_when_they_are_made(make: Any, mess
         make()
 
 
-def test_arguments_that_are_no_settings_are_suggested_too() -> None:
-    named = inspect.signature(rookery.Trainer).parameters
-    assert set(named) - {"settings"} == OTHER_ARGUMENTS
+def test_signatures_show_the_arguments_of_a_run() -> None:
+    settings = {field.name for field in fields(rookery.TrainSettings)}
+    for function in (rookery.Trainer, rookery.train):
+        assert set(inspect.signature(function).parameters) == ARGUMENTS | settings
+    shown = set(inspect.signature(rookery.resume).parameters)
+    assert shown == {"run_dir"} | ARGUMENTS - {"initial"}
+    assert set(inspect.signature(rookery.evaluate).parameters) > OF_EVALUATIONS
+
+
+def test_a_request_holds_what_train_and_resume_receive() -> None:
+    request = rookery.RunRequest.of(env="CartPole-v1", wrappers=[], num_envs=2, gamma=0.9)
+    assert request.env == "CartPole-v1" and request.wrappers == [] and request.algo is None
+    assert request.settings == {"num_envs": 2, "gamma": 0.9}
+
+
+def test_a_resumed_run_refuses_initial_weights(tmp_path: Path) -> None:
+    with _trainer(tmp_path) as trainer:
+        next(trainer)
+        agent = trainer.agent()
+    with pytest.raises(rookery.ConfigError, match="initial is for new runs"):
+        rookery.resume(tmp_path, initial=agent)
+
+
+def test_an_evaluation_refuses_arguments_of_training(tmp_path: Path) -> None:
+    with _trainer(tmp_path) as trainer:
+        next(trainer)
+    with pytest.raises(rookery.ConfigError, match="did you mean wrappers"):
+        rookery.evaluate(tmp_path, 1, wrapers=[])
+    with pytest.raises(rookery.ConfigError, match="callbacks"):
+        rookery.evaluate(tmp_path, 1, callbacks=[])
 
 
 def test_a_minibatch_that_no_rollout_fills_is_refused(tmp_path: Path) -> None:

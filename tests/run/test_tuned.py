@@ -11,6 +11,7 @@ from rookery.run.env_source import EnvSource
 from rookery.run.plan import RunPlan
 from rookery.run.presets import find_preset
 from rookery.run.presets.tuned import Tuned, applied, describe_machine, is_same_machine
+from rookery.run.request import RunRequest
 
 CARTPOLE = EnvSource("CartPole-v1", preprocess=True).to_dict()
 
@@ -131,11 +132,11 @@ def test_a_little_less_memory_is_the_same_machine():
 def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
     tuned_for().write(tmp_path / "t.json")
     preset = find_preset("ppo", "CartPole-v1")  # 8 envs
-    plan = RunPlan.new("CartPole-v1", preset, {"tuned": tmp_path / "t.json"})
+    plan = RunPlan.new(RunRequest("CartPole-v1", preset, settings={"tuned": tmp_path / "t.json"}))
     assert plan.settings.num_envs == 32 and plan.settings.collector == "workers"
     assert plan.settings.total_steps == preset.run["total_steps"]
     flags = {"tuned": tmp_path / "t.json", "num_envs": 2, "collector": "caller"}
-    plan = RunPlan.new("CartPole-v1", preset, flags)
+    plan = RunPlan.new(RunRequest("CartPole-v1", preset, settings=flags))
     assert plan.settings.num_envs == 2 and plan.settings.collector == "caller"
     assert plan.settings.num_workers is None
     assert plan.algorithm.config.minibatch_size == 64  # cut to the rollout of 2 envs
@@ -144,8 +145,13 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
 def test_a_file_may_ask_for_scaling(tmp_path):
     settings = {"num_envs": 32, "scale_hyperparameters": True}
     tuned_for(settings).write(tmp_path / "t.json")
-    plan = RunPlan.new("CartPole-v1", Given("ppo", {}), {"tuned": str(tmp_path / "t.json")})
+    plan = RunPlan.new(
+        RunRequest("CartPole-v1", Given("ppo", {}), settings={"tuned": str(tmp_path / "t.json")})
+    )
     assert plan.algorithm.config.num_steps == 32
     assert any("num_steps 128 -> 32" in note for note in plan.notes)
     told = {"tuned": str(tmp_path / "t.json"), "scale_hyperparameters": False}
-    assert RunPlan.new("CartPole-v1", "ppo", told).algorithm.config.num_steps == 128
+    assert (
+        RunPlan.new(RunRequest("CartPole-v1", "ppo", settings=told)).algorithm.config.num_steps
+        == 128
+    )

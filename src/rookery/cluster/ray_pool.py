@@ -35,8 +35,7 @@ from rookery.errors import RookeryError, SpaceError, WorkerDied, WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.join import side_by_side, size_of
-from rookery.vector.specs import make_specs, pickled_spec
-from rookery.vector.splitting import split
+from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.vector.statistics.snapshot import Statistics
 from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import FaultPolicy, RestartBudget

@@ -22,12 +22,12 @@ from rookery.policy.action_masks import read_space
 from rookery.policy.actions import action_layout
 from rookery.policy.base import Policy
 from rookery.run.agent_inputs import as_batch
+from rookery.run.algorithm_record import SHAPES, agent_algorithm, algorithm_to_dict
 from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import whole_file
 from rookery.run.checkpoint.space_data import space_form, space_from_data, space_to_data
 from rookery.run.custom_algorithm import check_policy
-from rookery.run.plan import SHAPES, agent_algorithm, algorithm_to_dict
 
 Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
 

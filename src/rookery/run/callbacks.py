@@ -58,11 +58,11 @@ class EvaluateEvery:
         mean, std = score.eval_return_mean, score.eval_return_std
         trainer.log(update, {"eval_return_mean": mean, "eval_return_std": std})
         trainer.evaluations.add(update.steps, mean, std)
-        best = trainer.best_return
+        best = trainer.progress.best_return
         if best is None or mean > best or math.isnan(best):
             if self._keep_best:  # before best_return, so that an interruption cannot lose the file
                 trainer.save(trainer.run_dir.best)
-            trainer.best_return = mean
+            trainer.progress.best_return = mean
         if self._stop_at is not None and mean >= self._stop_at:
             raise StopTraining(
                 f"the mean return of {score.episodes} episodes, {mean:.1f}, reached "

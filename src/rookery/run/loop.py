@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rookery.common.arguments import whole_number
 from rookery.errors import RookeryError
-from rookery.run.agent import Agent, agent_of, with_saved_layers
-from rookery.run.callbacks import Callback
+from rookery.run.agent import agent_of, with_saved_layers
 from rookery.run.checkpoint import state
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes
 from rookery.run.interrupt import Terminated
 from rookery.run.learners.open_learners import is_other_learner, learn_along
-from rookery.run.log.sink import Sink
 from rookery.run.plan import RunPlan
+from rookery.run.request import (
+    ARGUMENTS,
+    OF_EVALUATIONS,
+    RunRequest,
+    evaluation_request,
+    shows_arguments,
+)
 from rookery.run.results import EvalResult, TrainResult
-from rookery.run.settings import TrainSettings
 from rookery.run.trainer import Trainer
 
 
-def train(
-    env: Any,
-    algo: Any = "ppo",
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] = (),
-    callbacks: Sequence[Callback] = (),
-    sinks: Sequence[Sink] = (),
-    encoder: Any = None,
-    network: Any = None,
-    learner: Any = None,
-    initial: Agent | None = None,
-    eval_env: Any = None,
-    eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    progress: bool = False,
-    **settings: Any,
-) -> TrainResult:
+@shows_arguments(ARGUMENTS, with_settings=True)
+def train(env: Any, algo: Any = "ppo", **arguments: Any) -> TrainResult:
     """Train a policy on parallel envs, evaluate it, and store the run in a folder.
 
-    This is a loop over a `Trainer`, which takes the same arguments.
+    This is a loop over a `Trainer`.
+
+    Args:
+        env: see `RunRequest`.
+        algo: see `RunRequest`.
+        **arguments: further fields of `RunRequest`, and fields of `TrainSettings`.
 
     Returns:
         The run's folder, its speed, and the result of the final evaluation.
@@ -56,50 +48,13 @@ def train(
             is 143.
     """
     if is_other_learner():
-        own = {"encoder": encoder, "network": network, "learner": learner}
-        parts = {**own, "eval_env": eval_env}
-        plan = RunPlan.new(
-            env, algo, settings, env_kwargs=env_kwargs, wrappers=wrappers,
-            eval_wrappers=eval_wrappers, **parts,
-        )  # fmt: skip
+        plan = RunPlan.new(RunRequest.of(env=env, algo=algo, **arguments))
         return TrainResult(**learn_along(plan))
-    return _to_the_end(
-        Trainer(
-            env,
-            algo,
-            env_kwargs=env_kwargs,
-            wrappers=wrappers,
-            callbacks=callbacks,
-            sinks=sinks,
-            encoder=encoder,
-            network=network,
-            learner=learner,
-            initial=initial,
-            eval_env=eval_env,
-            eval_wrappers=eval_wrappers,
-            progress=progress,
-            **settings,
-        )
-    )
+    return _to_the_end(Trainer(env, algo, **arguments))
 
 
-def resume(
-    run_dir: str | Path,
-    *,
-    algo: Any = None,
-    encoder: Any = None,
-    network: Any = None,
-    learner: Any = None,
-    env: Any = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    callbacks: Sequence[Callback] = (),
-    sinks: Sequence[Sink] = (),
-    eval_env: Any = None,
-    eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    progress: bool = False,
-    **changes: Any,
-) -> TrainResult:
+@shows_arguments(ARGUMENTS - {"initial"}, with_settings=False)
+def resume(run_dir: str | Path, **arguments: Any) -> TrainResult:
     """Resume a run from its last checkpoint.
 
     The checkpoint restores weights, optimiser, schedules, statistics, random generators, counters
@@ -111,23 +66,12 @@ def resume(
 
     Args:
         run_dir: folder that `train` wrote.
-        algo: the algorithm. Required if the run was trained with a custom `Algorithm` object.
-        encoder: the custom encoder. Required if it cannot be imported by name.
-        network: the custom network. Required if it cannot be imported by name.
-        learner: subclass of the algorithm's learner. Required if it cannot be imported by name.
-        env: env to train on; None takes the run's env. Required if that was a lambda.
-        env_kwargs: keyword arguments of every env; None takes the run's.
-        wrappers: wrappers of every env; None takes the run's. Required if one was a lambda.
-        callbacks: called after each update, as in `train`. The run does not store its callbacks.
-        sinks: further destinations of metrics, as in `train`. The run does not store its sinks.
-        eval_env: env of evaluations and videos; None takes the run's. Required if that was a
-            lambda.
-        eval_wrappers: wrappers of evaluation envs; None takes the run's. Required if one was a
-            lambda.
-        progress: show progress on standard error.
-        **changes: settings to change, of the run or of its algorithm, by name, such as
-            ``total_steps`` or ``learning_rate``. If ``total_steps`` changes, schedules continue
-            from their current values.
+        **arguments: fields of `RunRequest` that replace those of the run, and settings to change,
+            of the run or of its algorithm, such as ``total_steps`` or ``learning_rate``. Pass
+            again what config.json cannot hold: a custom `Algorithm` object (``algo``), lambdas and
+            local functions (``env``, ``wrappers``, ``encoder``, ``network``, ``learner``,
+            ``eval_env``, ``eval_wrappers``), callbacks and sinks. If ``total_steps`` changes,
+            schedules continue from their current values.
 
     Returns:
         The result of the whole run, as from `train`.
@@ -136,33 +80,11 @@ def resume(
         ConfigError: the folder holds no run or no checkpoint, or a change is invalid.
     """
     if is_other_learner():
-        own = {"encoder": encoder, "network": network, "learner": learner}
-        parts = {**own, "eval_env": eval_env}
         folder = RunDirectory.existing(run_dir)
-        plan = RunPlan.of_run(
-            folder, algo=algo, env=env, env_kwargs=env_kwargs,
-            wrappers=wrappers, eval_wrappers=eval_wrappers, changes=changes, **parts,
-        )  # fmt: skip
+        plan = RunPlan.of_run(folder, RunRequest.of(**arguments))
         algorithm = with_saved_layers(plan.algorithm, state.read(folder))
         return TrainResult(**learn_along(replace(plan, algorithm=algorithm)))
-    return _to_the_end(
-        Trainer.resume(
-            run_dir,
-            algo=algo,
-            encoder=encoder,
-            network=network,
-            learner=learner,
-            env=env,
-            env_kwargs=env_kwargs,
-            wrappers=wrappers,
-            callbacks=callbacks,
-            sinks=sinks,
-            eval_env=eval_env,
-            eval_wrappers=eval_wrappers,
-            progress=progress,
-            **changes,
-        )
-    )
+    return _to_the_end(Trainer.resume(run_dir, **arguments))
 
 
 def _to_the_end(trainer: Trainer) -> TrainResult:
@@ -213,6 +135,7 @@ def _result(trainer: Trainer, score: EvalResult | None) -> TrainResult:
     )
 
 
+@shows_arguments(OF_EVALUATIONS, with_settings=False)
 def evaluate(
     run_dir: str | Path,
     episodes: int = 20,
@@ -220,14 +143,8 @@ def evaluate(
     seed: int | None = None,
     num_envs: int | None = None,
     deterministic: bool = True,
-    algo: Any = None,
-    encoder: Any = None,
-    network: Any = None,
-    learner: Any = None,
-    env: Any = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] | None = None,
     max_episode_steps: int = MOST_EPISODE_STEPS,
+    **arguments: Any,
 ) -> EvalResult:
     """Evaluate the policy of a run.
 
@@ -238,15 +155,11 @@ def evaluate(
             and ``episodes``, that plays the same episodes as the run's own evaluations.
         num_envs: number of parallel envs; None takes the run's number, but at most ``episodes``.
         deterministic: take the most probable actions instead of sampling them.
-        algo: the algorithm. Required if the run was trained with a custom `Algorithm` object.
-        encoder: the custom encoder. Required if it cannot be imported by name.
-        network: the custom network. Required if it cannot be imported by name.
-        learner: subclass of the algorithm's learner. Required if it cannot be imported by name.
-        env: env to evaluate on; None takes the run's env. Required if that was a lambda.
-        env_kwargs: keyword arguments of every env; None takes the run's.
-        wrappers: wrappers of every env; None takes the run's. Required if one was a lambda.
         max_episode_steps: an episode is cut off after this many steps. It counts with its return
             so far, and a warning is printed.
+        **arguments: fields of `RunRequest` that replace those of the run: ``env``, ``env_kwargs``,
+            ``wrappers``, ``algo``, ``encoder``, ``network`` and ``learner``. Pass again what
+            config.json cannot hold, such as a custom `Algorithm` object or a lambda.
 
     Returns:
         Mean and standard deviation of the returns, and the duration.
@@ -259,19 +172,9 @@ def evaluate(
     whole_number("episodes", episodes, 1)
     if seed is not None:
         whole_number("seed", seed, 0)
-    path = Path(run_dir)
+    request, path = evaluation_request(arguments), Path(run_dir)
     folder = RunDirectory.existing(_folder_of(path) if path.is_file() else path)
-    plan = RunPlan.of_run(
-        folder,
-        algo=algo,
-        encoder=encoder,
-        network=network,
-        learner=learner,
-        env=env,
-        env_kwargs=env_kwargs,
-        wrappers=wrappers,
-        to_evaluate=True,
-    )
+    plan = RunPlan.of_run(folder, request, to_evaluate=True)
     settings = plan.settings
     file = path if path.is_file() else folder.checkpoint
     if num_envs is None:
@@ -293,19 +196,3 @@ def _folder_of(checkpoint: Path) -> Path:
     """Return the folder of the run to which a checkpoint file belongs."""
     parent = checkpoint.parent
     return parent.parent if parent.name == "checkpoints" else parent
-
-
-def _add_settings_to_signature(function: Any) -> None:
-    """Add the settings to the signature that ``help(function)`` and editors show."""
-    signature = inspect.signature(function)
-    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    settings = [
-        inspect.Parameter(
-            f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type
-        )
-        for f in fields(TrainSettings)
-    ]
-    function.__signature__ = signature.replace(parameters=[*named, *settings])
-
-
-_add_settings_to_signature(train)

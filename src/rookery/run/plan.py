@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -23,31 +22,28 @@ from rookery.env.wrappers.action_mask import ActionMaskFromInfo
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
+from rookery.run.algorithm_record import SHAPES, algorithm_from_dict, algorithm_to_dict
 from rookery.run.algorithms import (
     BUILT_IN,
     BuiltIn,
     Given,
-    OwnModules,
     algorithm_of,
     name_of,
 )
 from rookery.run.checkpoint.run_dir import RunDirectory
-from rookery.run.env_source import EnvSource, resolve
+from rookery.run.env_source import EnvSource
 from rookery.run.families import family_of
 from rookery.run.presets import AUTO, NONE, Preset, find_preset, is_file, presets
 from rookery.run.presets.files import preset_of_run
 from rookery.run.presets.scaling import scaled
 from rookery.run.presets.tuned import Tuned, applied
+from rookery.run.request import ARGUMENTS, RunRequest
 from rookery.run.settings import TrainSettings
 
 # Settings that a resumed run cannot change: they determine shapes of saved data or random numbers.
 _FIXED_SETTINGS = {
     "num_envs", "seed", "run_dir", "overwrite", "env_module", "masks_from_info", "preprocess",
     "frame_stack", "preset", "tuned", "scale_hyperparameters",
-}  # fmt: skip
-SHAPES = {
-    "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
-    "num_quantiles", "image_encoder", "state_dependent_noise",
 }  # fmt: skip
 _FIXED_CONFIG = SHAPES | {
     "num_steps", "normalize_reward", "prioritized", "replay_size", "initial_log_std",
@@ -74,51 +70,37 @@ class RunPlan:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def new(
-        cls,
-        env: Any,
-        algo: Any,
-        settings: Mapping[str, Any],
-        *,
-        encoder: Any = None,
-        network: Any = None,
-        learner: Any = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-        wrappers: Sequence[Callable[[Any], Any]] = (),
-        eval_env: Any = None,
-        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    ) -> RunPlan:
-        """Create the plan of a new run.
-
-        The arguments are those of `Trainer`; ``algo`` may also be a `Preset` with changes.
+    def new(cls, request: RunRequest) -> RunPlan:
+        """Create the plan of a new run. ``request.algo`` may also be a `Preset` with changes.
 
         Raises:
             ConfigError: an argument or setting is invalid.
         """
-        preset = _preset(env, algo, settings)
-        given = settings
+        env, algo, given = request.env, request.algo, request.settings
+        preset, settings = _preset(env, algo, given), given
         if preset is not None:
             settings = {**preset.run, **settings, "preset": preset.name}
             whole_number("num_envs", without_fraction(settings["num_envs"]), 1)
         elif settings.get("preset") == AUTO:
             settings = {**settings, "preset": NONE}
         chosen_algo = algo if preset is None else preset.config
-        algorithm = algorithm_of(chosen_algo, encoder, network, learner)
+        algorithm = algorithm_of(chosen_algo, *request.modules)
         _require_known(settings, algorithm)
         chosen = TrainSettings.from_dict(settings, "settings of a run")
         chosen.check_evaluations()
         outermost = (ActionMaskFromInfo,) if chosen.masks_from_info else ()
-        inner = checked_wrappers(wrappers)
+        inner = checked_wrappers(request.wrappers or ())
         source = EnvSource(
-            env, env_kwargs or {}, (*inner, *outermost), chosen.env_module,
+            env, request.env_kwargs or {}, (*inner, *outermost), chosen.env_module,
             chosen.preprocess, chosen.frame_stack,
         )  # fmt: skip
         chosen, notes = _tuned(chosen, given, algorithm, source)
         algorithm, reasons = _fitted(algorithm, chosen, algo, preset)
         eval_source = source
-        if eval_env is not None or eval_wrappers is not None:
-            around = None if eval_wrappers is None else (*eval_wrappers, *outermost)
-            eval_source = source.changed(eval_env, None, around)
+        if request.eval_env is not None or request.eval_wrappers is not None:
+            outer = request.eval_wrappers
+            around = None if outer is None else (*outer, *outermost)
+            eval_source = source.changed(request.eval_env, None, around)
         return cls(source, eval_source.for_evaluation(), algorithm, chosen, (*notes, *reasons))
 
     @property
@@ -179,62 +161,50 @@ class RunPlan:
     def of_run(
         cls,
         folder: RunDirectory,
+        request: RunRequest = RunRequest(),  # noqa: B008 - it is frozen
         *,
-        algo: Any = None,
-        encoder: Any = None,
-        network: Any = None,
-        learner: Any = None,
-        env: Any = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-        wrappers: Sequence[Callable[[Any], Any]] | None = None,
-        eval_env: Any = None,
-        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
-        changes: Mapping[str, Any] | None = None,
         to_evaluate: bool = False,
     ) -> RunPlan:
-        """Read the plan of an existing run; arguments replace the stored values.
+        """Read the plan of an existing run.
 
         Args:
             folder: folder of the run.
-            algo: the algorithm; required if it was a custom `Algorithm` object.
-            encoder: the custom encoder; required if it cannot be imported by name.
-            network: the custom network; required if it cannot be imported by name.
-            learner: the custom learner class; required if it cannot be imported by name.
-            env: the env; required if config.json cannot hold it, such as a lambda.
-            env_kwargs: keyword arguments of every env; required if they are not JSON data.
-            wrappers: wrappers of every env; required if config.json cannot hold one of them.
-            eval_env: the evaluation env; required if config.json cannot hold it.
-            eval_wrappers: wrappers of evaluation envs; required if config.json cannot hold one.
+            request: arguments that replace those of the run. ``settings`` may contain settings of
+                the run and of its algorithm.
             to_evaluate: the run is only evaluated. ``env``, ``env_kwargs`` and ``wrappers`` then
                 replace those of the evaluation envs.
-            changes: settings to change, of the run or of its algorithm, by name.
 
         Raises:
-            ConfigError: config.json is invalid, or a change is not allowed.
+            ConfigError: config.json is invalid, a change is not allowed, or config.json could not
+                hold an argument and the request lacks it.
         """
+        if request.initial is not None:
+            raise ConfigError("initial is for new runs; a resumed run has its own weights")
         written = folder.read_config()
         try:
             # Runs written before preprocessing was introduced did none.
             stored = {"preprocess": False, **written["train"]}
             settings = TrainSettings.from_dict(stored, "settings of a run")
-            modules = OwnModules(encoder, network, learner)
-            algorithm = _algorithm(written, algo, modules, imports=True, learns=not to_evaluate)
+            algorithm = algorithm_from_dict(
+                written, request.algo, request.modules, imports=True, learns=not to_evaluate
+            )
             recorded = written["source"], written["eval_source"]
         except (KeyError, TypeError, ConfigError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ConfigError(f"{folder.config} cannot be understood: {what}") from error
-        if wrappers is not None and settings.masks_from_info:
-            wrappers = (*wrappers, ActionMaskFromInfo)
-        if eval_wrappers is not None and settings.masks_from_info:
-            eval_wrappers = (*eval_wrappers, ActionMaskFromInfo)
+        outermost = (ActionMaskFromInfo,) if settings.masks_from_info else ()
+        wrappers, eval_wrappers = (
+            None if given is None else (*given, *outermost)
+            for given in (request.wrappers, request.eval_wrappers)
+        )
+        arguments = request.env, request.env_kwargs, wrappers
         if to_evaluate:
-            source = EnvSource.from_dict(recorded[1] or recorded[0], env, env_kwargs, wrappers)
-            source = source.for_evaluation()
+            source = EnvSource.from_dict(recorded[1] or recorded[0], *arguments).for_evaluation()
             return cls(source, source, algorithm, settings)
-        source = EnvSource.from_dict(recorded[0], env, env_kwargs, wrappers)
-        eval_source = _evaluation_source(source, recorded[1], eval_env, eval_wrappers)
+        source = EnvSource.from_dict(recorded[0], *arguments)
+        eval_source = _evaluation_source(source, recorded[1], request.eval_env, eval_wrappers)
         plan = cls(source, eval_source.for_evaluation(), algorithm, settings)
-        return plan._changed(changes) if changes else plan
+        return plan._changed(request.settings) if request.settings else plan
 
     def _changed(self, changes: Mapping[str, Any]) -> RunPlan:
         """Return a plan with changed settings of the run or of its algorithm."""
@@ -287,66 +257,6 @@ def _evaluation_source(
         return EnvSource.from_dict(dict(recorded), env, None if env is None else {}, wrappers)
     except ConfigError as error:
         raise ConfigError(f"evaluations: {error} as eval_env=..., eval_wrappers=...") from error
-
-
-def agent_algorithm(
-    written: Mapping[str, Any], where: Path, algo: Any, modules: OwnModules
-) -> Algorithm:
-    """Create the algorithm that a checkpoint describes, without importing custom networks.
-
-    Raises:
-        ConfigError: the description is invalid, or needs an argument that is missing.
-    """
-    try:
-        return _algorithm(written, algo, modules, imports=False, learns=False)
-    except (KeyError, TypeError, ConfigError) as error:
-        raise ConfigError(f"{where} cannot be understood: {error}") from error
-
-
-def algorithm_to_dict(algorithm: Algorithm) -> dict[str, Any]:
-    """Describe an algorithm for config.json and checkpoints; `_algorithm` reads it back."""
-    name, config = name_of(algorithm), getattr(algorithm, "config", None)
-    modules = algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
-    return {
-        "algo": name,
-        name: config.to_dict() if isinstance(config, Config) else None,
-        "own": modules.to_dict(),
-        "learner_makes_policy": isinstance(algorithm, BuiltIn) and algorithm.makes_own_policy,
-    }
-
-
-def _algorithm(
-    written: Mapping[str, Any], algo: Any, modules: OwnModules, *, imports: bool, learns: bool
-) -> Algorithm:
-    """Rebuild an algorithm from what `algorithm_to_dict` recorded.
-
-    Args:
-        written: the record.
-        algo: replaces the recorded algorithm, if it is not None.
-        modules: parts that the user gives again.
-        imports: whether recorded parts may be imported.
-        learns: whether the algorithm will learn. To act, it needs a custom learner only if that
-            one makes the policy.
-    """
-    if algo is not None:
-        return algorithm_of(algo, *modules)
-    name = written["algo"]
-    if name not in BUILT_IN:
-        raise ConfigError(
-            f"its algorithm {name!r} is not built into this library; pass it again: algo=..."
-        )
-    modules.check()
-    parts = modules._asdict()
-    for part, address in written["own"].items():
-        if part == "learner" and not learns and not written["learner_makes_policy"]:
-            continue
-        if parts[part] is None and imports and address is not None:
-            parts[part] = resolve(address)
-        if parts[part] is None:
-            raise ConfigError(
-                f"its {part} is custom ({address or 'a local function'}); pass it again: {part}=..."
-            )
-    return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), OwnModules(**parts))
 
 
 def _preset(env: Any, algo: Any, settings: Mapping[str, Any]) -> Preset | None:
@@ -430,20 +340,13 @@ def _fitted(
     return BuiltIn(algorithm.name, config, algorithm.modules), reasons
 
 
-# Arguments of `Trainer` that are not settings, for suggestions after a misspelled name.
-OTHER_ARGUMENTS = {
-    "env", "algo", "env_kwargs", "wrappers", "callbacks", "sinks", "encoder", "network", "learner",
-    "initial", "eval_env", "eval_wrappers", "progress",
-}  # fmt: skip
-
-
 def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
     """Raise for unknown settings; point out settings that belong to the algorithm.
 
     Raises:
         ConfigError: a name is not a setting of a run.
     """
-    known = {field.name for field in fields(TrainSettings)} | OTHER_ARGUMENTS
+    known = {field.name for field in fields(TrainSettings)} | ARGUMENTS
     config = getattr(algorithm, "config", None)
     of_config = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
     for name in settings:

@@ -6,17 +6,17 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 import gymnasium as gym
 from gymnasium import Space
 
-from rookery.common.arguments import unfit, whole_number
+from rookery.common.arguments import whole_number
 from rookery.errors import (
     ClosedError,
     LearnerDied,
@@ -39,7 +39,7 @@ from rookery.run.callbacks import (
     callbacks_of,
 )
 from rookery.run.checkpoint import state
-from rookery.run.checkpoint.run_dir import RunDirectory
+from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 from rookery.run.collection import open_collection
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import (
@@ -52,7 +52,8 @@ from rookery.run.finite import FiniteRollouts
 from rookery.run.interrupt import Interrupts, Terminated
 from rookery.run.learners.open_learners import open_learners
 from rookery.run.log.advice import advised
-from rookery.run.log.clock import Clock, as_if_done
+from rookery.run.log.clock import Clock
+from rookery.run.log.curve import draw_curve
 from rookery.run.log.evaluation_log import EvaluationLog
 from rookery.run.log.history import History
 from rookery.run.log.journal import Journal, checked_sinks, line_at, numbers, sinks_of
@@ -60,14 +61,31 @@ from rookery.run.log.sink import Sink
 from rookery.run.log.telemetry_log import TelemetryLog
 from rookery.run.native_batches import stepped
 from rookery.run.plan import RunPlan
+from rookery.run.progress import Progress, Schedule
+from rookery.run.request import ARGUMENTS, RunRequest, shows_arguments
 from rookery.run.results import EvalResult
 from rookery.run.settings import CollectorName
 from rookery.run.threads import threads_and_memory_for
-from rookery.run.update import DueCallbacks, Update
+from rookery.run.update import DueCallbacks, Measured, Update
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
-_CHECKPOINT_SHARE = 20  # checkpoints are at least this many times their writing time apart
+
+
+class Stage(Enum):
+    """What a trainer is doing. Its methods check here what they may do."""
+
+    OPENING = "starting envs and logs"
+    READY = "between two updates"
+    COLLECTING = "collecting a rollout"
+    LEARNING = "changing the weights"
+    CALLING = "calling the callbacks of an update"
+    TORN = "closed for learning: an update was interrupted while it changed the weights"
+    FINISHED = "the final evaluation was made"
+    CLOSED = "closed"
+
+
+UPDATING = (Stage.COLLECTING, Stage.LEARNING, Stage.CALLING)
 
 
 class Trainer:
@@ -91,28 +109,9 @@ class Trainer:
             callable.
         algo: "ppo", "a2c", "impala", "dqn", "qrdqn", "sac" or "td3", a config such as a
             `PPOConfig`, or a custom `Algorithm`.
-        env_kwargs: keyword arguments of every env.
-        wrappers: callables ``Env -> Env``, applied in the process that runs the env. They wrap the
-            env after its preprocessing (``preprocess``, ``frame_stack``).
-        callbacks: called as ``callback(trainer, update)`` after each update, in this order, after
-            the callbacks that the settings create; see ``rookery.callbacks``.
-        sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
-            ``close()``.
-        encoder: custom encoder that replaces the built-in one: a callable ``(observation_space) ->
-            nn.Module`` whose module maps observations, a tree of tensors ``[N, ...]``, to features
-            ``[N, F]``. For a Dict observation also a dict that maps dotted paths to encoders.
-        network: custom network for the whole policy: a callable ``(observation_space,
-            action_space) -> nn.Module`` whose module maps observations to outputs and values; see
-            docs/networks.md.
-        learner: a subclass of the algorithm's learner, such as a subclass of
-            `rookery.learn.on_policy.ppo.PPO` with its own ``loss``; see docs/algorithms.md.
-        initial: an `Agent` that provides the initial weights.
-        eval_env: env of evaluations and videos; None takes ``env``.
-        eval_wrappers: wrappers of evaluation envs; None takes ``wrappers``.
-        progress: print the env's preprocessing, the source of the settings, and the progress to
-            standard error.
-        **settings: fields of `rookery.TrainSettings`, such as ``total_steps``, ``num_envs``,
-            ``seed`` and ``run_dir``.
+        **arguments: further fields of `rookery.RunRequest`, such as ``callbacks`` and
+            ``wrappers``, and fields of `rookery.TrainSettings`, such as ``total_steps``,
+            ``num_envs``, ``seed`` and ``run_dir``.
 
     Attributes:
         plan: envs, algorithm and settings of the run.
@@ -121,101 +120,33 @@ class Trainer:
         collection: the envs, the policy in them, and the collector.
         collector: source of rollouts.
         learners: all learner processes, this one included.
-        history: returns and lengths of recent episodes.
         evaluations: evaluations so far, as in evaluations.jsonl.
-        due: callbacks still to be called for the last update; None between updates.
-        steps: env steps so far, summed over all envs.
-        seconds: training time so far.
-        best_return: the best mean return of an `EvaluateEvery` so far; None before the first.
-        stopped: the reason why the run ended early; empty if it did not.
+        progress: steps, schedule, history and other counters, which checkpoints contain.
 
     Raises:
         ConfigError: a setting is invalid, or another process uses the folder. Nothing was started.
     """
 
-    due: DueCallbacks | None = None
-    _is_updating = False  # True during `next`, including the callbacks
-    # Measurements of the last update, in the form that the journal expects.
-    _means: Mapping[str, float] = MappingProxyType({})
-    _times: Mapping[str, float] = MappingProxyType({})
-    _peaks: Mapping[str, float] = MappingProxyType({})
-
-    _returned_false: tuple[Callback, ...] = ()  # those of which a warning was given
-
-    def __init__(
-        self,
-        env: Any,
-        algo: Any = "ppo",
-        *,
-        env_kwargs: Mapping[str, Any] | None = None,
-        wrappers: Sequence[Callable[[Any], Any]] = (),
-        callbacks: Sequence[Callback] = (),
-        sinks: Sequence[Sink] = (),
-        encoder: Any = None,
-        network: Any = None,
-        learner: Any = None,
-        initial: Agent | None = None,
-        eval_env: Any = None,
-        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
-        progress: bool = False,
-        **settings: Any,
-    ) -> None:
-        plan = RunPlan.new(
-            env,
-            algo,
-            settings,
-            encoder=encoder,
-            network=network,
-            learner=learner,
-            env_kwargs=env_kwargs,
-            wrappers=wrappers,
-            eval_env=eval_env,
-            eval_wrappers=eval_wrappers,
-        )
-        self._open(plan, plan.folder(), callbacks, sinks, progress, initial)
-        if progress:
+    @shows_arguments(ARGUMENTS, with_settings=True)
+    def __init__(self, env: Any, algo: Any = "ppo", **arguments: Any) -> None:
+        request = RunRequest.of(env=env, algo=algo, **arguments)
+        plan = RunPlan.new(request)
+        self._open(plan, plan.folder(), request)
+        if request.progress:
             _print_notes(self._note, plan.describe_settings())
         _print_notes(*plan.notes)
 
     @classmethod
-    def resume(
-        cls,
-        run_dir: str | Path,
-        *,
-        algo: Any = None,
-        encoder: Any = None,
-        network: Any = None,
-        learner: Any = None,
-        env: Any = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-        wrappers: Sequence[Callable[[Any], Any]] | None = None,
-        callbacks: Sequence[Callback] = (),
-        sinks: Sequence[Sink] = (),
-        eval_env: Any = None,
-        eval_wrappers: Sequence[Callable[[Any], Any]] | None = None,
-        progress: bool = False,
-        **changes: Any,
-    ) -> Trainer:
+    def resume(cls, run_dir: str | Path, **arguments: Any) -> Trainer:
         """Resume a run from its last checkpoint; see `rookery.resume` for the arguments."""
+        request = RunRequest.of(**arguments)
         folder = RunDirectory.existing(run_dir)
-        plan = RunPlan.of_run(
-            folder,
-            algo=algo,
-            encoder=encoder,
-            network=network,
-            learner=learner,
-            env=env,
-            env_kwargs=env_kwargs,
-            wrappers=wrappers,
-            eval_env=eval_env,
-            eval_wrappers=eval_wrappers,
-            changes=changes,
-        )
-        trainer = cls.__new__(cls)
+        plan = RunPlan.of_run(folder, request)
         saved = state.read(folder)
         plan = replace(plan, algorithm=with_saved_layers(plan.algorithm, saved))
-        trainer._open(plan, folder, callbacks, sinks, progress, None, saved)
-        if progress:
+        trainer = cls.__new__(cls)
+        trainer._open(plan, folder, request, saved)
+        if request.progress:
             _print_notes(trainer._note)
         return trainer
 
@@ -223,22 +154,17 @@ class Trainer:
         self,
         plan: RunPlan,
         folder: RunDirectory,
-        callbacks: Sequence[Callback],
-        sinks: Sequence[Sink],
-        progress: bool,
-        initial: Agent | None,
+        request: RunRequest,
         saved: dict[str, Any] | None = None,
     ) -> None:
         """Start the run; on an error, close everything that was started.
 
         ``saved`` is the state of the run to resume, or None for a new run.
         """
-        self._closed = True  # until everything is open
+        self._stage = Stage.OPENING
         self.plan, self.run_dir = plan, folder
         settings, algorithm = plan.settings, plan.algorithm
-        if not isinstance(initial, Agent | None):
-            raise unfit("initial", "an Agent; rookery.load(path) makes one", initial)
-        sinks, self.callbacks = checked_sinks(sinks), callbacks_of(plan, callbacks)
+        sinks, self.callbacks = checked_sinks(request.sinks), callbacks_of(plan, request.callbacks)
         config = getattr(algorithm, "config", None)
         require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
         if isinstance(config, Config):
@@ -247,17 +173,12 @@ class Trainer:
         collector = collector_for(algorithm, settings)  # the last check before anything starts
         source = stepped(plan.source, settings, collector, saved)
         self._note = source.note()
-        self.fresh_seeds: list[int] | None = None  # of envs that a resumed run restarts
-        self.steps, self.saves, self.seconds, self.stopped = 0, 0, 0.0, ""
-        self.best_return: float | None = None
-        self.schedule = state.Schedule(settings.total_steps)
-        self.history = History(settings.num_envs, episode_keys=plan.source.episode_keys())
+        self.progress = Progress(
+            Schedule(settings.total_steps),
+            History(settings.num_envs, episode_keys=plan.source.episode_keys()),
+        )
         self._interrupts, self._finite, self._pid = Interrupts(), FiniteRollouts(), os.getpid()
-        self._unsaved, self._save_s = saved is None, 0.0
-        self._unwritten: Update | None = None  # the last update, until the journal has it
-        # _is_over: the final evaluation was made and may have used the envs. _is_whole: no update
-        # is incomplete.
-        self._is_over, self._is_whole = False, True
+        self._returned_false: tuple[Callback, ...] = ()  # those of which a warning was given
         began = time.perf_counter()
         with ExitStack() as stack:
             stack.enter_context(folder.held(saved is not None or settings.overwrite))
@@ -266,16 +187,19 @@ class Trainer:
                 plan.eval_source, settings.evaluation_options(), self.collection.spaces
             )
             stack.callback(self._evaluation.close)
-            if initial is not None:
-                initial.give_weights_to(self.policy, self.spaces)
+            if request.initial is not None:
+                request.initial.give_weights_to(self.policy, self.spaces)
+            self._state = state.RunState(
+                folder, plan, self.collection, self.learners, self.progress, saved is not None
+            )
             if saved is None:
                 folder.clear()
             else:
-                state.restore(self, saved)
+                self._state.restore(saved, self.callbacks)
             if self.learners.are_several:
-                self.learners.bring(state.shared(self))
+                self.learners.bring(self._state.shared())
             folder.write_config(plan.to_dict())
-            self._open_logs(None if saved is None else self.steps, progress, sinks, collector)
+            self._open_logs(saved is not None, request.progress, sinks, collector)
             stack.callback(self._journal.close)
             rows, widths = _sizes(config, settings.num_envs)
             size = 0 if self.policy.model is None else len(self.policy.model.parameters)
@@ -289,14 +213,13 @@ class Trainer:
         # the finalizers of objects that are garbage-collected together with the trainer.
         weakref.finalize(self, _close_in_owner, self._stack, self._pid)
         self._clock = Clock(self.collection.meter, self.seconds + time.perf_counter() - began)
-        self._saved_at = as_if_done(settings.checkpoint_interval_s)
         # A resumed run printed its advice when it started.
         self._first = (
             advised(algorithm, settings.num_envs, self.learners.share.count, self.spaces[0])
             if saved is None
             else None
         )
-        self._closed = False
+        self._stage = Stage.READY
 
     def _open_learning(
         self,
@@ -320,18 +243,15 @@ class Trainer:
         self.learners.meet()
 
     def _open_logs(
-        self,
-        resumed_at: int | None,
-        progress: bool,
-        sinks: Sequence[Sink],
-        collector: CollectorName,
+        self, is_resumed: bool, progress: bool, sinks: Sequence[Sink], collector: CollectorName
     ) -> None:
-        """Open logs and sinks; ``resumed_at`` is the step of the checkpoint, None for a new run."""
-        settings = self.plan.settings
+        """Open logs and sinks; a resumed run drops what was logged after its checkpoint."""
+        settings, due = self.plan.settings, self.progress.due
+        resumed_at = self.steps if is_resumed else None
         self.evaluations = EvaluationLog(self.run_dir.evaluations, resumed_at)
-        line = None if self.due is None else line_at(self.run_dir.metrics, self.steps)
+        line = None if due is None else line_at(self.run_dir.metrics, self.steps)
         # The line of an update with due callbacks is written again, with the metrics they add.
-        kept = resumed_at if self.due is None else self.steps - 1
+        kept = resumed_at if due is None else self.steps - 1
         self._journal = Journal(
             sinks_of(self.run_dir, settings, progress, kept, sinks),
             getattr(self.plan.algorithm, "log_steps", 0),
@@ -339,9 +259,8 @@ class Trainer:
             getattr(self.plan.algorithm, "latest_metrics", Algorithm.latest_metrics),
             getattr(self.plan.algorithm, "summed_metrics", Algorithm.summed_metrics),
         )
-        if self.due is not None:
-            self._unwritten = self.due.update
-            self._journal.hold(self.due.update.metrics, line)
+        if due is not None:
+            self._journal.hold(due.update.metrics, line)
         venv = self.collection.venv
         self._telemetry = TelemetryLog(
             self.run_dir.telemetry,
@@ -354,6 +273,43 @@ class Trainer:
                 "max_worker_rss_mb": settings.max_worker_rss_mb,
             },
         )
+
+    # ---------------------------------------------------------------- what callbacks read
+
+    @property
+    def steps(self) -> int:
+        """Env steps so far, summed over all envs."""
+        return self.progress.steps
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, in seconds."""
+        return self.progress.seconds
+
+    @property
+    def stopped(self) -> str:
+        """The reason why the run ended early; empty if it did not."""
+        return self.progress.stopped
+
+    @property
+    def best_return(self) -> float | None:
+        """The best mean return of an `EvaluateEvery` so far; None before the first."""
+        return self.progress.best_return
+
+    @property
+    def history(self) -> History:
+        """Returns and lengths of recent episodes."""
+        return self.progress.history
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the checkpoint contains the latest update."""
+        return self._state.is_saved
+
+    @property
+    def spaces(self) -> tuple[Space[Any], Space[Any]]:
+        """Observation space and action space of one env."""
+        return self.collection.spaces
 
     # ---------------------------------------------------------------- updates
 
@@ -373,11 +329,12 @@ class Trainer:
         """
         self._require_whole("next")
         self._refuse_during_update("next")
-        is_over = self.stopped or self.steps >= self.plan.settings.total_steps
-        if self.due is None and is_over:
+        progress = self.progress
+        is_over = progress.stopped or progress.steps >= self.plan.settings.total_steps
+        if progress.due is None and is_over:
             raise StopIteration
         self._interrupts.begin()
-        self._is_updating = True
+        stage, self._stage = self._stage, Stage.COLLECTING
         try:
             due = self._update_and_call()
         except StopIteration as stop:  # would end the caller's loop without an error
@@ -387,18 +344,19 @@ class Trainer:
                 "run from a callback, raise rookery.StopTraining"
             ) from stop
         finally:
-            self._is_updating = False
+            self._stage = Stage.TORN if self._stage is Stage.LEARNING else stage
         self._interrupts.check()
-        self.due = None
-        if self._is_time_to_save():
+        progress.due = None
+        if self._state.is_time_to_save():
             self.save()
         return due.update
 
     def _update_and_call(self) -> DueCallbacks:
         """Make an update, unless one has callbacks due, then call callbacks and the journal."""
         try:
-            due = self._updated() if self.due is None else self.due
-            self._unsaved = True
+            due = self._updated() if self.progress.due is None else self.progress.due
+            self._stage = Stage.CALLING
+            self._state.changed()
             self._interrupts.check()
             self._call_all(due)
         finally:
@@ -408,10 +366,8 @@ class Trainer:
     def _write_down(self) -> None:
         """Add the last update to the journal, if it is not there yet."""
         with self._interrupts.deferred():  # a sink never receives half of a line
-            update, self._unwritten = self._unwritten, None
-            if update is not None:
-                now, means = update.metrics, self._means
-                self._journal.add(update.steps, now, means, self._times, self._peaks)
+            if self.progress.due is not None:
+                self.progress.due.write(self._journal)
 
     def _call_all(self, due: DueCallbacks) -> None:
         """Call the due callbacks; after an interruption, the remaining ones stay due."""
@@ -422,7 +378,8 @@ class Trainer:
         except _LEAVE_WEIGHTS_WHOLE:
             raise
         except BaseException:
-            self.due = None
+            self._write_down()
+            self.progress.due = None
             raise
 
     def _call(self, callback: Callback, update: Update) -> None:
@@ -431,7 +388,7 @@ class Trainer:
             if callback(self, update) is False:
                 self._warn_of_false(callback)
         except StopTraining as stop:
-            self.stopped = str(stop) or "a callback ended the run"
+            self.progress.stopped = str(stop) or "a callback ended the run"
 
     def _warn_of_false(self, callback: Callback) -> None:
         """Warn once of a callback that returns False, which ends a run of other libraries."""
@@ -448,46 +405,67 @@ class Trainer:
         """Collect and learn; signals are deferred until the update is complete."""
         with self._interrupts.deferred():
             began = time.perf_counter()
-            progress = self.schedule.progress(self.steps)
-            self.learners.begin(progress)
+            share = self.progress.share
+            self.learners.begin(share)
             rollout = self._collect()
             collected = time.perf_counter()
             self._finite.check(rollout)
-            self._is_whole = False
-            try:
-                with self.learners.noticing():
-                    self._means = self._learn(rollout, progress)
-                    everybodys = self.learners.everybodys(rollout)
-            except LearnerDied:
-                self._is_whole = True  # a gradient step is applied by all learners or by none
-                raise
-            self._times = self._clock.lap(began, collected)
-            lag = self.policy.version - rollout.policy_version
-            self._peaks = {}
-            if self.collection.runs_ahead:
-                self._means = {**self._means, "policy_lag_mean": float(lag.mean())}
-                self._peaks = {"policy_lag_max": float(lag.max())}
-            self._finite.note(self._means)
-            self.policy.version += 1
-            self.steps += everybodys.num_transitions
-            self.history.add(self.steps, everybodys)
-            self.seconds, self._unsaved, self._is_whole = self._clock.seconds, True, True
-            observed = self._telemetry.look(self.steps, self.seconds, self._times)
-            speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
-            now = {**speed, **self.history.metrics(), **self._finite.metrics(), **self._faults()}
-            metrics = {**now, **observed, **self._means, **self._peaks, **self._times}
-            self._unwritten = Update(self.steps, everybodys.num_transitions, metrics)
-            due = self.due = DueCallbacks(self._unwritten, self.callbacks)
-        self.history.warn_of_missing(self.plan.settings.info_keys)
+            self._stage = Stage.LEARNING
+            means, of_all_learners = self._learn(rollout, share)
+            times = self._clock.lap(began, collected)
+            due = self._count(rollout, of_all_learners, means, times)
+            self._stage = Stage.CALLING
+        self.progress.history.warn_of_missing(self.plan.settings.info_keys)
         if self._first is not None:
             self._first = self._first if self._first.look(rollout) else None
         return due
 
-    def _learn(self, rollout: Rollout, progress: float) -> Mapping[str, float]:
+    def _collect(self) -> Rollout:
+        try:
+            return self.collector.collect()
+        except WorkerError:
+            # A signal to the whole process group also kills the workers: report the signal.
+            self._interrupts.check()
+            raise
+
+    def _learn(self, rollout: Rollout, share: float) -> tuple[Mapping[str, float], Rollout]:
+        """Make the gradient steps; return their metrics, and the rollouts of all learners."""
         algorithm = self.plan.algorithm
-        if is_own(algorithm):
-            return custom_algorithm.learn(algorithm, rollout, progress)
-        return algorithm.update(rollout, progress)
+        learn = custom_algorithm.learn if is_own(algorithm) else type(algorithm).update
+        try:
+            with self.learners.noticing():
+                means = learn(algorithm, rollout, share)
+                return means, self.learners.everybodys(rollout)
+        except LearnerDied:
+            self._stage = Stage.COLLECTING  # a gradient step is made by all learners or by none
+            raise
+
+    def _count(
+        self,
+        rollout: Rollout,
+        of_all_learners: Rollout,
+        means: Mapping[str, float],
+        times: Mapping[str, float],
+    ) -> DueCallbacks:
+        """Add a learned rollout to the progress, and gather the metrics of the update."""
+        progress, peaks = self.progress, {}
+        if self.collection.runs_ahead:
+            lag = self.policy.version - rollout.policy_version
+            means = {**means, "policy_lag_mean": float(lag.mean())}
+            peaks = {"policy_lag_max": float(lag.max())}
+        self._finite.note(means)
+        self.policy.version += 1
+        progress.steps += of_all_learners.num_transitions
+        progress.history.add(progress.steps, of_all_learners)
+        progress.seconds = self._clock.seconds
+        self._state.changed()
+        observed = self._telemetry.look(progress.steps, progress.seconds, times)
+        speed = {"seconds": self.seconds, "steps_per_second": self.steps / self.seconds}
+        now = {**speed, **progress.history.metrics(), **self._finite.metrics(), **self._faults()}
+        metrics = {**now, **observed, **means, **peaks, **times}
+        update = Update(self.steps, of_all_learners.num_transitions, metrics)
+        progress.due = DueCallbacks(update, self.callbacks, Measured(means, times, peaks))
+        return progress.due
 
     def _faults(self) -> dict[str, float]:
         """Return metrics of worker restarts; empty without restarts."""
@@ -498,24 +476,6 @@ class Trainer:
             "worker_restarts": float(statistics.restarts),
             "lost_transitions": float(statistics.lost_rows),
         }
-
-    def _collect(self) -> Any:
-        try:
-            return self.collector.collect()
-        except WorkerError:
-            # A signal to the whole process group also kills the workers: report the signal.
-            self._interrupts.check()
-            raise
-
-    @property
-    def is_saved(self) -> bool:
-        """True if the latest checkpoint contains the current step count."""
-        return not self._unsaved
-
-    @property
-    def spaces(self) -> tuple[Space[Any], Space[Any]]:
-        """Observation space and action space of one env."""
-        return self.collection.spaces
 
     # ---------------------------------------------------------------- evaluation
 
@@ -556,11 +516,12 @@ class Trainer:
         Training cannot continue afterwards, because the evaluation may use its envs.
         """
         self._require_open("final_evaluation")
-        if self._unsaved:
+        self._refuse_during_update("final_evaluation")
+        if not self.is_saved:
             self.save()
         self._telemetry.finish(self.steps, self.seconds)  # telemetry covers training only
-        self._is_over = True
-        self.stopped = self.stopped or "the final evaluation was made"
+        self._stage = Stage.FINISHED
+        self.progress.stopped = self.stopped or "the final evaluation was made"
         if not self.plan.settings.eval_episodes:
             return None
         score = self._play_at_the_end(self.plan.settings.eval_episodes)
@@ -611,27 +572,18 @@ class Trainer:
             StorageError: the file cannot be written; the previous checkpoint is kept.
         """
         self._require_whole("save")
-        began = time.perf_counter()
         with self._interrupts.deferred():
             if path is not None:
-                state.save_alone(self, Path(path))
-            elif (
-                not self._is_over
-            ):  # the final evaluation saved the run and may have moved its envs
-                state.save(self)
-                self._unsaved = False
-                self._saved_at = time.perf_counter()
-                self._save_s = self._saved_at - began
+                self._state.save_alone(Path(path))
+            elif self._stage is not Stage.FINISHED:
+                # The final evaluation saved the run, and may have moved its envs since.
+                self._state.save()
         self._interrupts.check()
         return self.run_dir.checkpoint if path is None else Path(path)
 
     def agent(self) -> Agent:
         """Return a copy of the current policy to act with; training does not change the copy."""
         return Agent.of(self.plan.algorithm, self.spaces, self.policy, self.steps)
-
-    def _is_time_to_save(self) -> bool:
-        interval_s = max(self.plan.settings.checkpoint_interval_s, _CHECKPOINT_SHARE * self._save_s)
-        return time.perf_counter() - self._saved_at > interval_s
 
     # ---------------------------------------------------------------- the end
 
@@ -643,17 +595,30 @@ class Trainer:
         """
         self._refuse_during_update("close")
         if os.getpid() != self._pid:  # a forked copy owns no processes or files
-            self._closed = True
+            self._stage = Stage.CLOSED
             return
         with self._interrupts.deferred():
             try:
-                if not self._closed:
-                    self._closed = True
+                if self._is_open:
+                    self._stage = Stage.CLOSED
                     self._telemetry.finish(self.steps, self.seconds)
-                    state.draw(self)
+                    self._draw_curve()
             finally:
                 self._stack.close()  # if a second signal interrupts this, another call finishes it
         self._interrupts.check()
+
+    def _draw_curve(self) -> None:
+        """Draw the learning curve: returns of episodes and of evaluations."""
+        with whole_file(self.run_dir.curve) as file:
+            draw_curve(
+                file,
+                self.progress.history.steps,
+                self.progress.history.returns,
+                self.plan.title,
+                evaluations=self.evaluations.points(),
+                expected=self.plan.expected_return,
+                expected_label="published for this preset",
+            )
 
     def __reduce__(self) -> NoReturn:
         raise PicklingError(
@@ -671,9 +636,9 @@ class Trainer:
         with self._interrupts.deferred():  # also while the signal handlers are restored
             try:
                 is_good = error is None or isinstance(error, _LEAVE_WEIGHTS_WHOLE)
-                is_whole = self._is_whole and not self._interrupts.cut_short
-                is_ours = not self._closed and os.getpid() == self._pid
-                if is_good and is_ours and self._unsaved and is_whole:
+                is_whole = self._stage is not Stage.TORN and not self._interrupts.cut_short
+                is_ours = self._is_open and os.getpid() == self._pid
+                if is_good and is_ours and is_whole and not self.is_saved:
                     self._write_down()  # the journal is never behind the checkpoint
                     self.save()
             finally:
@@ -691,8 +656,12 @@ class Trainer:
             if error is None:
                 raise
 
+    @property
+    def _is_open(self) -> bool:
+        return self._stage not in (Stage.OPENING, Stage.CLOSED)
+
     def _refuse_during_update(self, call: str) -> None:
-        if self._is_updating and os.getpid() == self._pid:
+        if self._stage in UPDATING and os.getpid() == self._pid:
             raise UsageError(
                 f"{call} was called during an update; to end the run from a callback, raise "
                 "rookery.StopTraining"
@@ -700,7 +669,7 @@ class Trainer:
 
     def _require_whole(self, call: str) -> None:
         self._require_open(call)
-        if not self._is_whole:
+        if self._stage in (Stage.LEARNING, Stage.TORN):
             raise UsageError(
                 f"{call}: the last update was interrupted and its weights are incomplete; call "
                 f"rookery.resume({str(self.run_dir.path)!r}) to resume from the last checkpoint"
@@ -712,7 +681,7 @@ class Trainer:
                 f"{call}: this trainer belongs to process {self._pid}, and this process is a "
                 "forked copy; use it there, or load its checkpoint with rookery.load"
             )
-        if self._closed:
+        if not self._is_open:
             raise ClosedError(f"{call}: this trainer is closed; resume the run with rookery.resume")
 
 

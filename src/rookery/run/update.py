@@ -1,14 +1,14 @@
-"""Updates, and the callbacks that are still due for the last one."""
+"""An update of a run, and the callbacks that are still due for it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from rookery.run.log.journal import numbers
+from rookery.run.log.journal import Journal, numbers
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,23 @@ class Update:
     metrics: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Metrics of an update, by how the log combines those of several updates.
+
+    Attributes:
+        means: the mean counts.
+        times: seconds, of which the sum counts.
+        peaks: the largest value counts.
+    """
+
+    means: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, float] = field(default_factory=dict)
+    peaks: Mapping[str, float] = field(default_factory=dict)
+
+
 class DueCallbacks:
-    """The callbacks that were not called yet for an update.
+    """The callbacks that were not called yet for an update, and its line in the log.
 
     A checkpoint stores their names, so that a run that was interrupted between two callbacks calls
     the remaining ones when it is resumed.
@@ -35,12 +50,29 @@ class DueCallbacks:
     Args:
         update: argument of the calls.
         callbacks: all callbacks, in the order of the calls.
+        measured: metrics of the update, for the log.
     """
 
-    def __init__(self, update: Update, callbacks: Sequence[Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        update: Update,
+        callbacks: Sequence[Callable[..., Any]],
+        measured: Measured | None = None,
+    ) -> None:
         self.update = update
+        self._measured = measured or Measured()
         self._left = _named(callbacks)
         self._is_under_way = False
+        self._is_written = False
+
+    def write(self, journal: Journal) -> None:
+        """Add the update to the journal, if it is not there yet."""
+        if not self._is_written:
+            self._is_written = True
+            update, measured = self.update, self._measured
+            journal.add(
+                update.steps, update.metrics, measured.means, measured.times, measured.peaks
+            )
 
     def __bool__(self) -> bool:
         return bool(self._left)

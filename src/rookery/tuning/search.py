@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -24,6 +25,7 @@ from rookery.run.algorithms import (
 )
 from rookery.run.plan import RunPlan, versions
 from rookery.run.presets.tuned import Tuned, describe_machine
+from rookery.run.request import ARGUMENTS, OF_EVALUATIONS, RunRequest, shows_arguments
 from rookery.tuning.candidates import Candidate, Possible, candidates, env_counts, outwards
 from rookery.tuning.halving import CandidateFailed, Halving
 from rookery.tuning.knee import Limits, best_of_each, knee, limits_of
@@ -33,11 +35,11 @@ from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, 
 from rookery.tuning.outcome import Outcome, trial_to_dict
 from rookery.tuning.trials import Slice, Trial
 
-# Settings of a run that have no meaning in a search, or that would end it early.
+# Arguments of a run that have no meaning in a search, or that would end it early.
 OF_RUNS = (
     "run_dir", "overwrite", "tuned", "total_steps", "eval_episodes", "eval_every", "stop_at",
     "checkpoint_interval_s", "checkpoint_every", "keep_checkpoints", "save_env_states",
-    "video_every",
+    "video_every", *sorted(ARGUMENTS - OF_EVALUATIONS),
 )  # fmt: skip
 SEARCHED = ("num_envs", "collector", "backend", "num_workers", "caller_steps")
 _LEAST_DEADLINE_S, _DEADLINE_SHARE = 30.0, 1 / 4  # share of the time, for each stage of a candidate
@@ -54,6 +56,7 @@ class TuningFailed(RookeryError):
     """A search in which every candidate failed."""
 
 
+@shows_arguments(OF_EVALUATIONS, with_settings=True)
 def tune(
     env: Any,
     algo: Any = "ppo",
@@ -62,18 +65,14 @@ def tune(
     memory: int | None = None,
     max_envs: int | None = None,
     whole_loop: bool = False,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] = (),
-    encoder: Any = None,
-    network: Any = None,
-    learner: Any = None,
     say: Callable[[str], None] = lambda line: None,
-    **settings: Any,
+    **arguments: Any,
 ) -> Outcome:
     """Find the fastest parallel settings for a run on this machine.
 
-    Candidates are measured in a separate process, with the algorithm's policy and collector. Given
-    ``settings`` stay fixed: with ``num_envs=16``, only the placement of these 16 envs is searched.
+    Candidates are measured in a separate process, with the algorithm's policy and collector.
+    Settings that you pass stay fixed: with ``num_envs=16``, only the placement of these 16 envs is
+    searched.
 
     Args:
         env: env of the run, as for `rookery.train`.
@@ -84,14 +83,10 @@ def tune(
         max_envs: largest number of envs to try; None takes 64 for each CPU.
         whole_loop: compare env steps per second of collecting and learning together, instead of
             collecting alone.
-        env_kwargs: keyword arguments of every env.
-        wrappers: wrappers of every env, innermost first.
-        encoder: custom encoder, as for `rookery.train`.
-        network: custom network, as for `rookery.train`.
-        learner: subclass of the algorithm's learner, as for `rookery.train`.
         say: function that receives progress messages, line by line.
-        **settings: settings of the run. ``scale_hyperparameters`` applies to the measured runs and
-            is part of the result.
+        **arguments: ``env_kwargs``, ``wrappers``, ``encoder``, ``network`` and ``learner`` of
+            `RunRequest`, and settings of the run. ``scale_hyperparameters`` applies to the
+            measured runs and is part of the result.
 
     Returns:
         The outcome. After Ctrl-C, it has the results so far and is marked as interrupted.
@@ -105,19 +100,13 @@ def tune(
         raise ConfigError(f"minutes is {minutes}; it must be above 0")
     if max_envs is not None:
         whole_number("max_envs", max_envs, 1)
-    unused = [name for name in settings if name in OF_RUNS]
+    unused = [name for name in arguments if name in OF_RUNS]
     if unused:
         raise ConfigError(
             f"{unused[0]} is a setting of rookery train, not of rookery tune; leave it out"
         )
-    parts = {
-        "env_kwargs": env_kwargs,
-        "wrappers": wrappers,
-        "encoder": encoder,
-        "network": network,
-        "learner": learner,
-    }
-    search = Search(env, algo, settings, parts, whole_loop, ceiling_here(memory), say)
+    request = RunRequest.of(env=env, algo=algo, **arguments)
+    search = Search(request, whole_loop, ceiling_here(memory), say)
     least, most = (_MINUTES, _MOST_MINUTES) if minutes is None else (minutes, minutes)
     return search.run(60 * least, 60 * most, max_envs)
 
@@ -127,18 +116,15 @@ class Search:
 
     def __init__(
         self,
-        env: Any,
-        algo: Any,
-        settings: Mapping[str, Any],
-        parts: Mapping[str, Any],
+        request: RunRequest,
         whole_loop: bool,
         ceiling: Ceiling,
         say: Callable[[str], None],
     ) -> None:
-        self._env, self._algo, self._settings, self._parts = env, algo, dict(settings), parts
+        self._request = request
         self._whole_loop, self._ceiling, self._say = whole_loop, ceiling, say
         self._plans: dict[int, RunPlan] = {}
-        self.plan = RunPlan.new(env, algo, {**settings, "scale_hyperparameters": False}, **parts)
+        self.plan = self._planned(scale_hyperparameters=False)
         self.plan.source.arguments()  # raises if the env is invalid
         self._memory: MemoryModel | None = None
         self._too_large: set[int] = set()  # numbers of envs that do not fit in memory
@@ -231,7 +217,11 @@ class Search:
 
     def _candidates(self, waits: bool, max_envs: int | None) -> list[Candidate]:
         settings, source = self.plan.settings, self.plan.source
-        fixed = {name: self._settings[name] for name in SEARCHED if name in self._settings}
+        fixed = {
+            name: self._request.settings[name]
+            for name in SEARCHED
+            if name in self._request.settings
+        }
         faults = settings.faults()
         needs_workers = bool(faults.restarts or faults.has_deadline or faults.max_worker_rss_mb)
         collectors = collectors_of(self.plan.algorithm)
@@ -255,9 +245,12 @@ class Search:
     def _plan_of(self, num_envs: int) -> RunPlan:
         """Return the plan of a run with a number of envs, with scaled hyperparameters if any."""
         if num_envs not in self._plans:
-            told = {**self._settings, "num_envs": num_envs}
-            self._plans[num_envs] = RunPlan.new(self._env, self._algo, told, **self._parts)
+            self._plans[num_envs] = self._planned(num_envs=num_envs)
         return self._plans[num_envs]
+
+    def _planned(self, **changes: Any) -> RunPlan:
+        settings = {**self._request.settings, **changes}
+        return RunPlan.new(replace(self._request, settings=settings))
 
     # ---------------------------------------------------------------- a candidate
 
@@ -334,11 +327,11 @@ class Search:
         limits = limits_of(
             best, chosen, usable_cpus(), self._ceiling, self._memory, self._whole_loop,
             any(count > best[-1].candidate.num_envs for count in self._too_large),
-            "num_envs" in self._settings,
+            "num_envs" in self._request.settings,
         )  # fmt: skip
         settings = chosen.candidate.settings()
         moved: list[str] = []
-        if self._settings.get("scale_hyperparameters"):
+        if self._request.settings.get("scale_hyperparameters"):
             settings["scale_hyperparameters"] = True
             moved = list(self._plan_of(chosen.candidate.num_envs).notes)
         tuned = Tuned(

@@ -12,8 +12,8 @@ from rookery.common.arguments import check_choice, check_flag, unfit, whole_numb
 from rookery.common.references import imported
 from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
 from rookery.errors import ConfigError
+from rookery.vector.agreement import parse_autoreset_mode
 from rookery.vector.crash import CrashRecorder, checked_folder
-from rookery.vector.modes import parse_autoreset_mode
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.start.launch import resolve_start_method
 

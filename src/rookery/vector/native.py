@@ -17,7 +17,7 @@ from rookery.errors import ConfigError
 from rookery.vector.base import VectorEnv
 from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.serial import SerialVectorEnv
-from rookery.vector.splitting import split
+from rookery.vector.specs import split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.protocol import BatchMaker
 

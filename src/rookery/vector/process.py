@@ -17,14 +17,12 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
 from rookery.shared.slab import SlabShape
-from rookery.vector.agreement import ObservationMode, num_buffers
+from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalBackend
-from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
-from rookery.vector.specs import make_specs, pickled_spec
-from rookery.vector.splitting import split
+from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.process import WorkerProcess
 from rookery.worker.protocol import BatchMaker, WorkerSpec

@@ -14,10 +14,9 @@ from rookery.env.seam import Batch
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.slab import SlabShape
-from rookery.vector.agreement import ObservationMode
+from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalBackend
-from rookery.vector.modes import parse_autoreset_mode
 from rookery.worker.orders import Orders
 
 

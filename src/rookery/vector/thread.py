@@ -15,11 +15,10 @@ from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.slab import SlabShape
-from rookery.vector.agreement import ObservationMode, num_buffers
+from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
-from rookery.vector.modes import parse_autoreset_mode
 from rookery.vector.serial import as_recipes
-from rookery.vector.splitting import split
+from rookery.vector.specs import split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import BatchMaker

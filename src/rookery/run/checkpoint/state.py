@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,112 +22,253 @@ from rookery.learn.schedule import scheduled
 from rookery.run.agent import described, differences, fits
 from rookery.run.checkpoint.files import load_checkpoint, save_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
-from rookery.run.log.curve import draw_curve
-from rookery.run.update import DueCallbacks
-
-if TYPE_CHECKING:
-    from rookery.run.trainer import Trainer
-
+from rookery.run.collection import Collection
+from rookery.run.learners.learners import Learners
+from rookery.run.log.clock import as_if_done
+from rookery.run.plan import RunPlan
+from rookery.run.progress import Progress, Schedule
 
 _OF_SEVERAL = "the envs of several learners are not saved"
+_CHECKPOINT_SHARE = 20  # checkpoints are at least this many times their writing time apart
 
 
-@dataclass
-class Schedule:
-    """Progress of a run, from 0 at its start to 1 at its end.
+class RunState:
+    """The state of a running run, and its checkpoint.
 
-    If ``total_steps`` of a resumed run changes, progress continues from its current value.
+    Args:
+        run_dir: folder of the run.
+        plan: envs, algorithm and settings of the run.
+        collection: the envs, and the policy in them.
+        learners: all learner processes.
+        progress: counters and results of the run.
+        is_saved: a checkpoint already contains the state.
 
     Attributes:
-        total_steps: env steps at which the run ends.
-        since: env steps at which ``total_steps`` was last changed.
-        done: progress at that time.
+        is_saved: True if the checkpoint contains the latest update.
     """
 
-    total_steps: int
-    since: int = 0
-    done: float = 0.0
+    def __init__(
+        self,
+        run_dir: RunDirectory,
+        plan: RunPlan,
+        collection: Collection,
+        learners: Learners,
+        progress: Progress,
+        is_saved: bool,
+    ) -> None:
+        self._run_dir, self._plan, self._collection = run_dir, plan, collection
+        self._learners, self._progress = learners, progress
+        self._policy = collection.policy
+        self._fresh_seeds: list[int] | None = None  # of envs that a resumed run restarts
+        self.is_saved = is_saved
+        self._saved_at, self._save_s = as_if_done(plan.settings.checkpoint_interval_s), 0.0
 
-    def progress(self, steps: int) -> float:
-        """Return the progress after ``steps`` env steps."""
-        left = max(self.total_steps - self.since, 1)
-        return min(self.done + (1.0 - self.done) * (steps - self.since) / left, 1.0)
+    # ---------------------------------------------------------------- saving
 
-    def moved(self, total_steps: int, steps: int) -> Schedule:
-        """Return the schedule with a new ``total_steps`` from ``steps`` on."""
-        if total_steps == self.total_steps:
-            return self
-        return Schedule(total_steps, steps, self.progress(steps))
+    def changed(self) -> None:
+        """Note that the checkpoint is older than the state."""
+        self.is_saved = False
 
+    def is_time_to_save(self) -> bool:
+        """Return True if the interval between checkpoints has passed."""
+        interval_s = self._plan.settings.checkpoint_interval_s
+        interval_s = max(interval_s, _CHECKPOINT_SHARE * self._save_s)
+        return time.perf_counter() - self._saved_at > interval_s
 
-def save(trainer: Trainer) -> None:
-    """Write the state of a run.
+    def save(self) -> None:
+        """Write the state of the run.
 
-    Raises:
-        StorageError: a file cannot be written; the previous checkpoint is kept.
-    """
-    trainer.saves += 1
-    # Of several learners only the first writes, and it has only its own envs.
-    is_alone = not trainer.learners.are_several
-    collector = trainer.collector.state_dict() if is_alone else None
-    try:
-        env_states, unsaved = _save_env_states(trainer, collector is not None)
-        companions = {"replay": _save_replay(trainer), "env_states": env_states}
-        save_checkpoint(
-            trainer.run_dir.checkpoint,
-            {
-                **_of_trainer(trainer),
-                "collector": collector,
-                "companions": companions,
-                "unsaved": unsaved,
-                "source": trainer.plan.source.to_dict(),
-                "due": _due_state(trainer),
-            },
-        )
-    except StorageError:
-        _delete_companions(trainer.run_dir, _named_companions(trainer.run_dir))
-        raise
-    _delete_companions(trainer.run_dir, set(companions.values()))
+        Raises:
+            StorageError: a file cannot be written; the previous checkpoint is kept.
+        """
+        began = time.perf_counter()
+        self._progress.saves += 1
+        # Of several learners only the first writes, and it has only its own envs.
+        is_alone = not self._learners.are_several
+        collector = self._collection.collector.state_dict() if is_alone else None
+        try:
+            env_states, unsaved = self._save_env_states(collector is not None)
+            companions = {"replay": self._save_replay(), "env_states": env_states}
+            save_checkpoint(
+                self._run_dir.checkpoint,
+                {
+                    **self._weights_and_progress(),
+                    "collector": collector,
+                    "companions": companions,
+                    "unsaved": unsaved,
+                    "source": self._plan.source.to_dict(),
+                    "due": self._progress.due_state(),
+                },
+            )
+        except StorageError:
+            _delete_companions(self._run_dir, _named_companions(self._run_dir))
+            raise
+        _delete_companions(self._run_dir, set(companions.values()))
+        self.is_saved, self._saved_at = True, time.perf_counter()
+        self._save_s = self._saved_at - began
 
+    def save_alone(self, path: Path) -> None:
+        """Write a checkpoint without companions, for agents and for the weights of other runs."""
+        none = {"collector": None, "companions": {"replay": None, "env_states": None}}
+        unsaved = "this file holds no envs"
+        save_checkpoint(path, {**self._weights_and_progress(), **none, "unsaved": unsaved})
 
-def _due_state(trainer: Trainer) -> dict[str, Any] | None:
-    """Return the state of the due callbacks of the last update; None without any."""
-    if trainer.due is None:
-        return None
-    return {**trainer.due.state_dict(), "stopped": trainer.stopped}
+    def _weights_and_progress(self) -> dict[str, Any]:
+        return {
+            **described(self._plan.algorithm, self._collection.spaces),
+            **self._progress.state_dict(),
+            "policy_version": self._policy.version,
+            "model": self._policy.model.state_dict(),
+            "learner": self._plan.algorithm.state_dict(),
+            "rng": self._generator().bit_generator.state,
+        }
 
+    def shared(self) -> dict[str, Any]:
+        """Return the state with which the other learners start."""
+        return {
+            "model": self._policy.model.state_dict(),
+            "learner": self._plan.algorithm.state_dict(),
+            "policy_version": self._policy.version,
+            "env_seeds": self._fresh_seeds,
+        }
 
-def save_alone(trainer: Trainer, path: Path) -> None:
-    """Write a checkpoint without companions, for agents and for the weights of other runs."""
-    none = {"collector": None, "companions": {"replay": None, "env_states": None}}
-    save_checkpoint(path, {**_of_trainer(trainer), **none, "unsaved": "this file holds no envs"})
+    def _generator(self) -> np.random.Generator:
+        """Return the policy's random generator; a custom policy may have none in this process."""
+        return getattr(self._policy, "rng", None) or np.random.default_rng(0)
 
+    def _save_replay(self) -> str | None:
+        if self._learners.are_several:
+            return None
+        replay = getattr(self._plan.algorithm, "replay_state", lambda: None)()
+        if replay is None:
+            return None
+        path = self._run_dir.companions / f"replay-{self._progress.saves}.pt"
+        save_checkpoint(path, replay)
+        return path.name
 
-def _of_trainer(trainer: Trainer) -> dict[str, Any]:
-    schedule = trainer.schedule
-    return {
-        **described(trainer.plan.algorithm, trainer.spaces),
-        "steps": trainer.steps,
-        "seconds": trainer.seconds,
-        "best_return": trainer.best_return,
-        "schedule": [schedule.total_steps, schedule.since, schedule.done],
-        "policy_version": trainer.policy.version,
-        "model": trainer.policy.model.state_dict(),
-        "learner": trainer.plan.algorithm.state_dict(),
-        "rng": _generator(trainer).bit_generator.state,
-        "history": trainer.history.state_dict(),
-        "saves": trainer.saves,
-    }
+    def _save_env_states(self, between_steps: bool) -> tuple[str | None, str]:
+        """Write the envs' states; return the file's name, or None and why there is none."""
+        if self._learners.are_several:
+            return None, _OF_SEVERAL
+        if not self._plan.settings.save_env_states:
+            return None, "saving the envs' states was disabled (save_env_states)"
+        states, reason = self._collection.capture_envs(between_steps)
+        if states is None:
+            return None, reason
+        path = self._run_dir.companions / f"env_states-{self._progress.saves}.pkl"
+        with whole_file(path) as file:
+            pickle.dump(states, file)
+        return path.name, ""
 
+    # ---------------------------------------------------------------- resuming
 
-def shared(trainer: Trainer) -> dict[str, Any]:
-    """Return the state with which the other learners start."""
-    return {
-        "model": trainer.policy.model.state_dict(),
-        "learner": trainer.plan.algorithm.state_dict(),
-        "policy_version": trainer.policy.version,
-        "env_seeds": trainer.fresh_seeds,
-    }
+    def restore(self, saved: dict[str, Any], callbacks: Sequence[Callable[..., Any]]) -> None:
+        """Restore a saved state; print to standard error what could not be restored.
+
+        Args:
+            saved: content of the checkpoint.
+            callbacks: all callbacks of the run.
+
+        Raises:
+            ConfigError: the checkpoint belongs to another run.
+        """
+        path, algorithm, progress = self._run_dir.checkpoint, self._plan.algorithm, self._progress
+        fits(saved, algorithm, self._collection.spaces, path)
+        try:
+            self._policy.version = saved["policy_version"]
+            self._policy.model.load_state_dict(saved["model"])
+            self._generator().bit_generator.state = saved["rng"]
+            algorithm.load_state_dict(saved["learner"])
+            progress.load(saved, callbacks)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"{path} does not fit this run: {differences(saved, algorithm)}"
+                f"{type(error).__name__}: {error}"
+            ) from error
+        notes = self._move_schedule()
+        notes += self._restore_replay(saved["companions"]["replay"])
+        for note in notes + self._restore_envs(saved):
+            print(f"rookery: resuming at {progress.steps} steps: {note}", file=sys.stderr)
+
+    def _move_schedule(self) -> list[str]:
+        """Apply a changed ``total_steps``; return a warning if the learning rate stays at 0.
+
+        Raises:
+            ConfigError: the run has already made more steps.
+        """
+        total, progress, before = (
+            self._plan.settings.total_steps, self._progress, self._progress.schedule,
+        )  # fmt: skip
+        if total < progress.steps and total != before.total_steps:
+            raise ConfigError(
+                f"total_steps is {total}, but the run has made {progress.steps} steps already; "
+                "pass at least as many, or leave it out"
+            )
+        progress.schedule = before.moved(total, progress.steps)
+        return self._notes_on_schedules(before)
+
+    def _notes_on_schedules(self, before: Schedule) -> list[str]:
+        """Return a warning if a run is extended after its learning rate has reached 0."""
+        config = getattr(self._plan.algorithm, "config", None)
+        is_complete = before.progress(self._progress.steps) >= 1.0
+        is_extended = before.total_steps < self._progress.schedule.total_steps
+        rate = getattr(config, "learning_rate", None)
+        if not (is_complete and is_extended) or rate is None:
+            return []
+        if scheduled(rate, getattr(config, "final_learning_rate", None), 1.0) != 0.0:
+            return []
+        return [
+            "the learning-rate schedule has reached 0 and stays there; to continue learning, set "
+            "learning_rate and final_learning_rate, for example to 3e-4 and None"
+        ]
+
+    def _restore_replay(self, name: str | None) -> list[str]:
+        path, algorithm = self._companion(name), self._plan.algorithm
+        if path is not None and not self._learners.are_several:
+            algorithm.load_replay_state(load_checkpoint(path))
+            return []
+        keeps_replay = getattr(algorithm, "keeps_replay", False)
+        return ["the replay was not saved and starts empty"] if keeps_replay else []
+
+    def _restore_envs(self, saved: dict[str, Any]) -> list[str]:
+        """Continue the episodes, or start new ones; return lines about the reason."""
+        settings, collector = self._plan.settings, self._collection.collector
+        # A seed that the run has not used yet.
+        words = np.random.SeedSequence([settings.seed, 2, self._progress.saves])
+        self._fresh_seeds = env_seeds(int(words.generate_state(1)[0]), settings.num_envs)
+        seeds = self._learners.share.of(self._fresh_seeds)
+        collector.reset(seeds)
+        if self._learners.are_several:
+            return [f"{_OF_SEVERAL}; they start new episodes"]
+        path = self._companion(saved["companions"]["env_states"])
+        reason = saved["unsaved"] or "the file of the envs' states is gone"
+        changed = self._changed_parts(saved)
+        if path is not None and changed:
+            reason = f"the envs were saved with other {' and '.join(changed)}"
+        elif path is not None:
+            try:
+                self._collection.restore_envs(_read_env_states(path, settings.num_envs))
+                collector.load_state_dict(saved["collector"])
+                return []
+            except ConfigError as error:
+                reason = str(error)
+            except EnvFailed as error:
+                reason = f"the envs could not load their states from {path.name} ({error})"
+                collector.reset(seeds)
+        return [f"{reason}; they start new episodes"]
+
+    def _changed_parts(self, saved: dict[str, Any]) -> list[str]:
+        """Return the names of env arguments that differ from those of the checkpoint."""
+        # Checkpoints of earlier versions hold no source; config.json is then still the old one.
+        before = saved.get("source") or self._run_dir.read_config()["source"]
+        now = self._plan.source.to_dict()
+        names = "env", "env_kwargs", "wrappers"
+        return [name for name in names if json.dumps(before[name]) != json.dumps(now[name])]
+
+    def _companion(self, name: str | None) -> Path | None:
+        """Return the path of a companion; None if there was none or it was deleted."""
+        path = self._run_dir.companions / name if name is not None else None
+        return path if path is not None and path.is_file() else None
 
 
 def read(folder: RunDirectory) -> dict[str, Any]:
@@ -143,165 +285,12 @@ def read(folder: RunDirectory) -> dict[str, Any]:
     return load_checkpoint(folder.checkpoint)
 
 
-def restore(trainer: Trainer, saved: dict[str, Any]) -> None:
-    """Restore a trainer from a saved state; print to standard error what could not be restored.
-
-    Raises:
-        ConfigError: the checkpoint belongs to another run.
-    """
-    path = trainer.run_dir.checkpoint
-    fits(saved, trainer.plan.algorithm, trainer.spaces, path)
-    try:
-        trainer.steps, trainer.seconds = saved["steps"], saved["seconds"]
-        trainer.saves, trainer.best_return = saved["saves"], saved["best_return"]
-        trainer.policy.version = saved["policy_version"]
-        trainer.policy.model.load_state_dict(saved["model"])
-        _generator(trainer).bit_generator.state = saved["rng"]
-        trainer.plan.algorithm.load_state_dict(saved["learner"])
-        trainer.history.load_state_dict(saved["history"])
-        before = Schedule(*saved["schedule"])
-        due = saved.get("due")  # missing in checkpoints of earlier versions
-        if due is not None:
-            trainer.due = DueCallbacks.of_state(due, trainer.steps, trainer.callbacks)
-            trainer.stopped = due["stopped"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"{path} does not fit this run: {differences(saved, trainer.plan.algorithm)}"
-            f"{type(error).__name__}: {error}"
-        ) from error
-    total = trainer.plan.settings.total_steps
-    if total < trainer.steps and total != before.total_steps:
-        raise ConfigError(
-            f"total_steps is {total}, but the run has made {trainer.steps} steps already; pass at "
-            "least as many, or leave it out"
-        )
-    trainer.schedule = before.moved(total, trainer.steps)
-    notes = _notes_on_schedules(trainer, before)
-    notes += _restore_replay(trainer, saved["companions"]["replay"])
-    for note in notes + _restore_envs(trainer, saved):
-        print(f"rookery: resuming at {trainer.steps} steps: {note}", file=sys.stderr)
-
-
-def _notes_on_schedules(trainer: Trainer, before: Schedule) -> list[str]:
-    """Return a warning if a run is extended after its learning rate has reached 0."""
-    config = getattr(trainer.plan.algorithm, "config", None)
-    is_over = (
-        before.progress(trainer.steps) >= 1.0 and before.total_steps < trainer.schedule.total_steps
-    )
-    rate = getattr(config, "learning_rate", None)
-    if not is_over or rate is None:
-        return []
-    if scheduled(rate, getattr(config, "final_learning_rate", None), 1.0) != 0.0:
-        return []
-    return [
-        "the learning-rate schedule has reached 0 and stays there; to continue learning, set "
-        "learning_rate and final_learning_rate, for example to 3e-4 and None"
-    ]
-
-
 def policy_seed(saved: dict[str, Any], seed: int) -> int:
     """Derive the policy seed of a resumed run, so that policies in workers draw new actions.
 
     The initial weights and the generator in this process are then replaced by the saved ones.
     """
     return int(np.random.SeedSequence([seed, 3, saved["saves"]]).generate_state(1)[0])
-
-
-def draw(trainer: Trainer) -> None:
-    """Draw the learning curve: returns of episodes and of evaluations."""
-    history, evaluations = trainer.history, trainer.evaluations.points()
-    with whole_file(trainer.run_dir.curve) as file:
-        draw_curve(
-            file,
-            history.steps,
-            history.returns,
-            trainer.plan.title,
-            evaluations=evaluations,
-            expected=trainer.plan.expected_return,
-            expected_label="published for this preset",
-        )
-
-
-def _generator(trainer: Trainer) -> np.random.Generator:
-    """Return the policy's random generator; a custom policy may have none in this process."""
-    return getattr(trainer.policy, "rng", None) or np.random.default_rng(0)
-
-
-def _save_replay(trainer: Trainer) -> str | None:
-    if trainer.learners.are_several:
-        return None
-    replay = getattr(trainer.plan.algorithm, "replay_state", lambda: None)()
-    if replay is None:
-        return None
-    path = trainer.run_dir.companions / f"replay-{trainer.saves}.pt"
-    save_checkpoint(path, replay)
-    return path.name
-
-
-def _restore_replay(trainer: Trainer, name: str | None) -> list[str]:
-    path, algorithm = _companion(trainer, name), trainer.plan.algorithm
-    if path is not None and not trainer.learners.are_several:
-        algorithm.load_replay_state(load_checkpoint(path))
-        return []
-    keeps_replay = getattr(algorithm, "keeps_replay", False)
-    return ["the replay was not saved and starts empty"] if keeps_replay else []
-
-
-def _save_env_states(trainer: Trainer, between_steps: bool) -> tuple[str | None, str]:
-    """Write the envs' states; return the file's name, or None and why there is none."""
-    if trainer.learners.are_several:
-        return None, _OF_SEVERAL
-    if not trainer.plan.settings.save_env_states:
-        return None, "saving the envs' states was disabled (save_env_states)"
-    states, reason = trainer.collection.capture_envs(between_steps)
-    if states is None:
-        return None, reason
-    path = trainer.run_dir.companions / f"env_states-{trainer.saves}.pkl"
-    with whole_file(path) as file:
-        pickle.dump(states, file)
-    return path.name, ""
-
-
-def _restore_envs(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
-    """Continue the episodes, or start new ones with unused seeds; return lines about the reason."""
-    settings, share = trainer.plan.settings, trainer.learners.share
-    trainer.fresh_seeds = env_seeds(_fresh_word(trainer), settings.num_envs)
-    seeds = share.of(trainer.fresh_seeds)
-    trainer.collector.reset(seeds)
-    if trainer.learners.are_several:
-        return [f"{_OF_SEVERAL}; they start new episodes"]
-    path = _companion(trainer, saved["companions"]["env_states"])
-    reason = saved["unsaved"] or "the file of the envs' states is gone"
-    changed = _changed_parts(trainer, saved)
-    if path is not None and changed:
-        reason = f"the envs were saved with other {' and '.join(changed)}"
-    elif path is not None:
-        try:
-            states = _read_env_states(path, settings.num_envs)
-            trainer.collection.restore_envs(states)
-            trainer.collector.load_state_dict(saved["collector"])
-            return []
-        except ConfigError as error:
-            reason = str(error)
-        except EnvFailed as error:
-            reason = f"the envs could not load their states from {path.name} ({error})"
-            trainer.collector.reset(seeds)
-    return [f"{reason}; they start new episodes"]
-
-
-def _changed_parts(trainer: Trainer, saved: dict[str, Any]) -> list[str]:
-    """Return the names of env arguments that differ from those of the checkpoint."""
-    # Checkpoints of earlier versions hold no source; config.json is then still the old one.
-    before = saved.get("source") or trainer.run_dir.read_config()["source"]
-    now = trainer.plan.source.to_dict()
-    names = "env", "env_kwargs", "wrappers"
-    return [name for name in names if json.dumps(before[name]) != json.dumps(now[name])]
-
-
-def _fresh_word(trainer: Trainer) -> int:
-    """Derive a seed that the run has not used yet."""
-    words = [trainer.plan.settings.seed, 2, trainer.saves]
-    return int(np.random.SeedSequence(words).generate_state(1)[0])
 
 
 def _read_env_states(path: Path, num_envs: int) -> list[bytes]:
@@ -316,12 +305,6 @@ def _read_env_states(path: Path, num_envs: int) -> list[bytes]:
     ):
         raise ConfigError(f"{path} does not hold the states of {num_envs} envs")
     return states
-
-
-def _companion(trainer: Trainer, name: str | None) -> Path | None:
-    """Return the path of a companion; None if there was none or it was deleted."""
-    path = trainer.run_dir.companions / name if name is not None else None
-    return path if path is not None and path.is_file() else None
 
 
 def _named_companions(folder: RunDirectory) -> set[Any]:
