@@ -77,7 +77,7 @@ def test_a_wait_hears_no_rings_of_answers_that_were_ready(
 
 
 class SmallSemaphore(event_module._multiprocessing.SemLock):
-    """Holds few rings; on macOS, 32767."""
+    """Counts only to a small number; on macOS, to 32767."""
 
     SEM_VALUE_MAX = 50
 

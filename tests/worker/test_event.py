@@ -30,14 +30,14 @@ def _alive() -> bool:
     return True
 
 
-def test_rings_are_counted_and_never_lost() -> None:
+def test_sets_are_counted_and_never_lost() -> None:
     event = _event()
     for _ in range(3):
         event.set()
     assert [event.wait(_alive, time.perf_counter()) for _ in range(4)] == [True, True, True, False]
 
 
-def test_a_wait_ends_with_a_ring_from_elsewhere() -> None:
+def test_a_wait_ends_when_another_thread_sets_the_event() -> None:
     event = _event()
     thread = threading.Timer(0.05, event.set)
     thread.start()
@@ -45,12 +45,12 @@ def test_a_wait_ends_with_a_ring_from_elsewhere() -> None:
     thread.join()
 
 
-def test_a_wait_ends_when_nobody_is_left_to_ring() -> None:
+def test_a_wait_ends_when_keep_waiting_returns_false() -> None:
     event = _event()
     assert not event.wait(lambda: False)
 
 
-def test_a_last_ring_is_heard_even_if_the_ringer_is_gone() -> None:
+def test_a_set_just_before_the_wait_ends_is_noticed() -> None:
     event = _event()
 
     def left() -> bool:
@@ -89,7 +89,7 @@ def test_after_a_late_yield_the_next_waits_block_at_once(
     assert len(yields) == 1
 
 
-def test_quiet_waits_make_it_try_again() -> None:
+def test_prompt_waits_reduce_the_back_off() -> None:
     contention = event_module._Contention()
     contention.was_late()
     contention.was_late()
@@ -113,7 +113,7 @@ def test_waits_that_block_at_once_are_counted(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("is_crowded", [True, False])
-def test_where_cores_are_few_a_wait_to_which_nobody_comes_blocks_now_and_then(
+def test_with_few_cores_a_wait_with_unused_yields_blocks_now_and_then(
     monkeypatch: pytest.MonkeyPatch, is_crowded: bool
 ) -> None:
     event, blocked = event_module.ProcessEvent(is_crowded), list[int]()
@@ -142,7 +142,9 @@ def test_where_cores_are_few_a_wait_to_which_nobody_comes_blocks_now_and_then(
     assert tries == (1000 if is_crowded else 3000)
 
 
-def test_a_caller_with_work_of_its_own_goes_on_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_that_works_between_waits_continues_trying(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     event, tries, clock = event_module.ProcessEvent(is_crowded=True), 0, 0.0
     event.forget_name()
 
@@ -173,7 +175,7 @@ def test_a_caller_with_work_of_its_own_goes_on_trying(monkeypatch: pytest.Monkey
         assert bool(blocked) == blocks
 
 
-def test_a_wait_to_which_somebody_comes_goes_on_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_with_used_yields_continues_trying(monkeypatch: pytest.MonkeyPatch) -> None:
     event, tries = event_module.ProcessEvent(is_crowded=True), 0
     event.forget_name()
 
@@ -193,7 +195,7 @@ def test_a_wait_to_which_somebody_comes_goes_on_trying(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
-def test_its_name_is_gone_once_forgotten() -> None:
+def test_forget_name_removes_the_name() -> None:
     before = _names()
     event = ProcessEvent()
     assert len(_names() - before) == 1
@@ -201,14 +203,14 @@ def test_its_name_is_gone_once_forgotten() -> None:
     assert _names() == before
 
 
-def test_ringing_again_leaves_one_ring() -> None:
+def test_set_if_clear_sets_the_event_at_most_once() -> None:
     event = _event()
     for _ in range(4):
         event.set_if_clear()
     assert [event.take() for _ in range(2)] == [True, False]
 
 
-def test_steps_leave_no_rings_behind() -> None:
+def test_steps_leave_events_clear() -> None:
     with rookery.make_vec("CartPole-v1", 4, backend="process", num_workers=2) as venv:
         venv.reset(seed=0)
         events = [backend.worker.events for backend in venv._backends]
@@ -218,13 +220,13 @@ def test_steps_leave_no_rings_behind() -> None:
                 time.sleep(1e-4)
             venv.step_wait()
         for event in events:
-            # A worker answers before it rings, so the last ring may be on its way.
+            # A worker answers before it sets the event, so the last set may come later.
             assert event.done._semaphore._get_value() <= 2
             assert event.go._semaphore._get_value() <= 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
-def test_its_name_is_gone_once_nobody_has_it() -> None:
+def test_garbage_collection_removes_the_name() -> None:
     before = _names()
     event = ProcessEvent()
     assert _names() != before
@@ -233,7 +235,7 @@ def test_its_name_is_gone_once_nobody_has_it() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
-def test_a_forked_copy_leaves_the_name_alone() -> None:
+def test_a_forked_copy_does_not_remove_the_name() -> None:
     event = ProcessEvent()
     before = _names()
     pid = os.fork()
@@ -245,14 +247,14 @@ def test_a_forked_copy_leaves_the_name_alone() -> None:
     event.forget_name()
 
 
-def test_whoever_comes_after_the_name_is_gone_leaves_without_a_word() -> None:
+def test_a_process_that_opens_the_event_after_its_name_was_removed_exits_silently() -> None:
     event = _event()
     with pytest.raises(SystemExit):
         ProcessEvent.__new__(ProcessEvent).__setstate__(event.__getstate__())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="semaphores of POSIX")
-def test_a_bell_that_cannot_be_made_is_not_tracked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_cannot_be_made_is_not_tracked(monkeypatch: pytest.MonkeyPatch) -> None:
     tracked: list[str] = []
 
     def no_semaphore(*_: object) -> None:
@@ -268,7 +270,7 @@ def test_a_bell_that_cannot_be_made_is_not_tracked(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks where Linux has them")
-def test_an_interruption_once_there_is_the_semaphore_leaves_no_name(
+def test_an_interruption_after_the_semaphore_is_made_leaves_no_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = []

@@ -21,7 +21,7 @@ def test_exit_codes_in_words(exitcode: int | None, words: str) -> None:
     assert exit_in_words(exitcode).startswith(words)
 
 
-def test_a_counted_out_of_memory_kill_is_certain() -> None:
+def test_a_counted_out_of_memory_kill_is_named() -> None:
     assert "out-of-memory killer killed it" in exit_in_words(-9, out_of_memory=True)
 
 

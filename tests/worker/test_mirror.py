@@ -1,4 +1,4 @@
-"""Two boards that share no memory are kept alike."""
+"""Arrays on two machines are kept equal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN = range(2, 5)
 
 
 class _Side:
-    """A board, and the mirror of worker 1's share of it."""
+    """Return arrays, and a mirror of the part of worker 1."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -47,7 +47,7 @@ def sides() -> tuple[_Side, _Side]:
     return caller, node
 
 
-def test_a_board_becomes_what_another_was_but_for_the_envs_of_others(sides) -> None:
+def test_arrays_become_equal_except_for_envs_of_other_workers(sides) -> None:
     caller, node = sides
     names = list(_SPACES.columns())
     assert caller.rows(*names) == node.rows(*names)
@@ -55,7 +55,7 @@ def test_a_board_becomes_what_another_was_but_for_the_envs_of_others(sides) -> N
     assert caller.mirror.orders() is None and not node.mirror.has_answers()
 
 
-def test_an_order_travels_once_with_its_actions(sides) -> None:
+def test_an_order_is_sent_once_with_its_actions(sides) -> None:
     caller, node = sides
     caller.views["action.0"][2:5] = 7
     caller.mirror.part.ask(Order(STEP, 1, 4))
@@ -89,7 +89,7 @@ def test_orders_to_some_envs_and_their_answers_leave_the_others_alone(sides) -> 
 
 
 @pytest.mark.parametrize(("status", "is_same"), [(DONE, False), (IN_SLAB, True)])
-def test_the_slab_travels_as_far_as_it_is_used_and_only_if_it_is(sides, status, is_same) -> None:
+def test_only_the_used_part_of_the_row_buffer_is_sent(sides, status, is_same) -> None:
     caller, node = sides
     caller.mirror.part.ask(Order(STEP, 0, 3))
     node.mirror.take_orders(caller.mirror.orders())
@@ -116,7 +116,7 @@ def test_envs_that_were_asked_apart_are_answered_apart(sides) -> None:
     assert caller.mirror.part.answered_at[:].tolist()[0] == 0.0
 
 
-def test_what_is_counted_travels_where_it_has_changed(sides) -> None:
+def test_changed_counts_are_sent(sides) -> None:
     caller, node = sides
     node.views["watch.steps"][3, 1] += 5
     node.mirror.part.progress[1] = 12
@@ -138,7 +138,7 @@ def test_an_order_that_was_answered_for_a_lost_worker_is_not_sent(sides) -> None
     assert caller.mirror.orders() is None
 
 
-def test_an_env_that_has_nothing_to_tell_says_so_beside_one_that_has(sides) -> None:
+def test_envs_with_and_without_row_buffer_content_are_distinguished(sides) -> None:
     caller, node = sides
     caller.views["form0"][2:5] = 3  # of an earlier step
     caller.mirror.part.ask(Order(STEP, 0, 3))

@@ -14,14 +14,14 @@ def _alive() -> bool:
     return True
 
 
-def test_one_ring_at_most_is_remembered() -> None:
+def test_setting_twice_wakes_once() -> None:
     event = ThreadEvent()
     for _ in range(3):
         event.set()
     assert [event.wait(_alive, time.perf_counter()) for _ in range(2)] == [True, False]
 
 
-def test_forgotten_rings_are_not_heard() -> None:
+def test_a_cleared_event_is_not_set() -> None:
     event = ThreadEvent()
     event.set()
     event.clear()
@@ -29,11 +29,11 @@ def test_forgotten_rings_are_not_heard() -> None:
     assert not event.wait(_alive, time.perf_counter())
 
 
-def test_a_wait_ends_when_nobody_is_left_to_ring() -> None:
+def test_a_wait_ends_when_keep_waiting_returns_false() -> None:
     assert not ThreadEvent().wait(lambda: False)
 
 
-def test_a_last_ring_is_heard_even_if_the_ringer_is_gone() -> None:
+def test_a_set_just_before_the_wait_ends_is_noticed() -> None:
     event = ThreadEvent()
 
     def left() -> bool:
@@ -91,7 +91,7 @@ def test_an_interrupt_anywhere_leaves_it_usable() -> None:
                         back.wait(_alive)
             except KeyboardInterrupt:
                 interrupts += 1
-                while answered < asked:  # a ring that came before the interrupt is still heard
+                while answered < asked:  # an event that was set before the interrupt is still set
                     there.set()
                     assert back.wait(_alive)
     finally:

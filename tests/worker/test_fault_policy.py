@@ -1,4 +1,4 @@
-"""What a supervised worker is watched for, on a clock of our own."""
+"""Deadlines, restarts and memory limits, with a simulated clock."""
 
 from __future__ import annotations
 
