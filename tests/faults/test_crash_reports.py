@@ -309,9 +309,7 @@ def test_a_report_of_an_env_that_is_not_found_says_where_to_replay_it(
     tmp_path: Path, data: bytes
 ) -> None:
     (tmp_path / "file.pkl").write_bytes(data)
-    with pytest.raises(
-        rookery.UsageError, match=r"cannot be imported .* replay it where"
-    ):
+    with pytest.raises(rookery.UsageError, match=r"cannot be imported .* replay it where"):
         CrashReport.load(tmp_path / "file.pkl")
 
 

@@ -13,11 +13,11 @@ from rookery.common.resources import NOTHING_KNOWN, ProcessUse
 from rookery.env.seam import Batch
 from rookery.errors import RookeryError, UsageError
 from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_buffer import ROWS_ONLY, RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import SEE_SLAB, News, SlabShape
 from rookery.worker.fault_policy import RestartCause
 from rookery.worker.loop import OrderServer, RequestHandler
-from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
+from rookery.worker.orders import DONE, IN_ROWS, RESET, STEP, Group, Order, Orders
 
 
 class LocalBackend:
@@ -114,8 +114,8 @@ class LocalBackend:
         try:
             news = self._server.carry_out(group)
             if news is not None:
-                status = IN_SLAB
-                if news is not SEE_SLAB:
+                status = IN_ROWS
+                if news is not ROWS_ONLY:
                     self._tell(news)
         except RookeryError as failure:
             error = failure
@@ -149,13 +149,13 @@ class LocalBackend:
         except RookeryError as error:
             self.failures.update(dict.fromkeys(_envs_of(error, _WHOLE, self.env_ids), error))
         self.has_told = news is not None
-        if news is not None and news is not SEE_SLAB:
+        if news is not None and news is not ROWS_ONLY:
             self._tell(news)
         self._under_way = self._step = None
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: RowExtras) -> None:
         if self.reader is not None:
-            self.reader.hear(news)
+            self.reader.take_extras(news)
 
     def forget(self) -> None:
         """Drop failures and interrupted requests."""
@@ -192,7 +192,7 @@ class LocalBackend:
             )
         return self._handler.answer(*request)
 
-    def adopt_slab(self, shape: SlabShape) -> None:
+    def adopt_larger_rows(self, shape: RowShape) -> None:
         """Do nothing, because the batch uses the arrays of the vector env."""
 
     def begin_close(self, deadline: float) -> bool:

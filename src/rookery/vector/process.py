@@ -16,7 +16,7 @@ from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
@@ -227,10 +227,10 @@ class ProcessVectorEnv(VectorEnv):
             raise
         self._ready(backends, board.arrays, board.orders, copy, self._worker_arrivals)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        self._board.enlarge_slab(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._board.enlarge_rows(shape)
         for backend in self._backends:
-            backend.adopt_slab(shape)
+            backend.adopt_larger_rows(shape)
 
     def _let_go(self) -> None:
         super()._let_go()

@@ -13,7 +13,7 @@ from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalBackend
@@ -89,8 +89,8 @@ class SerialVectorEnv(VectorEnv):
         """The envs themselves."""
         return self._batch.envs
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        self._arrays.enlarge_slab_in_memory(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._arrays.enlarge_rows_in_memory(shape)
 
 
 def as_recipes(env_fns: Sequence[Any]) -> list[EnvRecipe]:

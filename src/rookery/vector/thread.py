@@ -14,7 +14,7 @@ from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import as_recipes
@@ -109,8 +109,8 @@ class ThreadVectorEnv(VectorEnv):
         assign_all(backends, spaces, mode, (arrays, orders), arrays, orders)
         self._ready(backends, arrays, orders, copy, arrivals)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        self._arrays.enlarge_slab_in_memory(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._arrays.enlarge_rows_in_memory(shape)
 
 
 def _refuse_twins(keys: Sequence[int]) -> None:

@@ -19,7 +19,14 @@ from rookery.worker.channel import PipeChannel
 from rookery.worker.failures import description_error
 from rookery.worker.loop import attached, serve
 from rookery.worker.pipes import ChannelClosedError, PipeEnd, wait
-from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Events, WorkerSpec
+from rookery.worker.protocol import (
+    ADOPT_LARGER_ROWS,
+    LEND,
+    STACK_SIGNAL,
+    Assignment,
+    Events,
+    WorkerSpec,
+)
 from rookery.worker.shared_arrays import SharedArrays
 from rookery.worker.start.family import end_own_family, lead_family
 
@@ -106,7 +113,9 @@ def _serve(channel: PipeChannel, events: Events, batch: Batch) -> None:
     def receive_loan() -> None:
         handler.memory = channel.receive_block()
 
-    handler.add({ADOPT_SLAB: partial(shared.receive_slab, channel), LEND: receive_loan})
+    handler.add(
+        {ADOPT_LARGER_ROWS: partial(shared.receive_larger_rows, channel), LEND: receive_loan}
+    )
     serve(channel, events, server, assignment.first_requests)
 
 

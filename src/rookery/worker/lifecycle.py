@@ -268,10 +268,10 @@ class Lifecycle:
         with self._closed_means_died():
             self.worker.send_block(block)
 
-    def send_slab(self) -> None:
+    def send_larger_rows(self) -> None:
         """Give the worker access to the larger row buffer."""
         with self._closed_means_died():
-            self._shared.send_slab(self.worker.channel)
+            self._shared.send_larger_rows(self.worker.channel)
 
     def message(self, number: int, order: Awaited | None = None) -> Any:
         """Wait for the message with a number, and return its content.

@@ -15,12 +15,12 @@ from typing import Any
 from rookery.common.seeding import first_seed
 from rookery.env.seam import Batch
 from rookery.shared.arrays import BatchArrays
-from rookery.shared.slab import SEE_SLAB
+from rookery.shared.row_buffer import ROWS_ONLY
 from rookery.worker.failures import result_error
 from rookery.worker.orders import (
     DONE,
     IN_MESSAGE,
-    IN_SLAB,
+    IN_ROWS,
     NO_SEED,
     NOTHING,
     SEED_IN_MESSAGE,
@@ -140,7 +140,7 @@ class OrderServer:
         """Step or reset a group of envs.
 
         Returns:
-            Content that does not fit into columns, ``SEE_SLAB`` if the row buffer contains it, or
+            Content that does not fit into columns, ``ROWS_ONLY`` if the row buffer contains it, or
             None.
 
         Raises:
@@ -278,7 +278,7 @@ def _outcome(server: OrderServer, group: Group, channel: Channel, pid: int) -> t
         content = server.carry_out(group)
         if content is None:
             return _DONE
-        return (IN_SLAB, None) if content is SEE_SLAB else (IN_MESSAGE, channel.encode(content))
+        return (IN_ROWS, None) if content is ROWS_ONLY else (IN_MESSAGE, channel.encode(content))
     except BaseException as error:  # the caller raises it
         if isinstance(error, GivenUpError) or os.getpid() != pid:
             raise  # the caller does not wait, or an env has forked this process

@@ -192,8 +192,8 @@ class LostEnvs:
             if self._needs_reset:
                 infos.insert(0, {"final_obs": obs, "final_info": {"fault": fault}})
             else:
-                arrays.slab.void_rows([env_id], buffer)
-            arrays.slab.added[buffer][env_id] = infos
+                arrays.row_buffer.void_rows([env_id], buffer)
+            arrays.row_buffer.added[buffer][env_id] = infos
             del self.closing[env_id]
 
     def any_ended(self) -> bool:

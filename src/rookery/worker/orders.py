@@ -50,7 +50,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rookery.shared.fence import make_fence
+from rookery.shared.block import make_fence
 
 Ids = npt.NDArray[np.int64]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
@@ -66,7 +66,7 @@ NO_SEED = -1
 SEED_IN_MESSAGE = -2  # seed and options were sent through the channel before the order
 
 DONE = 0  # statuses: all of the answer is in columns
-IN_SLAB = 1  # the row buffer contains a part
+IN_ROWS = 1  # the row buffer contains a part
 IN_MESSAGE = 2  # a message with the order's number contains the rest, or a failure
 
 _WORD: np.dtype[Any] = np.dtype(np.int64)
@@ -275,7 +275,7 @@ class OrderPart:
     def answer_for_lost(self, env_ids: Sequence[int]) -> None:
         """Answer the orders of envs in place of a worker that has exited."""
         places = [i - self.env_ids.start for i in env_ids]
-        self.status[places] = IN_SLAB
+        self.status[places] = IN_ROWS
         self.answered_at[places] = time.perf_counter()
         self.answered[places] = self.asked[places]
 

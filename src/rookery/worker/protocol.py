@@ -17,7 +17,7 @@ from rookery.shared.arrays import BatchSpaces
 
 # Requests that are not methods of the batch.
 PREPARE_RESET = "prepare_reset"  # seeds and options, by env, for the reset that will be ordered
-ADOPT_SLAB = "adopt_slab"  # use the larger row buffer that follows
+ADOPT_LARGER_ROWS = "adopt_larger_rows"  # use the larger row buffer that follows
 LEND = "lend"  # map the block that follows
 INSTALL = "install"  # add methods to those of the batch, see rookery.worker.loop
 

@@ -99,7 +99,7 @@ class Reports:
         assert self._memory is not None
         part, arrays = self._memory
         envs = slice(self.env_ids.start, self.env_ids.stop)
-        words, watched = arrays.watched.words[envs], arrays.watched
+        words, watched = arrays.counters.words[envs], arrays.counters
         orders = part.progress[1] + words[:, EXTRA] + words[:, RESETS]
         orders = orders + watched.resets[envs].sum(axis=1)
         return orders - words[:, EPISODES] if self._resets_at_ends else orders

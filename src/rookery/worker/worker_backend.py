@@ -20,8 +20,8 @@ from rookery.errors import (
 )
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.row_buffer import RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import News, SlabShape
 from rookery.worker.channel import TornError
 from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import Awaited, FaultPolicy, RestartCause
@@ -29,7 +29,7 @@ from rookery.worker.lifecycle import Lifecycle
 from rookery.worker.lost_envs import LostEnvs
 from rookery.worker.orders import IN_MESSAGE, STEP, Order, Orders
 from rookery.worker.protocol import (
-    ADOPT_SLAB,
+    ADOPT_LARGER_ROWS,
     LEND,
     PREPARE_RESET,
     Assignment,
@@ -264,9 +264,9 @@ class WorkerBackend:
             if part.status[place] != IN_MESSAGE or self._taken.get(env_id) == number:
                 continue
             content = self._message_of_order(env_id)
-            if isinstance(content, News):
+            if isinstance(content, RowExtras):
                 if self.reader is not None:
-                    self.reader.hear(content)
+                    self.reader.take_extras(content)
             else:
                 error = content.error() if isinstance(content, Failure) else content
                 failed: Sequence[int] = (env_id,)
@@ -371,13 +371,15 @@ class WorkerBackend:
             if not self._lifecycle.is_starting:
                 raise
 
-    def adopt_slab(self, shape: SlabShape) -> None:
+    def adopt_larger_rows(self, shape: RowShape) -> None:
         """Make the worker, and all later ones, use the larger row buffer."""
         lifecycle = self._lifecycle
         if not lifecycle.is_up:
             return
         try:
-            self._request_before("step", self.request(ADOPT_SLAB, shape), lifecycle.send_slab)
+            self._request_before(
+                "step", self.request(ADOPT_LARGER_ROWS, shape), lifecycle.send_larger_rows
+            )
         except WorkerError as error:
             if lifecycle.is_up:
                 self._fail(error)

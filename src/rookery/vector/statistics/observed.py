@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.resources import ProcessUse
-from rookery.shared.durations import quantiles_s
 from rookery.shared.stopwatch import (
     COMPARED,
     EPISODES,
@@ -20,7 +19,8 @@ from rookery.shared.stopwatch import (
     SLOWEST,
     STEP_NS,
     WAIT_NS,
-    WatchWords,
+    EnvCounters,
+    quantiles_s,
 )
 from rookery.vector.backend import Backend
 from rookery.vector.statistics.snapshot import CallerStatistics, EnvStatistics, WorkerStatistics
@@ -57,7 +57,7 @@ def caller_observed(use: ProcessUse, waits: Waits) -> CallerStatistics:
 
 
 def envs_observed(
-    watched: WatchWords, backends: Sequence[Backend], waits: Waits
+    watched: EnvCounters, backends: Sequence[Backend], waits: Waits
 ) -> tuple[EnvStatistics, ...]:
     """Return the statistics of each env."""
     words = watched.words.copy()
