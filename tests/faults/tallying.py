@@ -15,17 +15,17 @@ KILL, RAISE, HANG, EXIT = "kill", "raise", "hang", "exit"
 
 
 class Tally(gym.Env[Any, Any]):
-    """Shows which env it is, the steps of its episode, and the seed that it was given last.
+    """Observes its index, the steps of its episode, and its last seed.
 
     Args:
-        index: of the env.
-        folder: where it is noted which faults have happened: each happens once, whoever repeats it.
-        steps: by number of a step in the life of the env, a fault.
-        resets: by number of a reset, likewise.
-        makes: by number of the processes in which the env is made, likewise.
-        length: of its episodes.
-        cuts: whether they are truncated at their ends, or terminated.
-        actions: None for two discrete ones, else the numbers of a Box.
+        index: index of the env.
+        folder: folder of files about faults that have happened. Each fault happens only once.
+        steps: number of a step in the life of the env -> fault.
+        resets: number of a reset -> fault.
+        makes: number of the process that builds the env -> fault.
+        length: steps of an episode.
+        cuts: whether episodes end truncated instead of terminated.
+        actions: None for two discrete actions, else the size of a Box.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Workers in which the policy acts are replaced as any others, and what they lost is told."""
+"""Workers in which the policy acts are replaced, too, and their losses are reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
 
 
 def _envs(folder: Path, faulty: dict[int, dict[str, Any]] | None = None, **options: Any) -> Any:
-    """Four envs, of which some fail."""
+    """Four envs. Some of them fail."""
     return [partial(Tally, i, folder, **options, **(faulty or {}).get(i, {})) for i in range(4)]
 
 
@@ -39,7 +39,7 @@ def _collector(envs: Any, policy: Any = make_policy, **options: Any) -> WorkerCo
 
 
 class Follower:
-    """Holds that rollouts of a `Tally` follow one another, and says what was lost."""
+    """Checks that rollouts of a `Tally` are consecutive, and counts what was lost."""
 
     def __init__(self) -> None:
         self.last: dict[int, Any] = {}
@@ -81,7 +81,7 @@ class Follower:
 def _collect(
     collector: WorkerCollector, count: int, follower: Follower, learns: bool = False
 ) -> list[Rollout]:
-    """Collect some rollouts; whoever learns meanwhile waits for all workers now and then."""
+    """Collect some rollouts, and wait for all workers now and then, like a learner."""
     rollouts = []
     for _ in range(count):
         rollout = side_by_side([collector.collect()])
@@ -427,7 +427,7 @@ class Enough(Exception):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_closing_amid_a_replacement_leaves_nothing(tmp_path: Path, mode: str) -> None:
+def test_closing_during_a_replacement_leaves_nothing(tmp_path: Path, mode: str) -> None:
     def leave() -> None:
         if list(tmp_path.iterdir()) and collector.statistics().restarts:
             raise Enough
@@ -443,7 +443,7 @@ def test_closing_amid_a_replacement_leaves_nothing(tmp_path: Path, mode: str) ->
 def test_a_worker_that_grows_is_replaced_once_an_episode_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.worker.watch._MEMORY_CHECK_S", 0.0)
+    monkeypatch.setattr("rookery.worker.fault_policy._MEMORY_CHECK_S", 0.0)
     follower = Follower()
     faults = FaultPolicy("restart", max_worker_rss_mb=1)  # none is as small
     with _collector(_envs(tmp_path, length=T + 3), faults=faults) as collector:

@@ -1,4 +1,4 @@
-"""After a restart nothing of the lost worker is told, and no ending is told twice."""
+"""After a restart nothing of the lost worker is returned, and no episode ends twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TELL, DIE, END = 1, 2, 3
 
 
 class Telling(gym.Env[Any, Any]):
-    """Tells an info when its action says so; dies, or ends its episode, for other actions.
+    """Returns an info, dies, or ends its episode, depending on its action.
 
     Args:
         folder: with a file ``die`` in it, the next reset removes that and dies.
@@ -56,7 +56,7 @@ def _make(env: Any = Telling, num_envs: int = 2, **options: Any) -> rookery.Vect
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("steps_between", [0, 1, 2])
-def test_infos_of_the_lost_worker_are_not_told_again(steps_between: int, mode: str) -> None:
+def test_infos_of_the_lost_worker_are_not_returned_again(steps_between: int, mode: str) -> None:
     with _make(num_envs=3, num_workers=2, autoreset_mode=mode) as venv:
         venv.reset(seed=1)
         idle, tell, first_tells = np.zeros(3, int), np.full(3, TELL), np.array([TELL, 0, 0])
@@ -136,7 +136,7 @@ class Dicing(gym.Env[Any, Any]):
 
 
 def _dice(method: str, seed: int | None) -> list[float]:
-    """What two vector envs of two workers draw, before and after a restart of all workers."""
+    """Return draws of two vector envs of two workers, before and after a restart of all."""
     drawn: list[float] = []
     for _ in range(2 if seed is None else 1):
         with _make(Dicing, 2, num_workers=2, start_method=method) as venv:

@@ -1,4 +1,4 @@
-"""A failure leaves a small file that fails again, in this process."""
+"""A failure writes a small file. Replaying it fails again, in this process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Fragile(gym.Env[Any, Any]):
 
 
 class Wandering(Fragile):
-    """Takes the process to another folder when it is made."""
+    """Changes the working directory when it is built."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def test_a_report_fails_again_with_the_same_error(
 
 
 class Mortal(Fragile):
-    """Draws random numbers; kills its process, or raises, when it is told to.
+    """Draws random numbers, and kills its process or raises on request.
 
     Args:
         folder: with a file ``die`` in it, the next reset removes that and kills the process.
@@ -119,7 +119,7 @@ NOTHING, KILL, RAISE = 0, 1, 2
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("lost_in", ["step", "reset", "partial"])
 @pytest.mark.parametrize("steps", [0, 1, 12])
-def test_a_report_after_a_restart_tells_what_the_new_worker_did(
+def test_a_report_after_a_restart_contains_the_calls_of_the_new_worker(
     tmp_path: Path, steps: int, lost_in: str, mode: str
 ) -> None:
     reports = tmp_path / "reports"
@@ -185,7 +185,9 @@ def test_even_a_killed_worker_leaves_a_report(tmp_path: Path) -> None:
     assert report.env_id == 1 and len(report.events) == 3 and "SIGKILL" in report.error
 
 
-def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_is_no_report_raises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "other").write_text("no pickle")
     assert main(["replay", str(tmp_path / "other")]) == 2
     assert main(["replay", str(tmp_path / "missing")]) == 2
@@ -193,7 +195,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 class Sealed(Fragile):
-    """Cannot be sent anywhere, which the recipe of a report would need."""
+    """Cannot be pickled, which the recipe of a report needs."""
 
     def __init__(self, lock: Any = None) -> None:
         super().__init__()

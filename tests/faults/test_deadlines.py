@@ -1,4 +1,4 @@
-"""A hung env is named, shown and ended; nobody else is."""
+"""Only an env that hangs is named, shown with its stack and killed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_hung_step_is_named_with_the_stack_of_its_process(
 # short.
 
 
-def test_a_hung_reset_has_a_deadline_of_its_own() -> None:
+def test_a_hung_reset_has_a_separate_deadline() -> None:
     with (
         _make(FaultPolicy(reset_timeout_s=0.2), num_envs=1, num_workers=1) as venv,
         pytest.raises(rookery.WorkerTimeout, match=r"Env 0 .*reset within 0.2 s"),
@@ -75,7 +75,7 @@ class Sleepy(Faulty):
 
 
 @pytest.mark.slow
-def test_steps_that_are_slow_together_but_not_alone_are_no_fault() -> None:
+def test_the_deadline_is_for_each_env_not_for_the_batch() -> None:
     faults = FaultPolicy(step_timeout_s=DEADLINE_S)
     with _make(faults, env=Sleepy, num_envs=8, num_workers=1) as venv:
         venv.reset()
@@ -84,7 +84,7 @@ def test_steps_that_are_slow_together_but_not_alone_are_no_fault() -> None:
 
 
 class _LaterClock:
-    """The module ``time``, to those who look after deadlines, an hour later."""
+    """The module ``time``, one hour later for the code that checks deadlines."""
 
     def perf_counter(self) -> float:
         return time.perf_counter() + 3600
@@ -92,13 +92,13 @@ class _LaterClock:
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["answered", "not asked"])
 def test_an_idle_worker_is_never_late(is_asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time that the caller takes is nobody's fault, before a step and before waiting for it."""
+    """The caller's time before a step, and before waiting for it, does not count."""
     faults = FaultPolicy(step_timeout_s=DEADLINE_S, reset_timeout_s=DEADLINE_S)
     with _make(faults) as venv:
         venv.reset()
         if is_asked:
             venv.step_async(np.zeros(4, int))
-        monkeypatch.setattr("rookery.worker.watch.time", _LaterClock())
+        monkeypatch.setattr("rookery.worker.fault_policy.time", _LaterClock())
         if not is_asked:
             venv.step_async(np.zeros(4, int))
         assert venv.step_wait()[0][:, 0].tolist() == [1, 1, 1, 1]
@@ -123,12 +123,12 @@ def test_envs_of_the_calling_process_cannot_be_supervised(
         {"max_worker_rss_mb": 100},
     ],
 )
-def test_a_policy_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
+def test_an_invalid_fault_policy_raises(settings: dict[str, Any]) -> None:
     with pytest.raises(rookery.ConfigError):
         FaultPolicy(**settings)
 
 
-def test_gymnasiums_own_env_under_deadlines_is_as_without() -> None:
+def test_deadlines_do_not_change_results() -> None:
     reference = gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
     expected, _ = reference.reset(seed=3)
     faults = FaultPolicy("restart", step_timeout_s=PATIENCE_S, reset_timeout_s=PATIENCE_S)

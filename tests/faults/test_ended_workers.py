@@ -1,4 +1,4 @@
-"""Envs whose worker was not replaced: everybody else goes on, and a reset starts a new one."""
+"""Envs without a worker: other envs continue, and a reset starts a new worker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from patience import DEADLINE_S, PATIENCE_S
 import rookery
 from rookery import FaultPolicy
 from rookery.testing import Fault, Faulty
+from rookery.worker.lifecycle import Lifecycle
 from rookery.worker.orders import Order, OrderPart
-from rookery.worker.supervisor import Supervisor
 from rookery.worker.thread import WorkerThread
 
 KILL = np.array([0, 0, 0, Fault.KILL])
@@ -53,7 +53,7 @@ class Stubborn(Faulty):
         self._label = value
 
 
-def test_a_worker_that_cannot_be_brought_up_to_date_is_not_waited_for() -> None:
+def test_a_new_worker_that_refuses_an_attribute_raises() -> None:
     faults = FaultPolicy("restart", max_restarts=1)
     with rookery.make_vec(Stubborn, 4, "process", 2, faults=faults) as venv:
         venv.reset()
@@ -69,7 +69,7 @@ def test_a_worker_that_cannot_be_brought_up_to_date_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("faults", [None, FaultPolicy("restart", max_restarts=0)])
-def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
+def test_envs_of_other_workers_are_received_however_often_workers_are_checked(
     faults: FaultPolicy | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rookery.worker.worker_backend._LOOK_S", 0.0)
@@ -89,7 +89,7 @@ def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
             venv.recv()
 
 
-def test_what_could_not_be_sent_is_not_told_to_a_new_worker() -> None:
+def test_a_value_that_could_not_be_sent_is_not_sent_to_a_new_worker() -> None:
     with _make(FaultPolicy("restart")) as venv:
         venv.reset()
         with pytest.raises(rookery.PicklingError):
@@ -99,7 +99,7 @@ def test_what_could_not_be_sent_is_not_told_to_a_new_worker() -> None:
 
 
 class Picky(Faulty):
-    """Takes short labels alone, and has a number that cannot be set."""
+    """Accepts only short labels, and has a number that cannot be set."""
 
     @property
     def number(self) -> int:
@@ -112,7 +112,7 @@ class Picky(Faulty):
 
 
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
-def test_what_an_env_refused_to_be_set_is_not_told_to_a_new_worker(on_fault: Any) -> None:
+def test_a_value_that_an_env_refused_is_not_sent_to_a_new_worker(on_fault: Any) -> None:
     with rookery.make_vec(Picky, 2, "process", num_workers=2, faults=FaultPolicy(on_fault)) as venv:
         venv.reset()
         venv.set_attr("label", "short")
@@ -150,7 +150,7 @@ def test_a_deadline_while_a_worker_is_replaced_costs_no_further_restart() -> Non
 
 
 class Optioned(Faulty):
-    """Remembers what its last reset was given."""
+    """Remembers the arguments of its last reset."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.options = options
@@ -169,7 +169,7 @@ def test_a_reset_with_options_starts_a_new_worker_too(on_fault: Any) -> None:
         assert venv.step(np.zeros(4, int))[0][:, 0].tolist() == [1] * 4
 
 
-def test_options_are_given_to_those_alone_who_are_reset() -> None:
+def test_only_envs_that_are_reset_get_the_options() -> None:
     with rookery.make_vec(Optioned, 4, "process", 2) as venv:
         venv.reset()
         with pytest.raises(rookery.WorkerDied):
@@ -191,15 +191,15 @@ class Labelled(Faulty):
 def test_a_new_worker_knows_its_attributes_before_it_carries_out_a_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    have = Supervisor._have
+    have = Lifecycle._have
 
-    def have_late(supervisor: Any, *args: Any) -> None:
+    def have_late(lifecycle: Any, *args: Any) -> None:
         end = time.perf_counter() + 0.5  # a worker that does not wait to be told is done by then
-        while supervisor._part.is_busy() and time.perf_counter() < end:
+        while lifecycle._part.is_busy() and time.perf_counter() < end:
             time.sleep(0.01)
-        have(supervisor, *args)
+        have(lifecycle, *args)
 
-    monkeypatch.setattr(Supervisor, "_have", have_late)
+    monkeypatch.setattr(Lifecycle, "_have", have_late)
     faults = FaultPolicy("restart")
     with rookery.make_vec(
         Labelled, 4, "process", 2, faults=faults, autoreset_mode="same_step"
@@ -235,7 +235,7 @@ def test_a_thread_that_was_given_up_carries_out_no_order_of_its_successor(
     def ask_and_wake_the_old(part: OrderPart, order: Order) -> None:
         ask(part, order)
         while given_up:
-            given_up[-1].bells.go.ring()
+            given_up[-1].events.go.set()
             while given_up[-1].is_alive() and part.is_busy():
                 time.sleep(0.001)
             given_up.pop()

@@ -1,4 +1,4 @@
-"""With on_fault="restart" a fault costs the running transitions of one worker, and is marked."""
+"""With on_fault="restart" a fault truncates the pending steps of one worker and is reported."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_attributes_that_were_set_are_set_again() -> None:
         assert venv.get_attr("label") == ("a", "b", "c", "d")
 
 
-def test_closing_while_a_worker_starts_anew_leaves_nothing() -> None:
+def test_closing_while_a_worker_restarts_leaves_nothing() -> None:
     venv = _make()
     venv.reset()
     venv.step(np.array([0, 0, 0, Fault.KILL]))
@@ -115,7 +115,7 @@ def test_closing_while_a_worker_starts_anew_leaves_nothing() -> None:
 
 
 def test_a_worker_that_grows_is_replaced_when_an_episode_ends(monkeypatch: Any) -> None:
-    monkeypatch.setattr("rookery.worker.watch._MEMORY_CHECK_S", 0.0)
+    monkeypatch.setattr("rookery.worker.fault_policy._MEMORY_CHECK_S", 0.0)
     with _make(FaultPolicy("restart", max_worker_rss_mb=250)) as venv:
         venv.reset()
         before = venv.pids
@@ -138,7 +138,7 @@ def test_a_worker_is_not_replaced_for_the_size_of_its_predecessor(monkeypatch: A
     def look(watch: Any, pid: int) -> None:
         watch.complaint = watch.complaint or next(complaints, "")
 
-    monkeypatch.setattr("rookery.worker.watch.MemoryWatch.look", look)
+    monkeypatch.setattr("rookery.worker.fault_policy.MemoryWatch.look", look)
     with _make(FaultPolicy("restart", max_worker_rss_mb=250)) as venv:
         venv.reset()
         venv.step(np.zeros(4, int))
@@ -151,7 +151,7 @@ def test_a_worker_is_not_replaced_for_the_size_of_its_predecessor(monkeypatch: A
         assert venv.pids == replaced and "fault" not in info
 
 
-def test_no_transition_is_lost_or_told_twice_while_workers_die() -> None:
+def test_no_transition_is_lost_or_returned_twice_while_workers_die() -> None:
     rng = np.random.default_rng(0)
     with _make(FaultPolicy("restart", max_restarts=1000)) as venv:
         obs, _ = venv.reset(seed=0)

@@ -24,12 +24,12 @@ import rookery
 from rookery.policy import make_policy
 
 BACKEND, PROCESS = "worker.worker_backend:WorkerBackend", "worker.process:WorkerProcess"
-SUPERVISOR = "worker.supervisor:Supervisor"
+LIFECYCLE = "worker.lifecycle:Lifecycle"
 
 # Where, and in which operation; "restart" is a step in which a worker ends and is replaced, and
 # "collect" the life of a collector.
 CALLER_POINTS: list[tuple[str, str, str]] = [
-    ("worker.wait.event:Doorbell.__init__", "after", "make"),
+    ("worker.wait.event:ProcessEvent.__init__", "after", "make"),
     ("worker.start.launch:start_process", "before", "make"),
     ("worker.start.launch:start_process", "after", "make"),
     (f"{PROCESS}.greet", "before", "make"),
@@ -37,7 +37,7 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     (f"{PROCESS}.greet", "after", "make"),
     (f"{BACKEND}.describe", "before", "make"),
     (f"{BACKEND}.describe", "after", "make"),
-    ("worker.shared_arrays:Board.allocate", "after", "make"),
+    ("worker.shared_arrays:SharedArrays.allocate", "after", "make"),
     (f"{PROCESS}.assign", "before", "make"),
     ("worker.channel:PipeChannel.send_block", "before", "make"),
     ("worker.channel:PipeChannel.send", "after", "make"),
@@ -54,14 +54,14 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     (f"{BACKEND}.finish_call", "after", "call"),
     (f"{BACKEND}.tell_reset", "before", "reset_with_options"),
     (f"{BACKEND}.tell_reset", "after", "reset_with_options"),
-    ("worker.shared_arrays:Board.enlarge_rows", "after", "step_rows"),
-    ("worker.shared_arrays:Board.send_larger_rows", "before", "step_rows"),
+    ("worker.shared_arrays:SharedArrays.enlarge_rows", "after", "step_rows"),
+    ("worker.shared_arrays:SharedArrays.send_larger_rows", "before", "step_rows"),
     (f"{BACKEND}.adopt_larger_rows", "after", "step_rows"),
-    (f"{SUPERVISOR}.restart", "before", "restart"),
-    (f"{SUPERVISOR}.restart", "after", "restart"),
-    (f"{SUPERVISOR}.renew", "before", "restart"),
-    (f"{SUPERVISOR}._have", "before", "restart"),
-    (f"{SUPERVISOR}.renew", "after", "restart"),
+    (f"{LIFECYCLE}.restart", "before", "restart"),
+    (f"{LIFECYCLE}.restart", "after", "restart"),
+    (f"{LIFECYCLE}.renew", "before", "restart"),
+    (f"{LIFECYCLE}._have", "before", "restart"),
+    (f"{LIFECYCLE}.renew", "after", "restart"),
     ("vector.shutdown:_begin_all", "before", "close"),
     ("vector.shutdown:_begin_all", "after", "close"),
     (f"{PROCESS}.stop", "before", "close"),

@@ -15,7 +15,7 @@ from traps import Trap, is_stopped
 
 import rookery
 from rookery import FaultPolicy
-from rookery.worker.supervisor import Supervisor
+from rookery.worker.lifecycle import Lifecycle
 
 LIMIT_S = 3600.0  # of deadlines, which pass when `deadlines_pass_when_stopped` says so
 
@@ -209,21 +209,21 @@ def deadlines_pass_when_stopped(trap: Trap) -> Iterator[None]:
 
     So limits can be an hour, which no healthy worker passes however busy the machine is.
     """
-    check = Supervisor.check
+    check = Lifecycle.check
     clock = _Clock()
 
-    def look(supervisor: Supervisor) -> None:
-        if supervisor.worker.pid == trap.stopped and is_stopped(trap.stopped):
+    def look(lifecycle: Lifecycle) -> None:
+        if lifecycle.worker.pid == trap.stopped and is_stopped(trap.stopped):
             clock.offset_s += LIMIT_S
             clock.is_fast = True
         try:
-            check(supervisor)
+            check(lifecycle)
         finally:
             clock.is_fast = False
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Supervisor, "check", look)
-        patch.setattr("rookery.worker.watch.time", clock)
+        patch.setattr(Lifecycle, "check", look)
+        patch.setattr("rookery.worker.fault_policy.time", clock)
         yield
 
 

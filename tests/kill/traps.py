@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.worker import entry
-from rookery.worker.protocol import Bells
+from rookery.worker.protocol import Events
 
 Spring = Callable[[], None]
 Installer = Callable[[Spring], None]
@@ -246,17 +246,17 @@ def word(name: str, when: str) -> Installer:
     return install
 
 
-class _Bell:
-    def __init__(self, bell: Any, spring: Spring, when: str) -> None:
-        self._bell, self._spring, self._when = bell, spring, when
+class _Event:
+    def __init__(self, event: Any, spring: Spring, when: str) -> None:
+        self._event, self._spring, self._when = event, spring, when
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._bell, name)
+        return getattr(self._event, name)
 
-    def ring(self) -> None:
+    def set(self) -> None:
         if self._when == "before":
             self._spring()
-        self._bell.ring()
+        self._event.set()
         if self._when == "after":
             self._spring()
 
@@ -267,9 +267,11 @@ def ring(when: str) -> Installer:
     def install(spring: Spring) -> None:
         serve = entry.serve
 
-        def with_trap(channel: Any, bells: Bells, *args: Any) -> None:
-            done, arrivals = (_Bell(bell, spring, when) for bell in (bells.done, bells.arrivals))
-            serve(channel, Bells(bells.go, done, arrivals), *args)
+        def with_trap(channel: Any, events: Events, *args: Any) -> None:
+            done, arrivals = (
+                _Event(event, spring, when) for event in (events.done, events.arrivals)
+            )
+            serve(channel, Events(events.go, done, arrivals), *args)
 
         entry.serve = with_trap
 
@@ -287,7 +289,7 @@ POINTS: dict[str, Installer] = {
     "watching the caller": around("worker.entry:end_with_the_caller", "after"),
     "before a message comes": around(RECEIVE, "before"),
     "after a message came": around(RECEIVE, "after"),
-    "like the caller": around("worker.entry:_become_like_the_caller", "after"),
+    "like the caller": around("worker.entry:_adopt_spec", "after"),
     "before the build": around("worker.protocol:BatchMaker.__call__", "before"),
     "amid the build": around("env.recipe:EnvRecipe.build", "after"),
     "after the build": around("worker.protocol:BatchMaker.__call__", "after"),
@@ -295,11 +297,11 @@ POINTS: dict[str, Installer] = {
     "half a message": _half,
     "after a message was sent": around(SEND, "after"),
     # being given memory
-    "before the board": around("worker.shared_arrays:Board.receive", "before"),
+    "before the board": around("worker.shared_arrays:SharedArrays.receive", "before"),
     "before a block": around("worker.channel:PipeChannel.receive_block", "before"),
     "before a mapping": around(MAP, "before"),
     "after a mapping": around(MAP, "after"),
-    "after the board": around("worker.shared_arrays:Board.receive", "after"),
+    "after the board": around("worker.shared_arrays:SharedArrays.receive", "after"),
     "before serving": around("worker.entry:serve", "before"),
     # orders
     "order seen": around(

@@ -46,7 +46,7 @@ def test_a_file_that_is_read_is_replaced_once_windows_allows_it(
 
 def test_an_exit_code_of_windows_is_told_in_words() -> None:
     assert exit_in_words(0xC0000005).endswith("access violation), a crash in native code")
-    assert exit_in_words(3) == "ended with exit code 3"
+    assert exit_in_words(3) == "exited with exit code 3"
 
 
 def test_a_paging_file_that_is_too_small_is_named() -> None:

@@ -16,7 +16,7 @@ from rookery.testing import Faulty
 
 
 class Pooled(Faulty):
-    """Computes its reward in a pool of its own, which it may forget to close."""
+    """Computes its reward in a process pool, which it may not close."""
 
     def __init__(self, closes: bool, manages: bool = False) -> None:
         super().__init__()

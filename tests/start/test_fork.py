@@ -1,4 +1,4 @@
-"""fork hands everything over, and says when that is risky."""
+"""start_method="fork" inherits everything, and warns if that is risky."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _make(**options: Any) -> rookery.VectorEnv:
 
 # Python 3.12 and newer warn, too, where they are asked to.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_forking_beside_other_threads_is_warned_of() -> None:
+def test_forking_while_other_threads_run_warns() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, name="busy-body")
     thread.start()
@@ -31,7 +31,7 @@ def test_forking_beside_other_threads_is_warned_of() -> None:
         thread.join()
 
 
-def test_forking_after_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forking_after_cuda_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = types.SimpleNamespace(is_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     with pytest.raises(rookery.ConfigError, match="CUDA does not survive a fork"):

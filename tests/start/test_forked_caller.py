@@ -1,4 +1,4 @@
-"""A process that is forked from one with workers has none of them, and may start its own."""
+"""A process that is forked from one with workers cannot use them, but can start others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ print("went on")
 @pytest.mark.parametrize(
     "method", ["forkserver", "fork", pytest.param("spawn", marks=pytest.mark.whole)]
 )
-def test_the_child_starts_its_own_and_the_parent_goes_on(tmp_path: Path, method: str) -> None:
+def test_the_child_starts_other_workers_and_the_parent_continues(
+    tmp_path: Path, method: str
+) -> None:
     (tmp_path / "script.py").write_text(SCRIPT.replace("METHOD", repr(method)))
     done = subprocess.run(
         [sys.executable, "script.py"],
@@ -55,7 +57,7 @@ def test_the_child_starts_its_own_and_the_parent_goes_on(tmp_path: Path, method:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_workers_end_with_the_caller_though_a_forked_copy_lives(
+def test_workers_exit_with_the_caller_although_a_forked_copy_lives(
     tmp_path: Path, method: str
 ) -> None:
     script = f"""

@@ -1,4 +1,4 @@
-"""Processes that envs start end with their worker, however that ends."""
+"""Processes that envs start are killed with their worker, however it exits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rookery.testing import Fault, Faulty
 
 
 class Launcher(Faulty):
-    """Starts a process of its own and forgets about it."""
+    """Starts a process and leaves it running."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ def _gone(pids: tuple[int, ...]) -> bool:
 
 
 class DiesBesideACopy(Faulty):
-    """Forks a copy of its worker, which holds all that the worker had open, and exits."""
+    """Forks a copy of its worker, which keeps all open descriptors, and exits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,13 +47,13 @@ class DiesBesideACopy(Faulty):
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_a_copy_that_a_constructor_has_forked_hides_no_end(method: str) -> None:
+def test_a_copy_that_a_constructor_has_forked_does_not_hide_an_exit(method: str) -> None:
     with pytest.raises(rookery.WorkerDied, match="exit code 7 during make"):
         rookery.make_vec(DiesBesideACopy, 2, backend="process", num_workers=2, start_method=method)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_they_end_when_the_vector_env_is_closed(method: str) -> None:
+def test_they_are_killed_when_the_vector_env_is_closed(method: str) -> None:
     with rookery.make_vec(Launcher, 2, backend="process", start_method=method) as venv:
         pids = venv.get_attr("game_pid")
         assert all(psutil.pid_exists(pid) for pid in pids)
@@ -61,7 +61,7 @@ def test_they_end_when_the_vector_env_is_closed(method: str) -> None:
 
 
 @pytest.mark.slow
-def test_they_end_when_their_worker_is_killed() -> None:
+def test_they_are_killed_when_their_worker_is_killed() -> None:
     with rookery.make_vec(Launcher, 2, backend="process", num_workers=2) as venv:
         venv.reset()
         pids = venv.get_attr("game_pid")
@@ -70,7 +70,7 @@ def test_they_end_when_their_worker_is_killed() -> None:
     assert _gone(pids)
 
 
-def test_they_end_when_the_caller_is_killed(tmp_path: Any) -> None:
+def test_they_are_killed_when_the_caller_is_killed(tmp_path: Any) -> None:
     script = """
 import os, sys; sys.path[:0] = FOLDER, os.path.dirname(FOLDER)
 import rookery, time

@@ -1,4 +1,4 @@
-"""Whatever ends the program, it leaves no file, no name and no process."""
+"""A program leaves no file, no name and no process, however it exits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _names(pid: int) -> list[str]:
 
 
 def _all_names_go(pid: int) -> bool:
-    """Whether the resource tracker removes them, which it does once every process has ended."""
+    """Return whether the resource tracker removes them, after all processes have exited."""
     deadline = time.monotonic() + PATIENCE_S
     while _names(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -81,7 +81,7 @@ def test_a_signal_leaves_nothing(tmp_path: Path, method: str, number: int) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_a_kill_amid_starts_leaves_no_name_and_no_traceback(tmp_path: Path, method: str) -> None:
+def test_a_kill_during_starts_leaves_no_name_and_no_traceback(tmp_path: Path, method: str) -> None:
     caller, processes, folder = _run_until(tmp_path, method, "while True: make().close()")
     seen = set(processes)
     for _ in range(20):  # until it is somewhere within a start
@@ -98,7 +98,7 @@ def test_a_kill_amid_starts_leaves_no_name_and_no_traceback(tmp_path: Path, meth
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_an_interrupt_amid_starts_is_the_callers_alone(tmp_path: Path, method: str) -> None:
+def test_only_the_caller_handles_an_interrupt_during_starts(tmp_path: Path, method: str) -> None:
     script = SCRIPT.replace("METHOD", repr(method)).replace("ENDING", "while True: make().close()")
     (tmp_path / "script.py").write_text(script)
     caller = subprocess.Popen(

@@ -87,7 +87,7 @@ for env in (Simulator, "Simulator-v0"):
 
 
 @needs_compiler
-def test_a_library_that_is_a_global_of_the_script_is_named_with_the_way_out(library: str) -> None:
+def test_the_error_about_a_library_that_is_a_global_says_what_to_do(library: str) -> None:
     first, second = output_of(SCRIPT, [library]).splitlines()
     assert "env.__init__ uses the global 'library': ctypes.CDLL" in first
     assert "spec.entry_point.__init__ uses the global 'library' (CDLL)" in second
@@ -126,7 +126,7 @@ WAY_OUT = "If the simulator allows one instance per process, use isolate=True"
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_the_second_env_of_a_worker_names_the_way_out(method: str) -> None:
+def test_the_error_of_the_second_env_of_a_worker_names_isolate(method: str) -> None:
     with pytest.raises(rookery.EnvFailed) as caught:
         rookery.ProcessVectorEnv([OneInstance] * 4, num_workers=2, start_method=method)
     first, second = str(caught.value).splitlines()

@@ -1,4 +1,4 @@
-"""Spaces and values that a script defines travel both ways, under every start method."""
+"""Spaces and values that a script defines are pickled both ways, with every start method."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ assert all(type(move) is Move for move in info["who"])
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_what_a_script_defines_travels_both_ways(method: str) -> None:
+def test_objects_of_a_script_are_pickled_both_ways(method: str) -> None:
     assert output_of(SCRIPT.replace("METHOD", repr(method))) == ""

@@ -73,7 +73,7 @@ exec(compile(source, NAME, "exec"))
 
 
 def _said(folder: Path, script: str) -> str:
-    """What a script prints, warnings and tracebacks included."""
+    """Return the output of a script, including warnings and tracebacks."""
     path = folder / "script.py"
     path.write_text(script)
     done = subprocess.run(

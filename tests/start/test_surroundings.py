@@ -1,4 +1,4 @@
-"""Wherever a program runs and whatever it was started with, its workers start, without a word."""
+"""Workers start silently, wherever a program runs and however it was started."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ venv.reset()
 
 
 def _imports_without_a_directory() -> bool:
-    """Whether children could import what multiprocessing needs; those of Python 3.13.0 cannot."""
+    """Return whether children can import what multiprocessing needs; not in Python 3.13.0."""
     code = """
 import os, subprocess, sys, tempfile
 os.chdir(tempfile.mkdtemp())
@@ -128,7 +128,7 @@ INHERITED = ("sigchld_ignored", "directory_gone", "streams_none", "descriptors_c
         for method in ("forkserver", "spawn", "fork")
     ],
 )
-def test_it_works_where_the_process_is_unusual(tmp_path: Path, situation: str, method: str) -> None:
+def test_workers_start_in_an_unusual_process(tmp_path: Path, situation: str, method: str) -> None:
     if situation == "directory_gone" and not _imports_without_a_directory():
         pytest.skip("this Python cannot import socket where the current directory is gone")
     _script(tmp_path, method, SITUATIONS[situation])
@@ -143,7 +143,9 @@ def test_it_works_where_the_process_is_unusual(tmp_path: Path, situation: str, m
         *(pytest.param("missing", m, marks=pytest.mark.whole) for m in ("spawn", "fork")),
     ],
 )
-def test_it_needs_no_folder_for_temporary_files(tmp_path: Path, folder: str, method: str) -> None:
+def test_workers_start_without_a_folder_for_temporary_files(
+    tmp_path: Path, folder: str, method: str
+) -> None:
     temporary = tmp_path / folder
     if folder != "missing":
         temporary.mkdir()
@@ -155,7 +157,7 @@ def test_it_needs_no_folder_for_temporary_files(tmp_path: Path, folder: str, met
 @pytest.mark.parametrize(
     "method", ["forkserver", "spawn", pytest.param("fork", marks=pytest.mark.whole)]
 )
-def test_it_works_in_an_archive_and_under_runpy(tmp_path: Path, method: str) -> None:
+def test_workers_start_from_an_archive_and_under_runpy(tmp_path: Path, method: str) -> None:
     script = _script(tmp_path, method, "work()")
     with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
         archive.writestr("__main__.py", script)
@@ -163,7 +165,7 @@ def test_it_works_in_an_archive_and_under_runpy(tmp_path: Path, method: str) -> 
     _run(["-c", "import runpy; runpy.run_path('script.py', run_name='__main__')"], tmp_path)
 
 
-def test_a_child_that_still_imports_its_script_is_told_of_the_main_guard(tmp_path: Path) -> None:
+def test_the_error_of_a_child_that_imports_its_script_names_the_main_guard(tmp_path: Path) -> None:
     script = """
 import multiprocessing, rookery
 try:

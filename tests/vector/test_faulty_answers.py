@@ -208,7 +208,7 @@ def test_a_call_after_an_env_raised_has_no_deadline_of_a_step(
         with pytest.raises(KeyError):
             venv.step(np.array([0, Fault.RAISE]))
         after_looks = tmp_path / "looked"
-        monkeypatch.setattr("rookery.worker.watch.time", Clock(after_looks))
+        monkeypatch.setattr("rookery.worker.fault_policy.time", Clock(after_looks))
         assert venv.call("doze", after_looks) == (7, 7)
 
 

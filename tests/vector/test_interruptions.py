@@ -172,7 +172,7 @@ def test_a_ctrl_c_at_any_line_of_a_step_that_tells_of_a_loss_is_mended(
             if mode == "disabled":
                 venv.reset(options={"reset_mask": np.array([False, True, False])})
             was_interrupted = is_interrupted(lambda: venv.step(np.zeros(3, int)), line)
-            while backend._supervisor.is_up and backend._part.is_busy():
+            while backend._lifecycle.is_up and backend._part.is_busy():
                 time.sleep(0.001)  # until what was begun is done, which may be half of it
             if was_interrupted and take_up == "step_wait":
                 with suppress(rookery.NoPendingCallError):  # it came before anything was begun

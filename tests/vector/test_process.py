@@ -28,7 +28,7 @@ def _make(**options: Any) -> rookery.VectorEnv:
 METHODS = ["forkserver", "spawn", "fork"]
 ENDS = {
     -2: "was killed by SIGKILL, probably out of memory",
-    -3: "ended with exit code 3",
+    -3: "exited with exit code 3",
     -6: "was killed by SIGSEGV, a crash in native code",
 }
 

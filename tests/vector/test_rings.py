@@ -14,8 +14,8 @@ from gated_envs import Gated, make
 from patience import PATIENCE_S
 
 import rookery
-from rookery.worker.wait import event as doorbell
-from rookery.worker.wait.event import Doorbell
+from rookery.worker.wait import event as event_module
+from rookery.worker.wait.event import ProcessEvent
 
 NUM_FREE = 6  # envs; two more are witnesses by turns
 ROUNDS = 20
@@ -62,13 +62,13 @@ def test_a_wait_hears_no_rings_of_answers_that_were_ready(
 ) -> None:
     with _make(tmp_path) as venv:
         _receive_only_what_is_ready(venv, tmp_path)
-        heard, wait = [], Doorbell.wait
+        heard, wait = [], ProcessEvent.wait
 
-        def counted(bell: Doorbell, *args: Any, **kwargs: Any) -> bool:
-            heard.append(wait(bell, *args, **kwargs))
+        def counted(event: ProcessEvent, *args: Any, **kwargs: Any) -> bool:
+            heard.append(wait(event, *args, **kwargs))
             return heard[-1]
 
-        monkeypatch.setattr(Doorbell, "wait", counted)
+        monkeypatch.setattr(ProcessEvent, "wait", counted)
         with pytest.raises(rookery.WorkerTimeout):
             venv.recv(timeout=0.05)
         assert not any(heard)
@@ -76,8 +76,8 @@ def test_a_wait_hears_no_rings_of_answers_that_were_ready(
         assert len(venv.recv(timeout=PATIENCE_S)[5]) == 1
 
 
-class SmallSemaphore(doorbell._multiprocessing.SemLock):
-    """Holds few rings; on macOS, 32767."""
+class SmallSemaphore(event_module._multiprocessing.SemLock):
+    """Counts only to a small number; on macOS, to 32767."""
 
     SEM_VALUE_MAX = 50
 
@@ -88,8 +88,8 @@ class SmallSemaphore(doorbell._multiprocessing.SemLock):
 def test_a_semaphore_that_holds_few_rings_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    functions = {**vars(doorbell._multiprocessing), "SemLock": SmallSemaphore}
-    monkeypatch.setattr(doorbell, "_multiprocessing", SimpleNamespace(**functions))
+    functions = {**vars(event_module._multiprocessing), "SemLock": SmallSemaphore}
+    monkeypatch.setattr(event_module, "_multiprocessing", SimpleNamespace(**functions))
     assert ROUNDS * NUM_FREE > SmallSemaphore.SEM_VALUE_MAX
     with _make(tmp_path) as venv:
         _receive_only_what_is_ready(venv, tmp_path)

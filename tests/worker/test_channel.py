@@ -15,7 +15,7 @@ def _late() -> None:
     raise WorkerTimeout("too late")
 
 
-def test_what_a_check_raises_is_no_failure_of_the_pipe_though_it_is_an_os_error() -> None:
+def test_an_os_error_of_a_check_is_not_mistaken_for_a_closed_pipe() -> None:
     ours, theirs = connection.Pipe()
     channel = PipeChannel(ours, check=_late)
     with pytest.raises(WorkerTimeout, match="too late"):

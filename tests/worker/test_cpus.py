@@ -41,7 +41,7 @@ def test_there_is_always_a_cpu() -> None:
 @pytest.mark.parametrize(
     ("others_s", "share"), [(0.0, 1.0), (0.02, 1.0), (0.1, 2 / 3), (0.2, 0.4), (0.5, 2 / 11)]
 )
-def test_what_others_use_is_not_left(others_s: float, share: float) -> None:
+def test_cpus_used_by_other_processes_are_subtracted(others_s: float, share: float) -> None:
     before = CpuUsage(wall_s=5.0, all_s=100.0, ours_s=7.0, cpus=2)
     after = CpuUsage(wall_s=5.1, all_s=100.08 + others_s, ours_s=7.08, cpus=2)
     assert after.left_since(before) == pytest.approx(share)
@@ -52,14 +52,14 @@ def test_many_cpus_leave_a_whole_one() -> None:
     assert CpuUsage(1.0, 3.0, 0.0, cpus=16).left_since(before) == 1.0
 
 
-def test_the_usage_of_now_is_that_of_this_process_and_another() -> None:
+def test_cpu_usage_separates_this_process_from_others() -> None:
     before = CpuUsage.now(os.getpid())
     after = CpuUsage.now(os.getpid())
     assert after.wall_s >= before.wall_s and after.all_s >= before.all_s > 0
     assert after.ours_s >= before.ours_s > 0 and after.cpus >= 1
 
 
-def test_what_others_compute_is_seen() -> None:
+def test_cpu_usage_of_other_processes_is_measured() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
             used = cpus_in_use()

@@ -13,7 +13,7 @@ from rookery import ConfigError
 from rookery.common.cpus import usable_cpus
 from rookery.worker.start.launch import resolve_start_method
 
-# No main guard, an env class and a registration of its own, wrappers and lambdas.
+# No main guard; an env class, a registration, wrappers and lambdas in the script.
 SCRIPT = """
 import gymnasium as gym, numpy as np, rookery
 print("started")
@@ -179,7 +179,7 @@ print(first[0], late, os.path.basename(folder))
     assert _run(["script.py"], cwd=tmp_path) == "None yes inner\n"
 
 
-def test_the_callers_own_multiprocessing_is_left_as_it_was(tmp_path: Path) -> None:
+def test_the_callers_use_of_multiprocessing_is_unchanged(tmp_path: Path) -> None:
     script = """
 import multiprocessing, rookery
 def answer(queue):
@@ -231,6 +231,6 @@ if __name__ == "__main__":
     assert _run(["script.py"], cwd=tmp_path) == "[2.0, 2.0]\n" * 2
 
 
-def test_a_start_method_that_does_not_exist_is_refused() -> None:
+def test_an_unknown_start_method_raises() -> None:
     with pytest.raises(ConfigError, match="start_method must be one of"):
         resolve_start_method("thread")

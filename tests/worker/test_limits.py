@@ -1,4 +1,4 @@
-"""What the system runs out of is said, with the way out, and a start that fails leaves nothing."""
+"""Errors about missing resources say what to do, and a start that fails leaves nothing open."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ print(len(os.listdir("/proc/self/fd")) - before)
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC])
-def test_every_known_reason_has_a_way_out(number: int) -> None:
+def test_every_known_error_number_is_explained(number: int) -> None:
     error = start_failed(OSError(number, os.strerror(number)))
     assert os.strerror(number) in str(error)
     assert "fewer workers (num_workers=)" in str(error)
@@ -187,7 +187,7 @@ class _NoRoom:
 @pytest.mark.skipif(sys.platform == "win32", reason="semaphores have no names there")
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("count", [0, 3])
-def test_no_room_for_semaphores_is_told_with_the_way_out(
+def test_the_error_about_missing_room_for_semaphores_says_what_to_do(
     count: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_multiprocessing, "SemLock", _NoRoom(number, count))
@@ -213,6 +213,6 @@ def test_without_room_for_a_new_workers_semaphores_its_envs_wait_for_a_reset(
         assert venv.step([0, 0])[2].tolist() == [False, False]
 
 
-def test_an_unknown_reason_is_passed_on() -> None:
+def test_an_unknown_error_number_keeps_its_message() -> None:
     error: Any = start_failed(OSError(errno.EPERM, "not permitted"))
     assert str(error) == "A worker process could not be started: not permitted."

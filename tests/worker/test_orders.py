@@ -1,4 +1,4 @@
-"""What a worker makes of orders that are being written while it looks."""
+"""A worker carries out orders correctly that are being written while it reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def orders() -> Orders:
 
 @pytest.fixture
 def sides(orders: Orders) -> tuple[OrderPart, OrderPart]:
-    """The caller's and the worker's."""
+    """Return the orders of the caller and of the worker."""
     return orders.part(range(3), 0), orders.part(range(3), 0)
 
 
@@ -56,7 +56,7 @@ def test_an_order_to_some_waits_until_all_of_its_numbers_are_seen(
 
 
 @pytest.mark.parametrize("ask", ["turn_into_resets", "ask_again"])
-def test_what_a_lost_worker_leaves_is_seen_whole_by_the_next(
+def test_the_next_worker_sees_all_orders_of_a_lost_worker(
     orders: Orders, sides: tuple[OrderPart, OrderPart], ask: str
 ) -> None:
     caller, worker = sides

@@ -1,4 +1,4 @@
-"""How long a wait tries depends on the machine, and on nothing else."""
+"""How long a wait tries: multiples of costs that are measured on the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from rookery.worker.wait import backoff as module
-from rookery.worker.wait import event as doorbell
+from rookery.worker.wait import event as event_module
 from rookery.worker.wait.backoff import Costs, measure_costs, patience
 
 FAST = Costs(try_s=0.5e-6, wake_up_s=10e-6)
@@ -43,7 +43,9 @@ def test_measuring_leaves_no_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_a_wait_for_a_core_is_no_cost_of_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_core_does_not_count_as_the_cost_of_a_wake_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_measure_wake_up", lambda limit: 4e-3)
     monkeypatch.setattr(module, "_measure_try", lambda limit: 0.5e-6)
     limits = patience(measure_costs())
@@ -51,21 +53,21 @@ def test_a_wait_for_a_core_is_no_cost_of_a_wake_up(monkeypatch: pytest.MonkeyPat
     assert limits.shortest_s < 4e-3
 
 
-def test_measuring_gives_nobody_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever computes beside the first bell would keep it for a tick: no cost of a try."""
+def test_measuring_does_not_yield_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy process would keep the core for a tick, which is not the cost of a try."""
 
     def fails() -> None:
         raise AssertionError("yielded")
 
     monkeypatch.setattr(os, "sched_yield", fails, raising=False)
-    monkeypatch.setattr(doorbell, "_yield_core", fails)
+    monkeypatch.setattr(event_module, "_yield_core", fails)
     measure_costs()
 
 
 def test_a_sleeper_that_is_slow_to_sleep_again_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever releases a lock may lose the core at once, for longer than a round takes."""
+    """A thread that releases a lock may lose the core at once, for longer than a round."""
 
     class SlowLock:
         def __init__(self) -> None:

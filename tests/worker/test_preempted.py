@@ -1,4 +1,4 @@
-"""A worker may be stopped between any two instructions of its loop; nothing it is asked is lost."""
+"""A worker that is stopped between any two instructions of its loop loses no order."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Stops(gym.Env[Any, Any]):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["get_attr", "step"])
-def test_a_ring_that_comes_late_hides_no_request(tmp_path: Path, call: str) -> None:
-    """The second ring is heard when both envs have answered; then the caller asks once more."""
+def test_an_event_that_is_set_late_hides_no_request(tmp_path: Path, call: str) -> None:
+    """The second set is noticed when both envs have answered; then the caller asks again."""
     kwargs = {"folder": str(tmp_path)}
     with rookery.make_vec(Stops, 2, "process", num_workers=1, env_kwargs=kwargs) as venv:
         venv.reset()

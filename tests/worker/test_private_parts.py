@@ -1,4 +1,4 @@
-"""The parts of the standard library that starting children rests on and that nobody promises.
+"""Undocumented parts of the standard library that are needed for starting children.
 
 Should a new Python lack one, this says which; everything that uses them is in
 ``worker/start/`` and ``worker/wait/event.py``.
@@ -26,7 +26,7 @@ def _parameters(function: object) -> list[str]:
     return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
 
-def test_what_a_process_object_holds() -> None:
+def test_attributes_of_a_process_object() -> None:
     child = multiprocessing.get_context("spawn").Process(target=print, daemon=True)
     assert child._config["daemon"] is True
     assert child._popen is None
@@ -35,7 +35,7 @@ def test_what_a_process_object_holds() -> None:
     assert hasattr(process, "ORIGINAL_DIR")
 
 
-def test_what_a_child_is_prepared_with() -> None:
+def test_preparation_data_of_a_child() -> None:
     assert _parameters(spawn.get_preparation_data) == ["name"]
     data = spawn.get_preparation_data("some name")
     assert {"name", "authkey", "sys_path", "sys_argv", "orig_dir", "dir"} <= set(data)
@@ -49,7 +49,7 @@ def test_what_a_child_is_prepared_with() -> None:
 
 
 @posix
-def test_what_starts_a_child_from_a_server() -> None:
+def test_functions_that_start_a_child_from_a_server() -> None:
     assert _parameters(forkserver.connect_to_new_process) == ["fds"]
     source = inspect.getsource(popen_forkserver.Popen)
     for used in (
@@ -65,8 +65,8 @@ def test_what_starts_a_child_from_a_server() -> None:
 
 
 @posix
-def test_who_ends_what_a_forked_child_has_left() -> None:
-    """Itself, in ``_bootstrap``; or whoever has forked it, by exit functions: one of the two."""
+def test_cleaning_up_after_a_forked_child() -> None:
+    """The child does it in ``_bootstrap``, or the process that forks it by exit functions."""
     source = inspect.getsource(forkserver.main)
     itself = "_exit_function" in inspect.getsource(process.BaseProcess._bootstrap)
     assert itself != ("atexit._run_exitfuncs()" in source)
@@ -76,7 +76,7 @@ def test_who_ends_what_a_forked_child_has_left() -> None:
 
 
 @posix
-def test_what_a_server_and_a_bell_are_made_with() -> None:
+def test_functions_that_make_a_server_and_an_event() -> None:
     assert isinstance(util._args_from_interpreter_flags(), list)
     assert spawn.get_executable()
     assert hasattr(_multiprocessing.SemLock, "_rebuild")
@@ -85,7 +85,7 @@ def test_what_a_server_and_a_bell_are_made_with() -> None:
 
 
 @posix
-def test_a_process_that_is_forked_uses_what_is_replaced() -> None:
+def test_a_forked_process_uses_replaced_functions() -> None:
     from multiprocessing import popen_fork
 
     source = inspect.getsource(popen_fork.Popen._launch)
@@ -95,7 +95,7 @@ def test_a_process_that_is_forked_uses_what_is_replaced() -> None:
 
 
 @posix
-def test_a_child_that_somebody_else_has_reaped_is_given_up() -> None:
+def test_a_child_that_other_code_has_reaped_is_marked_as_exited() -> None:
     child = multiprocessing.get_context("fork").Process(target=print)
     child.start()
     os.waitpid(child.pid or 0, 0)
@@ -104,5 +104,5 @@ def test_a_child_that_somebody_else_has_reaped_is_given_up() -> None:
     child.close()
 
 
-def test_a_python_that_keeps_no_such_note_of_children_is_no_error() -> None:
+def test_other_attributes_of_processes_are_no_error() -> None:
     assert not give_up(cast(process.BaseProcess, object()))

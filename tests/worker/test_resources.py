@@ -1,4 +1,4 @@
-"""What processes use: trends that outliers do not move, limits, and processes that have ended."""
+"""Resource use of processes: trends without outliers, limits, and exited processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_memory_that_is_steady_or_grew_only_at_first_has_no_sure_growth() -> Non
     assert slope_of(list(zip(times, falling, strict=True)))[1] < 0
 
 
-def test_of_few_samples_or_a_short_time_there_is_no_trend() -> None:
+def test_few_samples_or_a_short_time_give_no_trend() -> None:
     assert slope_of([]) is None
     assert slope_of([(0.0, 1.0), (100.0, 2.0)]) is None
     assert slope_of([(float(i), 1.0) for i in range(15)]) is None
@@ -60,7 +60,7 @@ def test_samples_of_a_long_run_stay_few_and_reach_back_to_its_beginning() -> Non
     assert trend.slope()[0] == pytest.approx(7.0)
 
 
-def test_this_process_is_looked_at_and_a_look_soon_after_tells_the_same() -> None:
+def test_a_second_measurement_soon_after_the_first_returns_the_same() -> None:
     watch = ProcessWatch(os.getpid())
     use = watch.look()
     assert use.rss_bytes > _MIB and use.threads >= 1 and use.cpu_percent >= 0
@@ -69,7 +69,7 @@ def test_this_process_is_looked_at_and_a_look_soon_after_tells_the_same() -> Non
     assert watch.look() is use
 
 
-def test_the_second_look_tells_of_threads_that_want_to_compute() -> None:
+def test_the_second_measurement_counts_runnable_threads() -> None:
     watch = ProcessWatch(os.getpid())
     watch.look()
     began = psutil.Process().cpu_times().user
@@ -84,7 +84,7 @@ def test_the_second_look_tells_of_threads_that_want_to_compute() -> None:
         assert use.runnable_threads is None
 
 
-def test_of_a_process_that_has_ended_nothing_is_known() -> None:
+def test_the_use_of_an_exited_process_is_unknown() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     watch = ProcessWatch(child.pid)
     assert watch.look().rss_bytes is not None
@@ -95,7 +95,7 @@ def test_of_a_process_that_has_ended_nothing_is_known() -> None:
     assert ProcessWatch(child.pid).look() == NOTHING_KNOWN
 
 
-def test_what_a_platform_refuses_to_tell_is_unknown(monkeypatch) -> None:
+def test_values_that_a_platform_refuses_are_unknown(monkeypatch) -> None:
     def refuse(self):
         raise psutil.AccessDenied(1)
 
@@ -111,7 +111,7 @@ def _cgroup(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_the_room_is_what_the_container_leaves(tmp_path: Path) -> None:
+def test_free_memory_is_limited_by_the_container(tmp_path: Path) -> None:
     left = 2**10
     v2 = {
         "memory.max": str(2**20),
@@ -124,7 +124,7 @@ def test_the_room_is_what_the_container_leaves(tmp_path: Path) -> None:
     assert memory_room(_cgroup(tmp_path / "v1", v1)).left_bytes == 1024
 
 
-def test_without_a_limit_the_room_is_what_the_machine_leaves(tmp_path: Path) -> None:
+def test_without_a_limit_free_memory_is_that_of_the_machine(tmp_path: Path) -> None:
     unlimited = {"memory.max": "max", "memory.current": "1"}
     for root in (tmp_path / "none", _cgroup(tmp_path / "v2", unlimited)):
         room = memory_room(root)

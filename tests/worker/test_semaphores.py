@@ -1,4 +1,4 @@
-"""Waits for semaphores where the system has none that end by themselves."""
+"""Waits for semaphores on a system without time-outs for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ticker() -> Iterator[Ticker]:
             thread.join()
 
 
-def test_a_tick_ends_a_wait_and_is_no_ring(ticker: Ticker) -> None:
+def test_a_tick_ends_a_wait_without_acquiring(ticker: Ticker) -> None:
     semaphore = _semaphore()
     assert not ticker.acquire(semaphore, 0.1)
     assert not ticker.acquire(semaphore, 1e9)
@@ -41,7 +41,7 @@ def test_a_short_wait_takes_no_thread(ticker: Ticker) -> None:
     assert "rookery-ticks" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_a_ring_ends_a_wait(ticker: Ticker) -> None:
+def test_a_release_ends_a_wait(ticker: Ticker) -> None:
     semaphore = _semaphore()
     threading.Timer(0.0, semaphore.release).start()
     while not ticker.acquire(semaphore, 1.0):
@@ -49,7 +49,7 @@ def test_a_ring_ends_a_wait(ticker: Ticker) -> None:
     assert semaphore._is_zero()
 
 
-def test_of_rings_none_is_lost_to_ticks_and_none_is_gained(ticker: Ticker) -> None:
+def test_ticks_neither_lose_nor_add_releases(ticker: Ticker) -> None:
     semaphore = _semaphore()
     taken: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""The stack of a worker that hangs is read whole, however slowly it is written."""
+"""The stack of a worker that hangs is read completely, however slowly it is written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pipe() -> Iterator[tuple[Connection, Connection]]:
 def _write_slowly(
     monkeypatch: pytest.MonkeyPatch, pipe: tuple[Connection, Connection], words: list[str]
 ) -> list[str]:
-    """Have words come four seconds after one another, to who waits; return those still to come."""
+    """Write parts of the output every four seconds of waiting; return those not written yet."""
     ours, theirs = pipe
     left = list(words)
 
@@ -49,14 +49,14 @@ def _write_slowly(
     return left
 
 
-def test_a_stack_that_comes_word_by_word_is_read_to_its_end(
+def test_a_stack_that_comes_in_parts_is_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch, pipe: tuple[Connection, Connection]
 ) -> None:
     _write_slowly(monkeypatch, pipe, MAIN)
     assert process._read_stacks(pipe[0]) == "".join(MAIN)
 
 
-def test_nobody_waits_for_more_than_the_main_threads_stack(
+def test_reading_ends_after_the_main_threads_stack(
     monkeypatch: pytest.MonkeyPatch, pipe: tuple[Connection, Connection]
 ) -> None:
     left = _write_slowly(monkeypatch, pipe, [*MAIN, "more"])
@@ -64,7 +64,7 @@ def test_nobody_waits_for_more_than_the_main_threads_stack(
     assert left == ["more"]
 
 
-def test_what_a_process_has_said_when_it_ends_is_all(pipe: tuple[Connection, Connection]) -> None:
+def test_reading_ends_when_the_process_exits(pipe: tuple[Connection, Connection]) -> None:
     ours, theirs = pipe
     os.write(theirs.fileno(), MAIN[0].encode())
     theirs.close()
@@ -84,7 +84,7 @@ def test_a_stopped_process_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="POSIX only")
-def test_a_process_that_is_gone_before_it_is_asked_is_told_of_all_the_same(
+def test_a_process_that_is_gone_before_the_signal_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy = rookery.FaultPolicy(step_timeout_s=0.2)  # who hangs misses any deadline

@@ -54,10 +54,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def test_no_name_of_a_semaphore_outlives_workers_that_hang_while_they_start(tmp_path: Path) -> None:
     process = _started(_STARTS_WORKERS_THAT_HANG, tmp_path)
-    while len(list(tmp_path.iterdir())) < 2:  # both workers are amid an env's __init__
+    while len(list(tmp_path.iterdir())) < 2:  # both workers are in an env's __init__
         assert process.poll() is None
     _end(process)
-    # What is left in the system, the fixture of all tests tells.
+    # A fixture of all tests checks that nothing is left in the system.
 
 
 def test_children_of_children_are_ended() -> None:

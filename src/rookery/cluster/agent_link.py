@@ -18,7 +18,7 @@ from rookery.common.resources import NOTHING_KNOWN, ProcessUse
 from rookery.shared.block import ColumnSizes
 from rookery.shared.row_buffer import RowShape
 from rookery.worker.pipes import ChannelClosedError
-from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.wait.thread_event import ThreadEvent
 
 # Concurrency groups of an agent: extra threads beside the one that runs `NodeAgent.do`.
 AGENT_GROUPS = {"reports": 1, "stack": 1}
@@ -73,11 +73,11 @@ class AgentLink:
         cluster: Cluster,
         agent: Any,
         on_message: Callable[[tuple[int, bytes]], None],
-        arrivals: ThreadBell,
+        arrivals: ThreadEvent,
     ) -> None:
         self._ray, self._cluster = require_ray(), cluster
         self._agent, self._on_message, self._arrivals = agent, on_message, arrivals
-        self.done = ThreadBell()
+        self.done = ThreadEvent()
         self.pid, self.node, self.end = 0, "", ""
         self.use = RemoteUse()
         self.is_over = False
@@ -231,8 +231,8 @@ class AgentLink:
         self._wake_caller()
 
     def _wake_caller(self) -> None:
-        self.done.ring()
-        self._arrivals.ring()
+        self.done.set()
+        self._arrivals.set()
 
 
 class _LoopThread:

@@ -92,7 +92,7 @@ class NodeAgent:
                     continue  # the process has ended, which the next report says
                 except Exception as error:
                     self._error = error
-                    self._arrivals.ring()
+                    self._arrivals.set()
 
     def report(self) -> AgentReport:
         """Wait at most half a second for something to report, and report it.
@@ -174,7 +174,7 @@ class NodeAgent:
         # With SINGLY every answer sets the event that this agent waits for.
         self._mirror = Mirror(self._views, part, index, added=SINGLY)
         self._mirror.load(snapshot)
-        process.bells.go.ring()
+        process.events.go.set()
 
     def _enlarge(self, shape: RowShape, columns: ColumnSizes) -> None:
         """Make a larger row buffer, and give it to the process."""
@@ -193,15 +193,15 @@ class NodeAgent:
         """Pass on orders to envs."""
         if self._mirror is not None:
             self._mirror.take_orders(orders)
-            self._started().bells.go.ring()
+            self._started().events.go.set()
 
     def _request(self, number: int, payload: bytes) -> None:
         """Pass on a request."""
         process = self._started()
-        process.channel.send(number, payload, process.bells.go.ring)
+        process.channel.send(number, payload, process.events.go.set)
         if self._mirror is not None:
             self._mirror.part.requests[0] += 1
-            process.bells.go.ring()
+            process.events.go.set()
 
     def _stop(self, patience_s: float) -> None:
         """End the process."""
@@ -212,7 +212,7 @@ class NodeAgent:
             self._process.stop(deadline)
         self._arrivals.forget_name()
         self._end = self._end or "ended"
-        self._arrivals.ring()
+        self._arrivals.set()
 
     # ---------------------------------------------------------------- the process's messages
 
@@ -232,12 +232,12 @@ class NodeAgent:
             self._arrivals.forget_name()
             while True:
                 self._messages.append(messages.popitem())
-                self._arrivals.ring()
+                self._arrivals.set()
                 channel.receive_into(messages)
         except (ChannelClosedError, WorkerDied):
             if not self._stops:
                 self._end = process.end_in_words()
-                self._arrivals.ring()
+                self._arrivals.set()
 
     def _check(self) -> None:
         if self._stops:

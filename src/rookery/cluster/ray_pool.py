@@ -26,8 +26,7 @@ from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.rollout import side_by_side
 from rookery.vector.statistics.snapshot import Statistics
-from rookery.worker.fault_policy import FaultPolicy
-from rookery.worker.watch import RestartBudget
+from rookery.worker.fault_policy import FaultPolicy, RestartBudget
 
 _LOOK_S = 0.1
 _CLOSE_S = 5.0

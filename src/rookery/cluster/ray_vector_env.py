@@ -21,7 +21,7 @@ from rookery.vector.serial import as_recipes
 from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.protocol import BatchMaker
-from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.wait.thread_event import ThreadEvent
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
 _START_GRACE_S = 1.0
@@ -90,7 +90,7 @@ class RayVectorEnv(VectorEnv):
             makers = makers_of(min(cluster.capacity(), len(recipes)))
             specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
         ranges = split(len(recipes), len(specs))
-        arrivals = ThreadBell()
+        arrivals = ThreadEvent()
         backends: list[WorkerBackend] = []
         try:
             for ids, spec in zip(ranges, specs, strict=True):
@@ -118,7 +118,7 @@ class RayVectorEnv(VectorEnv):
         observation_mode: ObservationMode,
         copy: bool,
         faults: FaultPolicy,
-        arrivals: ThreadBell,
+        arrivals: ThreadEvent,
     ) -> None:
         """Wait until the workers have built their envs, and assign their parts of the arrays."""
         descriptions = [backend.describe() for backend in backends]

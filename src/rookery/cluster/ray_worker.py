@@ -27,11 +27,11 @@ from rookery.shared.arrays import BatchArrays, BatchSpaces
 from rookery.shared.block import ColumnSizes
 from rookery.shared.row_buffer import RowShape
 from rookery.worker import orders
-from rookery.worker.channel import MessageQueue, QueueChannel
 from rookery.worker.orders import Orders
 from rookery.worker.pipes import ChannelClosedError
-from rookery.worker.protocol import Assignment, Bells
-from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.protocol import Assignment, Events
+from rookery.worker.thread import MessageQueue, QueueChannel
+from rookery.worker.wait.thread_event import ThreadEvent
 
 _END_WAIT_S = 2.0  # for the agent to report the end of its process
 
@@ -88,7 +88,7 @@ class RayWorker:
         check: called ten times a second while a message is awaited. An exception ends the waiting.
 
     Attributes:
-        bells: events between the worker and its caller.
+        events: events between the worker and its caller.
         channel: channel to the worker.
         use: resource use of the process.
     """
@@ -101,7 +101,7 @@ class RayWorker:
         spec: bytes,
         threads: int | None,
         name: str,
-        arrivals: ThreadBell,
+        arrivals: ThreadEvent,
         shows_stack: bool,
         check: Callable[[], None],
     ) -> None:
@@ -116,7 +116,7 @@ class RayWorker:
         self._link = link = AgentLink(cluster, agent, incoming.put, arrivals)
         self._waiting = cluster.waiting(self._name, options)
         self.use = link.use
-        self.bells = Bells(_OrderBell(link), link.done, arrivals)  # type: ignore[arg-type]
+        self.events = Events(_OrderEvent(link), link.done, arrivals)  # type: ignore[arg-type]
         self.channel = RayChannel(link, incoming, partial(self._look, check))
         link.begin(self._task)
 
@@ -228,13 +228,13 @@ class RayChannel(QueueChannel):
             raise ChannelClosedError
 
 
-class _OrderBell:
+class _OrderEvent:
     """The event with which a caller announces orders: setting it sends them."""
 
     def __init__(self, link: AgentLink) -> None:
-        self.ring = self.ring_again = link.send_orders
+        self.set = self.set_if_clear = link.send_orders
 
-    def take_ring(self) -> bool:
+    def take(self) -> bool:
         return False
 
 

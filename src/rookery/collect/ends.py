@@ -12,7 +12,7 @@ from rookery.common.trees import copy
 from rookery.rollout import Tree
 from rookery.rollout.rollout import numbers_of
 
-_OF_FAULT = ("cause", "env_ids", "attempt")  # keys of a fault, see `worker.recovery`
+_OF_FAULT = ("cause", "env_ids", "attempt")  # keys of a fault, see `worker.lifecycle`
 
 
 def ends_told(

@@ -57,7 +57,7 @@ from rookery.worker.orders import (
     Order,
     Orders,
 )
-from rookery.worker.protocol import BellOfMany, NotFinishedError
+from rookery.worker.protocol import NotFinishedError, Waitable
 
 _OWN_CALLS = ("reset", "step", "close")
 
@@ -112,7 +112,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         arrays: BatchArrays,
         orders: Orders,
         copy: bool,
-        arrivals: BellOfMany | None = None,
+        arrivals: Waitable | None = None,
     ) -> None:
         """Set backends and arrays; from now on the vector env can be used.
 

@@ -26,7 +26,7 @@ from rookery.vector.backend import Backend
 from rookery.vector.crash import CrashRecorder
 from rookery.vector.results import Episodes, Results
 from rookery.worker.orders import IN_MESSAGE, RESET, Order, Orders
-from rookery.worker.protocol import BellOfMany, NotFinishedError
+from rookery.worker.protocol import NotFinishedError, Waitable
 
 _LOOK_S = 0.1  # interval between checks of all backends while some of their envs answer
 _IN_MESSAGE = bytes([IN_MESSAGE])
@@ -363,7 +363,7 @@ class Answers:
         results: Results,
         episodes: Episodes | None,
         steps_together: bool,
-        arrivals: BellOfMany | None,
+        arrivals: Waitable | None,
     ) -> None:
         self._backends, self._orders, self._pending = backends, orders, pending
         self._results, self._episodes = results, episodes
@@ -450,7 +450,7 @@ class Answers:
         deadline = None if timeout is None else time.perf_counter() + timeout
         while True:
             if self._arrivals is not None:
-                self._arrivals.forget_rings()  # the orders are checked next
+                self._arrivals.clear()  # the orders are checked next
             try:
                 self._poll(deadline)
                 ready = self._ready_ids(deadline)

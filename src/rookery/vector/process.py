@@ -25,7 +25,7 @@ from rookery.vector.specs import make_specs, pickled_spec, split
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.process import WorkerProcess
 from rookery.worker.protocol import BatchMaker, WorkerSpec
-from rookery.worker.shared_arrays import Board
+from rookery.worker.shared_arrays import SharedArrays
 from rookery.worker.start.launch import check_fork, resolve_start_method, thread_variables
 from rookery.worker.wait.event import Arrivals
 from rookery.worker.worker_backend import WorkerBackend, assign_all
@@ -213,7 +213,7 @@ class ProcessVectorEnv(VectorEnv):
         buffers = num_buffers(copy, faults)
         spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
         self._faults = faults
-        self._board = board = Board(spaces, len(workers))
+        self._board = board = SharedArrays(spaces, len(workers))
         board.allocate()
         backends: list[Backend] = [*workers]
         if batch is not None:

@@ -23,7 +23,7 @@ from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.orders import Orders
 from rookery.worker.protocol import BatchMaker
 from rookery.worker.thread import WorkerThread
-from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.wait.thread_event import ThreadEvent
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
 _MOST_THREADS = 32  # default maximum
@@ -75,7 +75,7 @@ class ThreadVectorEnv(VectorEnv):
         if num_workers is not None and num_workers < 1:
             raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
         count = min(len(recipes), _MOST_THREADS if num_workers is None else num_workers)
-        arrivals = ThreadBell()
+        arrivals = ThreadEvent()
         backends: list[WorkerBackend] = []
         build = partial(EnvBatch, envs_in_process=range(len(recipes)))
         try:
@@ -96,7 +96,7 @@ class ThreadVectorEnv(VectorEnv):
         observation_mode: ObservationMode,
         copy: bool,
         faults: FaultPolicy,
-        arrivals: ThreadBell,
+        arrivals: ThreadEvent,
     ) -> None:
         """Wait until all envs are built, then create the arrays."""
         descriptions = [backend.describe() for backend in backends]

@@ -1,1 +1,6 @@
-"""How a child process that runs envs is started, lives, talks and ends."""
+"""Workers: child processes and threads that run batches of envs, and how a caller controls them.
+
+The vector envs, collectors and the Ray wing import this folder. Start reading with ``orders.py``
+(orders and answers in shared memory), then ``loop.py`` (the worker's side) and
+``worker_backend.py`` (the caller's side); ``lifecycle.py`` handles workers that fail.
+"""

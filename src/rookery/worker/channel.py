@@ -1,9 +1,8 @@
-"""Channels: messages between a caller and one worker, each with the number of what it belongs to.
+"""PipeChannel: messages between two processes. Each has the number of its order or request.
 
-A worker may end, or be stopped, in the middle of a message, and processes that its envs have
-started may hold its end of the pipe open. So the caller never blocks in a system call: it waits a
-tenth of a second at most and asks its ``check`` in between, which raises what keeps the message
-from coming.
+A worker may die or be stopped in the middle of a message, and processes that its envs started may
+keep its end of the pipe open. So the caller never blocks in a system call for long: every tenth of
+a second it calls ``check``, which raises if the message cannot come.
 """
 
 from __future__ import annotations
@@ -12,73 +11,32 @@ import os
 import pickle
 import struct
 import sys
-import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from rookery.common.pickling import pickled, pickled_for_workers
-from rookery.errors import RookeryError, WorkerDied
+from rookery.errors import WorkerDied
 from rookery.shared import SharedBlock
 from rookery.worker import pipes
 from rookery.worker.failures import Failure
 from rookery.worker.pipes import LOOK_S, ChannelClosedError, PipeEnd
-from rookery.worker.wait.thread_event import ThreadBell
 
-_HEADER = struct.Struct("<qq")  # the number and how many bytes follow
+_HEADER = struct.Struct("<qq")  # number, and count of bytes that follow
 
 
 class TornError(Exception):
-    """An interruption cut a message short; nothing more can be said. Never reaches a user."""
-
-
-class Channel(Protocol):
-    """One end of a channel."""
-
-    def encode(self, content: Any) -> Any:
-        """What is sent for some content; raises whatever the content raises when pickled."""
-
-    def decode(self, payload: Any) -> Any:
-        """The content that was sent; raises whatever the content raises when unpickled."""
-
-    def failure(self, error: BaseException) -> Any:
-        """The payload that says what went wrong: content is a Failure, or the error itself."""
-
-    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
-        """Send a message; raises ChannelClosedError when nobody can receive it.
-
-        Args:
-            number: of what it belongs to.
-            payload: what ``encode`` made.
-            wake: called when the message cannot go on until the other side reads.
-        """
-
-    def has_message(self) -> bool:
-        """Whether the beginning of a message has come."""
-
-    def receive(self) -> tuple[int, Any]:
-        """Wait for a message; raises ChannelClosedError when none can come."""
-
-    def receive_into(self, messages: dict[int, Any]) -> None:
-        """Wait for a message and put it among others, by number; an interruption loses none."""
-
-    @property
-    def is_torn(self) -> bool:
-        """Whether an interruption cut a message short; nothing more can be said then."""
-
-    def close(self) -> None:
-        """Give the channel up."""
+    """An interruption cut a message short; the channel is unusable. Never reaches a user."""
 
 
 class PipeChannel:
     """A channel to another process.
 
     Args:
-        pipe: this end of it.
-        check: called ten times a second while waiting; what it raises ends the wait. None blocks:
-            for the worker, which ends when its caller does.
-        by_value: whether the other side has not run the caller's script, so that what it defines
-            must travel by value.
+        pipe: this end of the pipe.
+        check: called ten times a second while waiting. An exception that it raises ends the wait.
+            None blocks; this is for the worker, which exits together with its caller.
+        by_value: whether to pickle objects of the caller's script by value, because the other side
+            has not run that script.
     """
 
     def __init__(
@@ -87,7 +45,7 @@ class PipeChannel:
         self._pipe = pipe
         self._check = check
         self._is_torn = False
-        self._arrived = bytearray()  # of a message that is not yet whole
+        self._arrived = bytearray()  # the part of an incomplete message
         self.encode: Callable[[Any], bytes] = pickled_for_workers if by_value else pickled
         self.decode: Callable[[bytes], Any] = pickle.loads
         pipes.begin(pipe, check)
@@ -97,7 +55,7 @@ class PipeChannel:
 
     @property
     def pipe(self) -> PipeEnd:
-        """Can be read once a message has come; for waiting, not for reading."""
+        """The pipe, for waiting only. It is readable once a message has come."""
         return self._pipe
 
     def send(self, number: int, payload: bytes, wake: Callable[[], None] = lambda: None) -> None:
@@ -122,7 +80,7 @@ class PipeChannel:
             self._read_until(_HEADER.size)
             number, length = _HEADER.unpack_from(self._arrived)
             self._read_until(_HEADER.size + length)
-            messages[number] = bytes(self._arrived[_HEADER.size :])  # twice does no harm
+            messages[number] = bytes(self._arrived[_HEADER.size :])  # doing this twice does no harm
             self._arrived = bytearray()
 
     @property
@@ -133,7 +91,7 @@ class PipeChannel:
         return pipes.can_read(self._pipe)
 
     def send_block(self, block: SharedBlock) -> None:
-        """Give the process at the other end access to a block, which must not be closed before."""
+        """Give the process at the other end access to a block. Close the block only afterwards."""
         size_bytes, handle = block.address
         if sys.platform == "win32":
             self.send(0, pickle.dumps((size_bytes, handle)))
@@ -144,21 +102,21 @@ class PipeChannel:
             self._is_torn = False
 
     def receive_block(self) -> Any:
-        """Map the block that the other end sends; return its memory."""
-        told = pickle.loads(self.receive()[1])
+        """Map the block that the other end sends, and return its memory."""
+        address = pickle.loads(self.receive()[1])
         if sys.platform == "win32":
-            memory = SharedBlock.map(*told)
+            memory = SharedBlock.map(*address)
         else:
             descriptor = pipes.receive_descriptor(self._pipe)
             try:
-                memory = SharedBlock.map(told, descriptor)
+                memory = SharedBlock.map(address, descriptor)
             finally:
                 os.close(descriptor)
         return memory
 
     def close(self) -> None:
         self._pipe.close()
-        self._check = None  # whoever made it has this channel: a cycle, which would keep memory
+        self._check = None  # breaks a reference cycle, which would keep memory
 
     def _require_whole(self) -> None:
         if self._is_torn:
@@ -169,114 +127,19 @@ class PipeChannel:
             try:
                 self._check()  # type: ignore[misc]
             except WorkerDied:
-                if not self.has_message():  # what it said before it ended
+                if not self.has_message():  # one that it sent before it exited
                     raise
 
     if sys.platform != "win32":
 
         def _read_until(self, size_bytes: int) -> None:
-            """Read until the message at hand has so many bytes; what has come is kept."""
+            """Read until the message has a number of bytes. Bytes that have come are kept."""
             while len(self._arrived) < size_bytes:
                 if self._check is not None:
                     self._wait()
-                self._is_torn = True  # an interruption right here would lose bytes
+                self._is_torn = True  # an interruption here would lose bytes
                 part = pipes.read(self._pipe, size_bytes - len(self._arrived))
                 self._arrived += part
                 self._is_torn = False
                 if not part:
                     raise ChannelClosedError
-
-
-class MessageQueue:
-    """Messages for another thread. One is dropped only after it was made use of."""
-
-    def __init__(self) -> None:
-        self._messages: deque[tuple[int, Any]] = deque()
-        self._bell = ThreadBell()
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def put(self, message: tuple[int, Any]) -> None:
-        """Add one."""
-        self._messages.append(message)
-        self._bell.ring()
-
-    def first(self) -> tuple[int, Any]:
-        """The one that has waited longest; it stays."""
-        return self._messages[0]
-
-    def drop_first(self) -> None:
-        """Drop that one."""
-        self._messages.popleft()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until there may be one, but no longer than this."""
-        if not self._messages:
-            self._bell.wait(lambda: True, time.perf_counter() + seconds)
-
-
-class QueueChannel:
-    """A channel between two threads; contents are handed over as they are.
-
-    Args:
-        outgoing: what the other end receives from.
-        incoming: what the other end sends to.
-        check: as for :class:`PipeChannel`.
-    """
-
-    def __init__(
-        self,
-        outgoing: MessageQueue,
-        incoming: MessageQueue,
-        check: Callable[[], None] | None = None,
-    ) -> None:
-        self._outgoing, self._incoming, self._check = outgoing, incoming, check
-
-    def encode(self, content: Any) -> Any:
-        return content
-
-    def decode(self, payload: Any) -> Any:
-        return payload
-
-    def failure(self, error: BaseException) -> Any:
-        return error if isinstance(error, RookeryError) else Failure.of(error)
-
-    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
-        self._outgoing.put((number, payload))
-
-    def receive_into(self, messages: dict[int, Any]) -> None:
-        self._wait()
-        number, payload = self._incoming.first()
-        messages[number] = payload  # twice does no harm
-        self._incoming.drop_first()
-
-    is_torn = False
-
-    def has_message(self) -> bool:
-        self._look()
-        return len(self._incoming) > 0
-
-    def receive(self) -> tuple[int, Any]:
-        self._wait()
-        message = self._incoming.first()
-        self._incoming.drop_first()
-        return message
-
-    def _wait(self) -> None:
-        while not self._incoming:
-            self._incoming.wait(LOOK_S)
-            if not self._incoming:
-                self._look()
-
-    def _look(self) -> None:
-        """Check, but hear what the other end said before it ended."""
-        try:
-            if self._check is not None:
-                self._check()
-        except WorkerDied:
-            if not self._incoming:
-                raise
-
-    def close(self) -> None:
-        self._check = None

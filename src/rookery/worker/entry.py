@@ -1,4 +1,4 @@
-"""The life of a worker process: build the envs, then serve until told to stop."""
+"""Main function of a worker process: build the envs, then serve until the caller closes them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rookery.env import registrations
 from rookery.env.randomness import fresh_entropy, seed_global_streams, seeded_entropy
 from rookery.env.seam import Batch
 from rookery.worker.channel import PipeChannel
+from rookery.worker.failures import description_error
 from rookery.worker.loop import attached, serve
 from rookery.worker.pipes import ChannelClosedError, PipeEnd, wait
 from rookery.worker.protocol import (
@@ -23,12 +24,11 @@ from rookery.worker.protocol import (
     LEND,
     STACK_SIGNAL,
     Assignment,
-    Bells,
+    Events,
     WorkerSpec,
 )
-from rookery.worker.shared_arrays import Board
+from rookery.worker.shared_arrays import SharedArrays
 from rookery.worker.start.family import end_own_family, lead_family
-from rookery.worker.unsendable import description_error
 
 _ORPHAN_CHECK_S = 1.0
 _ORPHAN_EXIT_CODE = 70
@@ -36,17 +36,17 @@ _ORPHAN_EXIT_CODE = 70
 
 def run(
     pipe: PipeEnd,
-    bells: Bells,
+    events: Events,
     inherited: WorkerSpec | None,
     stacks: PipeEnd | None,
 ) -> None:
-    """Be a worker.
+    """Run a worker until it is closed or its caller has exited.
 
     Args:
-        pipe: the caller sends a WorkerSpec, then, after our Description, an Assignment and the
-            board, later requests.
-        bells: between the caller and us.
-        inherited: the WorkerSpec of a forked worker, which need not be pickled.
+        pipe: the caller sends a WorkerSpec. The worker answers with a Description. Then the caller
+            sends an Assignment, the shared arrays, and requests.
+        events: the events between the caller and this worker.
+        inherited: the WorkerSpec of a forked worker, which is not pickled.
         stacks: where to write the Python stack when the caller asks for it with a signal.
     """
     lead_family()
@@ -55,10 +55,10 @@ def run(
     if sys.platform != "win32" and stacks is not None and STACK_SIGNAL is not None:
         faulthandler.register(STACK_SIGNAL, file=stacks.fileno(), all_threads=True)
     channel = PipeChannel(pipe)
-    with suppress(ChannelClosedError):  # the caller is gone, or some other env could not be built
+    with suppress(ChannelClosedError):  # the caller is gone, or another env could not be built
         batch = _build(channel, inherited)
         if batch is not None:
-            _serve(channel, bells, batch)
+            _serve(channel, events, batch)
     _leave_threads_behind()
 
 
@@ -67,11 +67,11 @@ def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Batch | None:
     try:
         seed_global_streams(fresh_entropy())
         spec: WorkerSpec = inherited or channel.decode(received)
-        _become_like_the_caller(spec)
+        _adopt_spec(spec)
         batch = spec.make_batch()
         batch.passes_on = ()
         description = _description(channel, batch)
-    except BaseException as error:  # whatever an env does, the caller hears of it
+    except BaseException as error:  # the caller raises it
         channel.send(0, channel.failure(error))
         return None
     channel.send(0, description)
@@ -79,16 +79,16 @@ def _build(channel: PipeChannel, inherited: WorkerSpec | None) -> Batch | None:
 
 
 def _description(channel: PipeChannel, batch: Batch) -> bytes:
-    """What the envs are, in bytes; PicklingError names what in it cannot travel."""
-    said = batch.describe()
+    """Pickle the description of the envs. PicklingError names the part that cannot be pickled."""
+    description = batch.describe()
     try:
-        return channel.encode(said)
+        return channel.encode(description)
     except Exception as error:
-        raise description_error(batch, said, error) from error
+        raise description_error(batch, description, error) from error
 
 
-def _become_like_the_caller(spec: WorkerSpec) -> None:
-    """Make this process like the caller's, as far as envs can tell."""
+def _adopt_spec(spec: WorkerSpec) -> None:
+    """Set environment variables, working directory and registrations as in the caller."""
     if spec.environment is not None:
         os.environ.clear()
         os.environ.update(spec.environment)
@@ -97,16 +97,16 @@ def _become_like_the_caller(spec: WorkerSpec) -> None:
     registrations.install(spec.registrations)
 
 
-def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
+def _serve(channel: PipeChannel, events: Events, batch: Batch) -> None:
     try:
         assignment: Assignment = channel.decode(channel.receive()[1])
-        board = Board.receive(assignment.spaces, assignment.num_workers, channel)
+        shared = SharedArrays.receive(assignment.spaces, assignment.num_workers, channel)
     except ChannelClosedError:
         batch.close()
         raise
     follow_seed = partial(_follow_seed, assignment.index)
     server = attached(
-        batch, assignment, board.arrays, board.orders, travels=True, on_first_seed=follow_seed
+        batch, assignment, shared.arrays, shared.orders, travels=True, on_first_seed=follow_seed
     )
     handler = server.handler
 
@@ -114,9 +114,9 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
         handler.memory = channel.receive_block()
 
     handler.add(
-        {ADOPT_LARGER_ROWS: partial(board.receive_larger_rows, channel), LEND: receive_loan}
+        {ADOPT_LARGER_ROWS: partial(shared.receive_larger_rows, channel), LEND: receive_loan}
     )
-    serve(channel, bells, server, assignment.first_requests)
+    serve(channel, events, server, assignment.first_requests)
 
 
 def _follow_seed(worker: int, seed: int) -> None:
@@ -124,7 +124,7 @@ def _follow_seed(worker: int, seed: int) -> None:
 
 
 def _leave_signals_to_the_caller() -> None:
-    # A Ctrl-C in a terminal reaches every process of the group; the caller alone deals with it.
+    # A Ctrl-C in a terminal reaches every process of the group. Only the caller handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "win32":
@@ -132,7 +132,7 @@ def _leave_signals_to_the_caller() -> None:
 
 
 def end_with_the_caller() -> None:
-    """End, with whatever this process has started, when the caller has ended."""
+    """Exit when the caller has exited, together with all processes started by this one."""
     threading.Thread(target=_watch, args=(os.getppid(), end_own_family), daemon=True).start()
 
 
@@ -145,7 +145,7 @@ def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
 
 
 def _leave_threads_behind() -> None:
-    """End at once if an env has left a thread that the interpreter would wait for."""
+    """Exit at once if an env has left a thread that the interpreter would wait for."""
     here = threading.current_thread()
     if any(not thread.daemon for thread in threading.enumerate() if thread is not here):
         for stream in (sys.stdout, sys.stderr):

@@ -1,8 +1,8 @@
-"""The side of the envs, in a thread or a process: carry out orders and requests.
+"""The loop of a worker, in a thread or a process: carry out orders and answer requests.
 
-A worker steps envs for a caller who decides every action. Whoever wants more done there (a policy
-that acts in the worker, say) lends it memory and installs something: a factory travels by
-reference, is called with the worker's parts, and returns further methods, by name.
+By default the caller decides every action. A caller that wants more done in the worker (for example
+a policy that acts there) lends it memory and installs methods: it sends a factory, which is pickled
+by reference. The worker calls the factory with its parts and adds the methods that it returns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rookery.common.seeding import first_seed
 from rookery.env.seam import Batch
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.row_buffer import ROWS_ONLY
-from rookery.worker.channel import Channel
+from rookery.worker.failures import result_error
 from rookery.worker.orders import (
     DONE,
     IN_MESSAGE,
@@ -29,12 +29,11 @@ from rookery.worker.orders import (
     OrderPart,
     Orders,
 )
-from rookery.worker.protocol import INSTALL, PREPARE_RESET, Assignment, Bells
-from rookery.worker.unsendable import result_error
+from rookery.worker.protocol import INSTALL, PREPARE_RESET, Assignment, Channel, Events
 
 
 class GivenUpError(BaseException):
-    """The worker was given up while an env was busy; nobody waits for it any more."""
+    """The caller gave the worker up while an env was busy, and does not wait for it."""
 
 
 Methods = Mapping[str, Callable[..., Any]]
@@ -42,14 +41,14 @@ Methods = Mapping[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class WorkerParts:
-    """What an installed factory finds in a worker.
+    """Parts of a worker, for a factory of installed methods.
 
     Attributes:
         batch: the envs.
-        arrays: that the batch writes to and the caller watches.
+        arrays: the arrays that the batch writes to and the caller watches.
         progress: int64 ``[3]``, see :meth:`rookery.env.batch.EnvBatch.attach`.
-        memory: of the block that was lent.
-        follow_seed: to be called with the first seed that an env is given, before its reset.
+        memory: memory of the block that the caller lent.
+        follow_seed: must be called with the first seed of an env, before its reset.
     """
 
     batch: Batch
@@ -60,18 +59,18 @@ class WorkerParts:
 
 
 class RequestHandler:
-    """Finds the method that a request names; methods that were installed go first.
+    """Calls the method that a request names: an installed one, or one of the batch.
 
     Args:
         batch: the envs.
-        arrays: that the batch writes to.
-        progress: see :class:`WorkerParts`.
-        follow_seed: likewise.
+        arrays: the arrays that the batch writes to.
+        progress: progress words, see :class:`WorkerParts`.
+        follow_seed: called with the first seed of an env, see :class:`WorkerParts`.
 
     Attributes:
-        batch: as given.
-        prepared: by env id, seed and options of a reset that will be ordered.
-        memory: of a block that was lent.
+        batch: the envs.
+        prepared: env id -> seed and options of a reset that will be ordered.
+        memory: memory of a block that the caller lent.
     """
 
     def __init__(
@@ -93,34 +92,37 @@ class RequestHandler:
         }
 
     def add(self, methods: Methods) -> None:
-        """Answer further requests."""
+        """Add methods that requests may name."""
         self._methods.update(methods)
 
     def answer(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Do what a request asks."""
+        """Call the method of a request and return its result."""
         function = self._methods.get(method)
         if function is None:
             function = getattr(self.batch, method)
         return function(*args)
 
     def _install(self, factory: Callable[..., Methods], *args: Any) -> None:
-        own = self.batch, self._arrays, self._progress
-        parts = WorkerParts(*own, self.memory, self._follow_seed)
+        parts = WorkerParts(
+            self.batch, self._arrays, self._progress, self.memory, self._follow_seed
+        )
         self.add(factory(parts, *args))
 
 
 class OrderServer:
-    """Carries out what the envs of one batch are ordered to do.
+    """Carries out the orders to the envs of one batch.
 
     Args:
         batch: the envs.
         part: the words of their orders.
-        handler: has seeds and options that came in messages.
-        on_first_seed: called once, with the first seed that an env is given, before its reset.
-        check: called with every order, before it is carried out; what it raises ends the service.
+        handler: contains seeds and options that came in messages.
+        on_first_seed: called once, with the first seed of an env, before its reset.
+        check: called before each order. An exception that it raises ends the loop.
 
     Attributes:
-        batch, part, handler: as given.
+        batch: the envs.
+        part: the words of their orders.
+        handler: the handler of requests.
     """
 
     def __init__(
@@ -138,10 +140,11 @@ class OrderServer:
         """Step or reset a group of envs.
 
         Returns:
-            What is to be told beside the columns, ``ROWS_ONLY`` or None.
+            Content that does not fit into columns, ``ROWS_ONLY`` if the row buffer contains it, or
+            None.
 
         Raises:
-            EnvFailed: when an env raises; all others of the group have done as they were told.
+            EnvFailed: if an env raises. All other envs of the group have carried out the order.
         """
         if self._check is not None:
             self._check()
@@ -150,11 +153,11 @@ class OrderServer:
         if group.kind == NOTHING:
             return None
         ids = self.part.env_ids if group.env_ids is None else group.env_ids
-        told = [
+        resets = [
             self._reset_of(env_id, word)
             for env_id, word in zip(ids, self.part.seeds(group), strict=True)
         ]
-        seeds, options = zip(*told, strict=True)
+        seeds, options = zip(*resets, strict=True)
         first = first_seed(seeds)
         if self._on_first_seed is not None and first is not None:
             self._on_first_seed(first)
@@ -162,7 +165,7 @@ class OrderServer:
         return self.batch.reset(group.buffer, ids, seeds, options)
 
     def _reset_of(self, env_id: int, word: int) -> tuple[int | None, dict[str, Any] | None]:
-        """Seed and options of an env's reset."""
+        """Return seed and options of an env's reset."""
         if word == SEED_IN_MESSAGE:
             return self.handler.prepared.pop(env_id)
         return (None if word == NO_SEED else word), None
@@ -178,16 +181,17 @@ def attached(
     on_first_seed: Callable[[int], None] = lambda seed: None,
     check: Callable[[], None] | None = None,
 ) -> OrderServer:
-    """Give a batch its part of the arrays and of the orders, or that of a batch that was lost.
+    """Attach a batch to its part of the arrays and orders, and return a server of its orders.
 
     Args:
         batch: the envs.
-        assignment: which envs they are, and what they replace.
-        arrays: that the batch writes to.
-        orders: of all envs.
+        assignment: the envs, and the seeds to continue with if they replace lost ones.
+        arrays: the arrays that the batch writes to.
+        orders: the orders of all envs.
         travels: whether the caller is another process.
-        on_first_seed: see `OrderServer`; called now if the batch that was lost was given seeds.
-        check: called with every order and after every env; what it raises ends the service.
+        on_first_seed: see `OrderServer`. Called at once if the assignment has seeds.
+        check: called before each order and after each env. An exception that it raises ends the
+            loop.
     """
     part = orders.part(assignment.env_ids, assignment.index)
     batch.attach(arrays, assignment.autoreset_mode, part.progress, travels=travels)
@@ -202,14 +206,14 @@ def attached(
     return OrderServer(batch, part, handler, on_first_seed, check)
 
 
-def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: int) -> None:
-    """Serve until a request to close has been answered.
+def serve(channel: Channel, events: Events, server: OrderServer, first_requests: int) -> None:
+    """Carry out orders and answer requests until a request to close was answered.
 
     Args:
-        channel: requests come through it as ``(method, args)``; answers and failures go back.
-        bells: between the caller and us.
+        channel: transports requests as ``(method, args)``, and answers and failures back.
+        events: the events between the caller and this worker.
         server: carries out orders; its handler answers requests.
-        first_requests: how many come before any order.
+        first_requests: number of requests to answer before the first order.
     """
     batch, part, handler = server.batch, server.part, server.handler
     for _ in range(first_requests):
@@ -218,12 +222,12 @@ def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: i
     def nothing_to_do() -> bool:
         return not part.is_busy() and not channel.has_message()
 
-    wait, ring_done, ring_arrival = bells.go.wait, bells.done.ring, bells.arrivals.ring
+    wait, set_done, set_arrival = events.go.wait, events.done.set, events.arrivals.set
     next_group, answer = part.next_group, part.answer
-    heard, looks_for_requests, pid = 0, False, os.getpid()
+    seen, looks_for_requests, pid = 0, False, os.getpid()
     while True:
-        if part.requests[0] != heard or looks_for_requests:
-            heard, looks_for_requests = part.requests[0], False
+        if part.requests[0] != seen or looks_for_requests:
+            seen, looks_for_requests = part.requests[0], False
             if _answer_requests(channel, handler, part):
                 return
         group = next_group()
@@ -231,18 +235,18 @@ def serve(channel: Channel, bells: Bells, server: OrderServer, first_requests: i
             status, payload = _outcome(server, group, channel, pid)
             part.busy_s[0] = batch.busy_s
             answer(group, status)
-            (ring_arrival if group.singly else ring_done)()
+            (set_arrival if group.singly else set_done)()
             if status == IN_MESSAGE:
                 channel.send(group.number, payload)
-                payload = None  # an error, once raised, holds the vector env of whoever caught it
+                payload = None  # an error keeps the caller's vector env alive
             if group.env_ids is not None or group.singly:
                 continue  # there may be more
-        # Whoever rings has written a word; only an interruption can leave a request without one.
+        # The caller changes a word before it sets the event, unless an interruption comes between.
         looks_for_requests = not wait(nothing_to_do)
 
 
 def _answer_requests(channel: Channel, handler: RequestHandler, part: OrderPart) -> bool:
-    """Answer what requests have come; whether the last was among them."""
+    """Answer all requests that have come. Return whether one of them was "close"."""
     while channel.has_message():
         if _answer_request(channel, handler, part):
             return True
@@ -250,7 +254,7 @@ def _answer_requests(channel: Channel, handler: RequestHandler, part: OrderPart)
 
 
 def _answer_request(channel: Channel, handler: RequestHandler, part: OrderPart) -> bool:
-    """Answer the request that has come; whether it was the last."""
+    """Answer the request that has come. Return whether it was "close"."""
     (number, payload), method = channel.receive(), ""
     try:
         method, args = channel.decode(payload)
@@ -261,23 +265,23 @@ def _answer_request(channel: Channel, handler: RequestHandler, part: OrderPart) 
             raise result_error(handler.batch, method, args, result, error) from error
     except GivenUpError:
         raise
-    except BaseException as error:  # whatever an env does, the caller hears of it
+    except BaseException as error:  # the caller raises it
         answer = channel.failure(error)
-    part.busy_s[0] = handler.batch.busy_s  # a policy that acts here has the envs stepped by request
+    part.busy_s[0] = handler.batch.busy_s  # a policy in the worker steps envs during a request
     channel.send(number, answer)
     return bool(method == "close")
 
 
 def _outcome(server: OrderServer, group: Group, channel: Channel, pid: int) -> tuple[int, Any]:
-    """Carry out an order: the status of the answer, and what goes with it as a message."""
+    """Carry out an order. Return the status of the answer and the content of its message."""
     try:
-        news = server.carry_out(group)
-        if news is None:
+        content = server.carry_out(group)
+        if content is None:
             return _DONE
-        return (IN_ROWS, None) if news is ROWS_ONLY else (IN_MESSAGE, channel.encode(news))
-    except BaseException as error:  # whatever an env does, the caller hears of it
+        return (IN_ROWS, None) if content is ROWS_ONLY else (IN_MESSAGE, channel.encode(content))
+    except BaseException as error:  # the caller raises it
         if isinstance(error, GivenUpError) or os.getpid() != pid:
-            raise  # nobody waits for it, or this is a copy that the env has forked
+            raise  # the caller does not wait, or an env has forked this process
         return IN_MESSAGE, channel.failure(error)
 
 

@@ -1,9 +1,9 @@
-"""Pipes between processes, and waiting for them, as each system has it.
+"""Pipes between processes, and waiting for them, on each system.
 
-On POSIX a pipe is a pair of connected sockets that carry bytes, and descriptors with them. On
-Windows it carries whole messages, and what is sent waits until there is room, for a reader who may
-never come. There, a Ctrl-C whose handler raises nothing ends a wait with an InterruptedError, and a
-wait takes no more than some sixty handles; elsewhere Python goes on waiting by itself (PEP 475).
+On POSIX a pipe is a pair of connected sockets that transport bytes and descriptors. On Windows it
+transports whole messages, and sending waits until there is room, for a reader that may never come.
+On Windows, a Ctrl-C whose handler raises nothing ends a wait with an InterruptedError, and a wait
+takes at most about 60 handles. On other systems Python continues the wait by itself (PEP 475).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from typing import Any
 
-LOOK_S = 0.1  # how often whoever waits looks at other things
+LOOK_S = 0.1  # how often a wait checks other things
 
 if sys.platform == "win32":
     from multiprocessing.connection import PipeConnection
@@ -30,9 +30,9 @@ else:
     PipeEnd = Connection
 
 _MOST_HANDLES = 60  # Windows waits for 64, of which Python and the system take some
-_TURN_S = 0.005  # how long one of several groups of handles is waited for
-_ROOM_S = 0.001  # after which a message is said to need a reader
-_SMALL_BYTES = 4096  # of a message for which a pipe of Windows (8192 bytes) has room
+_TURN_S = 0.005  # how long one of several groups of handles is waited for in turn
+_ROOM_S = 0.001  # a message that takes longer to send needs a reader
+_SMALL_BYTES = 4096  # a pipe of Windows (8192 bytes) has room for a message of this size
 
 
 class ChannelClosedError(Exception):
@@ -40,10 +40,10 @@ class ChannelClosedError(Exception):
 
 
 class _ClosedIfItFails:
-    """Says ChannelClosedError when a system call fails.
+    """Raises ChannelClosedError if a system call fails.
 
-    It is put around system calls alone: what a ``check`` raises may be an OSError too, as a
-    WorkerTimeout is, being a TimeoutError, and must not pass for one of the pipe.
+    It contains system calls only. A ``check`` may raise an OSError too (a WorkerTimeout is a
+    TimeoutError), which must not be mistaken for an error of the pipe.
     """
 
     def __enter__(self) -> None:
@@ -62,13 +62,13 @@ _closed_if_it_fails = _ClosedIfItFails()
 if sys.platform == "win32":
 
     def wait(objects: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
-        """Those that can be read, or have ended, once there is one; empty if the time is over."""
+        """Wait until objects can be read or have exited, and return these; none at time-out."""
         end = None if timeout_s is None else time.perf_counter() + timeout_s
         while True:
             left_s = None if end is None else max(end - time.perf_counter(), 0.0)
             try:
                 ready = _wait_in_groups(objects, left_s)
-            except InterruptedError:  # its handler has dealt with it
+            except InterruptedError:  # the signal handler has run
                 continue
             if ready or (end is not None and time.perf_counter() >= end):
                 return ready
@@ -76,12 +76,12 @@ if sys.platform == "win32":
 else:
 
     def wait(objects: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
-        """Those that can be read, or have ended, once there is one; empty if the time is over."""
+        """Wait until objects can be read or have exited, and return these; none at time-out."""
         return connection.wait(objects, timeout_s)
 
 
 def _wait_in_groups(objects: Sequence[Any], timeout_s: float | None) -> list[Any]:
-    """Wait for any number of objects, or for one of many groups of them for a moment."""
+    """Wait for any number of objects; for more than 60, poll them in groups."""
     if len(objects) <= _MOST_HANDLES:
         return connection.wait(objects, timeout_s)
     starts = range(0, len(objects), _MOST_HANDLES)
@@ -94,24 +94,23 @@ def _wait_in_groups(objects: Sequence[Any], timeout_s: float | None) -> list[Any
 
 
 def can_read(pipe: PipeEnd, timeout_s: float = 0.0) -> bool:
-    """Whether something can be read; False after that time, or a little before."""
+    """Return whether something can be read. False after the time-out, or a little before."""
     with _closed_if_it_fails:
         try:
             return pipe.poll(timeout_s)
-        except InterruptedError:  # on Windows, see above
+        except InterruptedError:  # on Windows only
             return False
 
 
-# The functions below take a `check`, which is called ten times a second as long as there is no
-# room, and a `wake`, called first of all; what these raise ends the writing in the middle of the
-# data. Without a check, the system waits.
+# If the pipe has no room, the functions below call `wake`, and then `check` ten times a second. If
+# these raise, writing ends in the middle of the data. With None as `check` the functions block.
 Check = Callable[[], None] | None
 Wake = Callable[[], None]
 
 if sys.platform == "win32":
 
     def begin(pipe: PipeEnd, check: Check) -> None:
-        """Make a pipe ready to be used with a check."""
+        """Prepare a pipe for use with a check."""
 
     def write(pipe: PipeEnd, data: bytes, wake: Wake, check: Check) -> None:
         """Write a message."""
@@ -128,7 +127,7 @@ if sys.platform == "win32":
                 failures.append(error)
 
         sender = threading.Thread(target=send, name="rookery-send", daemon=True)
-        sender.start()  # it ends at the latest when the reader does
+        sender.start()  # ends at the latest when the reader exits
         sender.join(_ROOM_S)
         if sender.is_alive():
             wake()
@@ -140,7 +139,7 @@ if sys.platform == "win32":
             raise ChannelClosedError from failures[0]
 
     def read_message(pipe: PipeEnd) -> bytes:
-        """Read a message that has come."""
+        """Return a message that has come."""
         with _closed_if_it_fails:
             return pipe.recv_bytes()
 
@@ -148,12 +147,12 @@ else:
     _CHUNK_BYTES = 2**18
 
     def begin(pipe: PipeEnd, check: Check) -> None:
-        """Make a pipe ready to be used with a check."""
+        """Prepare a pipe for use with a check."""
         if check is not None:
             os.set_blocking(pipe.fileno(), False)
 
     def write(pipe: PipeEnd, data: bytes, wake: Wake, check: Check) -> None:
-        """Write all of some data."""
+        """Write data completely."""
         view = memoryview(data)
         while view:
             try:
@@ -167,15 +166,15 @@ else:
             _await_room(pipe, check)
 
     def read(pipe: PipeEnd, size_bytes: int) -> bytes:
-        """Read some bytes, so many at most; empty at the end of all."""
+        """Return up to ``size_bytes`` bytes; none at the end of the stream."""
         with _closed_if_it_fails:
             return os.read(pipe.fileno(), min(size_bytes, _CHUNK_BYTES))
 
     def send_descriptor(pipe: PipeEnd, descriptor: int, check: Check) -> None:
-        """Send a descriptor, which must stay open until the other side has made use of it.
+        """Send a descriptor, which must stay open until the other side has used it.
 
-        Not as ``multiprocessing`` does, which on macOS waits for a byte that says that it came: a
-        message of the other side may be on its way, of which that would take the first byte.
+        ``multiprocessing`` waits for a byte of acknowledgement on macOS. That could be the first
+        byte of a message that the other side is sending, so it is not used here.
         """
         with _closed_if_it_fails:
             end = socket.fromfd(pipe.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
@@ -191,13 +190,13 @@ else:
                 _await_room(pipe, check)
 
     def receive_descriptor(pipe: PipeEnd) -> int:
-        """Receive a descriptor."""
+        """Return a received descriptor."""
         with (
             _closed_if_it_fails,
             socket.fromfd(pipe.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end,
         ):
             _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
-        if not descriptors:  # the other side has ended, or this process can open no more
+        if not descriptors:  # the other side is gone, or this process has too many open
             raise ChannelClosedError
         os.set_inheritable(descriptors[0], False)
         return descriptors[0]

@@ -1,4 +1,4 @@
-"""WorkerProcess: the life of one worker process, as its caller sees it."""
+"""WorkerProcess: a worker process, started, inspected and ended by its caller."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rookery.worker import entry
 from rookery.worker.channel import PipeChannel
 from rookery.worker.failures import exit_in_words, oom_kills
 from rookery.worker.pipes import PipeEnd, wait
-from rookery.worker.protocol import STACK_SIGNAL, Assignment, Bells, WorkerSpec
-from rookery.worker.shared_arrays import Board
+from rookery.worker.protocol import STACK_SIGNAL, Assignment, Events, WorkerSpec
+from rookery.worker.shared_arrays import SharedArrays
 from rookery.worker.start import launch
 from rookery.worker.start.family import Family
-from rookery.worker.wait.event import Arrivals, Doorbell
+from rookery.worker.wait.event import Arrivals, ProcessEvent
 
 _TERMINATE_GRACE_S = 1.0
-_END_WAIT_S = 10.0  # for a process that is about to end: a busy machine takes its time
-_STACK_WAIT_S = 10.0  # for the first words; a process that takes the signal itself never answers
-_STACK_GAP_S = 5.0  # between words: on a busy machine they may come one by one
-_STACK_PAUSE_S = 0.05  # after what looks like the end: it has said all
-# How the stack of the main thread ends, which comes last; long ones are cut short by three dots.
-_LAST_WORDS = (b" in <module>\n", b" in _run_module_as_main\n", b"\n  ...\n")
+_END_WAIT_S = 10.0  # for a process that is about to exit, on a busy machine
+_STACK_WAIT_S = 10.0  # for the first output; a process that handles the signal itself writes none
+_STACK_GAP_S = 5.0  # between parts of the output, which may come one by one on a busy machine
+_STACK_PAUSE_S = 0.05  # after what looks like the end of the output
+# The end of the main thread's stack, which comes last. Three dots end a long stack.
+_LAST_LINES = (b" in <module>\n", b" in _run_module_as_main\n", b"\n  ...\n")
 _CHUNK_BYTES = 65536
 
 
@@ -37,22 +37,23 @@ class WorkerProcess:
 
     Args:
         start_method: see :mod:`rookery.worker.start.launch`.
-        threads: cap on the threads of numerical libraries.
-        spec: what to build. A forked process inherits it; for others it was pickled.
-        name: of the process.
-        arrivals: has the bell that workers of a vector env share.
-        shows_stack: whether it is to show where it hangs.
-        preload: modules that a forkserver has imported before it forks.
+        threads: maximum number of threads of numerical libraries.
+        spec: what to build. A forked process inherits it; for other processes it is pickled.
+        name: name of the process.
+        arrivals: contains the event that the workers of a vector env share.
+        shows_stack: whether errors show the stack of a process that hangs.
+        preload: modules that a forkserver imports before it forks.
         is_crowded: whether there are as many workers as cores.
-        check: called ten times a second while a message is waited for; what it raises ends that.
+        check: called ten times a second while waiting for a message. An exception that it raises
+            ends the wait.
 
     Attributes:
-        kind, fate: what to call it, and what became of it when it was killed, in messages.
-        node: None: this machine.
-        pid: of the process.
-        use: what it uses.
-        channel: to it.
-        bells: between it and the caller.
+        kind, fate: for messages, what this worker is and what happens when it is killed.
+        node: None, which is this machine.
+        pid: id of the process.
+        use: memory and CPU use of the process.
+        channel: the channel to the process.
+        events: the events between the process and the caller.
     """
 
     kind, fate = "process", "was killed"
@@ -72,19 +73,23 @@ class WorkerProcess:
     ) -> None:
         inherited = None if isinstance(spec, bytes) else spec
         self._oom_kills_before = oom_kills()
-        go, done, (bell, is_own) = Doorbell(), Doorbell(is_crowded), arrivals.bell_for_next()
-        self.bells = Bells(go, done, bell)
-        self._own_bells = (go, done, bell) if is_own else (go, done)
+        go, done, (event, is_own) = (
+            ProcessEvent(),
+            ProcessEvent(is_crowded),
+            arrivals.event_for_next(),
+        )
+        self.events = Events(go, done, event)
+        self._unshared_events = (go, done, event) if is_own else (go, done)
         self._stacks, their_stacks = _stack_pipe(shows_stack)
         pipe, theirs = connection.Pipe()
-        # A forked worker has the script's own classes; copies by value would be others.
+        # A forked worker has the classes of the script; classes pickled by value would differ.
         self.channel = PipeChannel(pipe, check, by_value=inherited is None)
         try:
             self._process = launch.start_process(
                 start_method,
                 threads,
                 entry.run,
-                (theirs, self.bells, inherited, their_stacks),
+                (theirs, self.events, inherited, their_stacks),
                 name,
                 preload,
             )
@@ -100,37 +105,37 @@ class WorkerProcess:
         self._family = Family(self.pid)
         self.use: UseWatch = ProcessWatch(self.pid)
         self._is_assigned = self._is_over = False
-        self._end = ""  # how it ended, in words
+        self._end = ""  # how it has ended, for messages
         self._unsent = spec if inherited is None else None
 
     def greet(self) -> None:
-        """Send what it is to build, if that was not inherited."""
+        """Send what to build, unless it was inherited."""
         if isinstance(self._unsent, bytes):
             self.channel.send(0, self._unsent)
             self._unsent = None
 
     def has_built(self) -> None:
-        """Take in that its envs are built: it has all that travels by name."""
+        """Remove the names of the events, which the process has opened."""
         self._forget_names()
 
-    def assign(self, assignment: Assignment, board: Board) -> None:
-        """Give it its part of the board."""
+    def assign(self, assignment: Assignment, shared: SharedArrays) -> None:
+        """Give the process its part of the shared arrays."""
         self.channel.send(0, by_value(assignment))
-        board.send(self.channel)
+        shared.send(self.channel)
         self._is_assigned = True
 
     def send_block(self, block: SharedBlock) -> None:
-        """Give it access to a block."""
+        """Give the process access to a block."""
         self.channel.send_block(block)
 
     def is_alive(self) -> bool:
-        """Whether the process runs. The sentinel tells even where SIGCHLD is ignored."""
+        """Return whether the process runs. The sentinel works even if SIGCHLD is ignored."""
         if self._is_over:
             return False
         return not wait([self._process.sentinel], 0) and self._process.exitcode is None
 
     def end_in_words(self) -> str:
-        """How the process has ended; it may still be about to."""
+        """Return how the process has ended. Wait for it if it is about to exit."""
         if not self._end:
             self._process.join(_END_WAIT_S)
             out_of_memory = (oom_kills() or 0) > (self._oom_kills_before or 0)
@@ -138,9 +143,9 @@ class WorkerProcess:
         return self._end
 
     def python_stack(self) -> str:
-        """The stack of every Python thread of the process, even in native code; the main one first.
+        """Return the stack of every Python thread of the process, the main thread first.
 
-        Where the platform cannot show it, a word about that.
+        Threads in native code are included. If the platform cannot show stacks, the result says so.
         """
         if STACK_SIGNAL is None or self._stacks is None:
             return "(this platform cannot show the stack of another process)"
@@ -154,19 +159,18 @@ class WorkerProcess:
         return _main_thread_first(text) or "(the process did not answer)"
 
     def kill(self) -> None:
-        """End the process, and those its envs have started, at once; twice is fine."""
+        """Kill the process and all processes that its envs have started. May be repeated."""
         if not self._is_over:
             self._end_family()
             self.stop(deadline=0.0)
 
     def stop(self, deadline: float) -> None:
-        """End the process by ``deadline``, gently if it lets us, and give back all it held."""
+        """Wait for the process until ``deadline``, then end it, and release its resources."""
         if self._is_over:
             return
-        if not self._is_assigned:  # it waits to be assigned its part, and leaves if nobody is there
+        if not self._is_assigned:  # it waits for its assignment, and exits when the channel closes
             self.channel.close()
-        patience_s = max(deadline - time.perf_counter(), 0.0)
-        wait([self._process.sentinel], patience_s)
+        wait([self._process.sentinel], max(deadline - time.perf_counter(), 0.0))
         if self.is_alive():
             self._process.terminate()
             self._process.join(_TERMINATE_GRACE_S)
@@ -174,7 +178,7 @@ class WorkerProcess:
         self._process.join()
         self._forget_names()
         self._close_pipes()
-        if self._process.exitcode is None:  # somebody else, or an ignored SIGCHLD, has reaped it
+        if self._process.exitcode is None:  # other code, or an ignored SIGCHLD, has reaped it
             launch.give_up(self._process)
         exit_code = self._process.exitcode
         self._end = self._end or exit_in_words(exit_code)
@@ -183,7 +187,7 @@ class WorkerProcess:
         self._is_over = True
 
     def _end_family(self) -> None:
-        """Kill the process and whatever its envs have started."""
+        """Kill the process and all processes that its envs have started."""
         if not self._family.kill():
             self._process.kill()
 
@@ -193,8 +197,8 @@ class WorkerProcess:
             self._stacks.close()
 
     def _forget_names(self) -> None:
-        for bell in self._own_bells:
-            bell.forget_name()
+        for event in self._unshared_events:
+            event.forget_name()
 
 
 def _stack_pipe(is_wanted: bool) -> tuple[PipeEnd | None, PipeEnd | None]:
@@ -204,7 +208,7 @@ def _stack_pipe(is_wanted: bool) -> tuple[PipeEnd | None, PipeEnd | None]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process waits to be continued, and handles no signal until then."""
+    """Return whether a process is stopped, so that it handles no signals until it continues."""
     try:
         return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
     except psutil.Error:
@@ -212,18 +216,18 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _read_stacks(pipe: PipeEnd) -> str:
-    """What faulthandler writes until it has said all, or says no more."""
-    text, patience_s = b"", _STACK_WAIT_S
-    while wait([pipe], patience_s):
+    """Read the output of faulthandler until it is complete, or nothing more comes."""
+    text, wait_s = b"", _STACK_WAIT_S
+    while wait([pipe], wait_s):
         chunk = os.read(pipe.fileno(), _CHUNK_BYTES)
-        if not chunk:  # nobody is left who could write
+        if not chunk:  # the process has exited
             break
         text += chunk
-        patience_s = _STACK_PAUSE_S if text.endswith(_LAST_WORDS) else _STACK_GAP_S
+        wait_s = _STACK_PAUSE_S if text.endswith(_LAST_LINES) else _STACK_GAP_S
     return text.decode(errors="replace")
 
 
 def _main_thread_first(text: str) -> str:
-    """Faulthandler's stacks, the one of the thread that steps the envs first, without our own."""
+    """Reorder faulthandler's stacks: the thread that steps the envs first; without our watcher."""
     stacks = [part for part in text.strip().split("\n\n") if part and " in _watch\n" not in part]
     return "\n\n".join(reversed(stacks)).replace("Current thread", "Thread")

@@ -1,4 +1,4 @@
-"""Board: the shared blocks of a vector env, as arrays."""
+"""SharedArrays: the shared memory of a vector env, as arrays."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from rookery.worker.channel import PipeChannel
 from rookery.worker.orders import Orders
 
 
-class Board:
+class SharedArrays:
     """All arrays of a vector env: those of its envs, and the words of :mod:`rookery.worker.orders`.
 
     Args:
-        spaces: of the envs.
-        num_workers: how many workers there are.
+        spaces: the spaces of the envs.
+        num_workers: number of workers.
 
     Attributes:
-        arrays: of the envs, once there is memory.
-        orders: to the envs, likewise.
+        arrays: the arrays of the envs; set by :meth:`allocate` and :meth:`receive`.
+        orders: the orders to the envs; set by :meth:`allocate` and :meth:`receive`.
     """
 
     def __init__(self, spaces: BatchSpaces, num_workers: int) -> None:
         self._spaces = spaces
         columns = {**spaces.columns(), **orders.columns(spaces.num_envs, num_workers)}
         self._layout = Layout({name: Column(*column) for name, column in columns.items()})
-        self._blocks: list[SharedBlock] = []  # all of it, and larger rows if there is one
+        self._blocks: list[SharedBlock] = []  # all arrays; then a larger row buffer, if any
         self._row_shape: RowShape | None = None
 
     @classmethod
-    def receive(cls, spaces: BatchSpaces, num_workers: int, channel: PipeChannel) -> Board:
-        """The board that the other end of ``channel`` sends."""
-        board = cls(spaces, num_workers)
-        board._map(channel.receive_block())
+    def receive(cls, spaces: BatchSpaces, num_workers: int, channel: PipeChannel) -> SharedArrays:
+        """Return the arrays that the other end of ``channel`` sends."""
+        shared = cls(spaces, num_workers)
+        shared._map(channel.receive_block())
         row_shape: RowShape | None = channel.decode(channel.receive()[1])
         if row_shape is not None:
-            board.receive_larger_rows(channel, row_shape)
-        return board
+            shared.receive_larger_rows(channel, row_shape)
+        return shared
 
     def allocate(self) -> None:
-        """Make memory for it."""
+        """Allocate the memory."""
         self._blocks = [SharedBlock(self._layout.size_bytes)]
         self._map(self._blocks[0].memory)
 
     def send(self, channel: PipeChannel) -> None:
-        """Give the process at the other end of ``channel`` access."""
+        """Give the process at the other end of ``channel`` access to all arrays."""
         channel.send_block(self._blocks[0])
         channel.send(0, channel.encode(self._row_shape))
         if self._row_shape is not None:
             self.send_larger_rows(channel)
 
     def enlarge_rows(self, shape: RowShape) -> None:
-        """Make larger rows; everybody else still has the smaller one."""
+        """Allocate a larger row buffer. Other processes still use the smaller one."""
         for block in self._blocks[1:]:
             block.close()
         layout = self._row_layout(shape)
@@ -62,16 +62,16 @@ class Board:
         self.arrays.row_buffer.enlarge(shape, layout.views(block.memory))
 
     def send_larger_rows(self, channel: PipeChannel) -> None:
-        """Give a process access to the larger rows."""
+        """Give the process at the other end of ``channel`` access to the larger row buffer."""
         channel.send_block(self._blocks[1])
 
     def receive_larger_rows(self, channel: PipeChannel, shape: RowShape) -> None:
-        """Use the larger rows that the other end of ``channel`` sends."""
+        """Use the row buffer that the other end of ``channel`` sends."""
         views = self._row_layout(shape).views(channel.receive_block())
         self.arrays.row_buffer.bind(shape, views)
 
     def release(self) -> None:
-        """Nobody will be sent anything any more. Arrays stay valid as long as somebody has them."""
+        """Close the blocks: they cannot be sent any more. Arrays stay valid while they are used."""
         for block in self._blocks:
             block.close()
 

@@ -1,8 +1,8 @@
-"""WorkerThread: a thread of this process that serves a batch of envs.
+"""WorkerThread: a thread of this process that serves a batch of envs, and its channel.
 
-Nothing is pickled, and nothing is isolated: an env that crashes takes the process with it, and one
-that hangs cannot be ended. When its worker is given up, the thread is left behind; should its env
-ever return, it closes its envs and ends without a word.
+Nothing is pickled, and nothing is isolated. An env that crashes kills the process, and an env that
+hangs cannot be stopped. If its worker is given up, the thread is left behind. If the env ever
+returns, the thread closes its envs and exits silently.
 """
 
 from __future__ import annotations
@@ -12,18 +12,116 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from rookery.common.resources import NothingWatched, UseWatch
 from rookery.env.seam import Batch
+from rookery.errors import RookeryError, WorkerDied
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays
-from rookery.worker.channel import MessageQueue, QueueChannel
+from rookery.worker.failures import Failure
 from rookery.worker.loop import GivenUpError, attached, serve
 from rookery.worker.orders import Orders
-from rookery.worker.pipes import ChannelClosedError
-from rookery.worker.protocol import Assignment, BatchMaker, Bells
-from rookery.worker.wait.thread_event import ThreadBell
+from rookery.worker.pipes import LOOK_S, ChannelClosedError
+from rookery.worker.protocol import Assignment, BatchMaker, Events
+from rookery.worker.wait.thread_event import ThreadEvent
+
+
+class MessageQueue:
+    """Messages for another thread. A message is dropped only after it was used."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[int, Any]] = deque()
+        self._event = ThreadEvent()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: tuple[int, Any]) -> None:
+        """Add a message."""
+        self._messages.append(message)
+        self._event.set()
+
+    def first(self) -> tuple[int, Any]:
+        """Return the oldest message without dropping it."""
+        return self._messages[0]
+
+    def drop_first(self) -> None:
+        """Drop the oldest message."""
+        self._messages.popleft()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there may be a message, at most ``seconds``."""
+        if not self._messages:
+            self._event.wait(lambda: True, time.perf_counter() + seconds)
+
+
+class QueueChannel:
+    """A channel between two threads. Contents are not copied.
+
+    Args:
+        outgoing: the queue that the other end receives from.
+        incoming: the queue that the other end sends to.
+        check: called ten times a second while waiting. An exception that it raises ends the wait.
+    """
+
+    def __init__(
+        self,
+        outgoing: MessageQueue,
+        incoming: MessageQueue,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._outgoing, self._incoming, self._check = outgoing, incoming, check
+
+    def encode(self, content: Any) -> Any:
+        return content
+
+    def decode(self, payload: Any) -> Any:
+        return payload
+
+    def failure(self, error: BaseException) -> Any:
+        return error if isinstance(error, RookeryError) else Failure.of(error)
+
+    def send(self, number: int, payload: Any, wake: Callable[[], None] = lambda: None) -> None:
+        self._outgoing.put((number, payload))
+
+    def receive_into(self, messages: dict[int, Any]) -> None:
+        self._wait()
+        number, payload = self._incoming.first()
+        messages[number] = payload  # doing this twice does no harm
+        self._incoming.drop_first()
+
+    is_torn = False
+
+    def has_message(self) -> bool:
+        self._look()
+        return len(self._incoming) > 0
+
+    def receive(self) -> tuple[int, Any]:
+        self._wait()
+        message = self._incoming.first()
+        self._incoming.drop_first()
+        return message
+
+    def _wait(self) -> None:
+        while not self._incoming:
+            self._incoming.wait(LOOK_S)
+            if not self._incoming:
+                self._look()
+
+    def _look(self) -> None:
+        """Check, but first receive what the other end sent before it exited."""
+        try:
+            if self._check is not None:
+                self._check()
+        except WorkerDied:
+            if not self._incoming:
+                raise
+
+    def close(self) -> None:
+        self._check = None
 
 
 class WorkerThread:
@@ -31,17 +129,19 @@ class WorkerThread:
 
     Args:
         make_batch: builds the envs, in the thread.
-        name: of the thread.
-        arrivals: the bell that all workers of a vector env share.
-        check: called ten times a second while a message is waited for; what it raises ends that.
+        name: name of the thread.
+        arrivals: the event that all workers of a vector env share.
+        check: called ten times a second while waiting for a message. An exception that it raises
+            ends the wait.
 
     Attributes:
-        node: None: this machine.
-        pid: of this process.
-        use: nothing, for its share is not known.
-        channel: to the thread.
-        bells: between it and the caller.
-        env_keys: one for each env that was built, the same for the same object.
+        kind, fate: for messages, what this worker is and what happens when it is killed.
+        node: None, which is this machine.
+        pid: id of this process.
+        use: measures nothing, because the use of a single thread is unknown.
+        channel: the channel to the thread.
+        events: the events between the thread and the caller.
+        env_keys: for each env that was built, the identity of its unwrapped env.
     """
 
     kind, fate = "thread", "was given up"
@@ -49,13 +149,13 @@ class WorkerThread:
     use: UseWatch = NothingWatched()
 
     def __init__(
-        self, make_batch: BatchMaker, name: str, arrivals: ThreadBell, check: Callable[[], None]
+        self, make_batch: BatchMaker, name: str, arrivals: ThreadEvent, check: Callable[[], None]
     ) -> None:
         self.pid = os.getpid()
-        self.bells = Bells(ThreadBell(), ThreadBell(), arrivals)
+        self.events = Events(ThreadEvent(), ThreadEvent(), arrivals)
         to_thread, to_caller = MessageQueue(), MessageQueue()
         self.channel = QueueChannel(to_thread, to_caller, check)
-        self._theirs = QueueChannel(to_caller, to_thread, self._raise_if_given_up)
+        self._worker_channel = QueueChannel(to_caller, to_thread, self._raise_if_given_up)
         self._is_given_up = False
         self.env_keys: tuple[int, ...] = ()
         self._make_batch = make_batch
@@ -65,41 +165,41 @@ class WorkerThread:
     # ---------------------------------------------------------------- the caller's side
 
     def greet(self) -> None:
-        """The thread knows what to build."""
+        """Do nothing: the thread knows what to build."""
 
     def has_built(self) -> None:
-        """Nothing was kept until now."""
+        """Do nothing: there is nothing to release."""
 
-    def assign(self, assignment: Assignment, board: tuple[BatchArrays, Orders]) -> None:
-        """Give it its part of the arrays."""
-        self.channel.send(0, (assignment, *board))
+    def assign(self, assignment: Assignment, shared: tuple[BatchArrays, Orders]) -> None:
+        """Give the thread its part of the arrays."""
+        self.channel.send(0, (assignment, *shared))
 
     def send_block(self, block: SharedBlock) -> None:
-        """A thread is lent no blocks."""
-        raise NotImplementedError("a worker thread is lent no blocks")
+        """Raise an error: a thread shares all memory."""
+        raise NotImplementedError("blocks cannot be lent to a worker thread")
 
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """Return whether the thread runs."""
         return self._thread.is_alive()
 
     def end_in_words(self) -> str:
-        """How the thread has ended."""
+        """Return how the thread has ended, for messages."""
         return "ended"
 
     def python_stack(self) -> str:
-        """The Python stack of the thread."""
+        """Return the Python stack of the thread."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         if frame is None:
             return "(the thread has ended)"
         return "".join(traceback.format_stack(frame)).rstrip()
 
     def kill(self) -> None:
-        """Give the thread up: it ends as soon as no env keeps it."""
+        """Give the thread up: it exits as soon as its env returns."""
         self._is_given_up = True
-        self.bells.go.ring()
+        self.events.go.set()
 
     def stop(self, deadline: float) -> None:
-        """Wait for the thread to end by ``deadline``; after that it is given up."""
+        """Wait for the thread until ``deadline``, and give it up if it still runs then."""
         self._thread.join(max(deadline - time.perf_counter(), 0.0))
         self.kill()
         self.channel.close()
@@ -114,7 +214,7 @@ class WorkerThread:
                 self._serve(batch)
                 batch = None
         except (GivenUpError, ChannelClosedError):
-            pass  # nobody is left to tell
+            pass  # the caller does not wait
         finally:
             if batch is not None:
                 _close_quietly(batch)
@@ -125,17 +225,17 @@ class WorkerThread:
             self.env_keys = tuple(id(env.unwrapped) for env in batch.envs)
             batch.passes_on = (GivenUpError,)
             description = batch.describe()
-        except BaseException as error:  # whatever an env does, the caller hears of it
-            self._theirs.send(0, self._theirs.failure(error))
+        except BaseException as error:  # the caller raises it
+            self._worker_channel.send(0, self._worker_channel.failure(error))
             return None
-        self._theirs.send(0, description)
+        self._worker_channel.send(0, description)
         return batch
 
     def _serve(self, batch: Batch) -> None:
-        assignment, arrays, orders = self._theirs.receive()[1]
-        # A thread is given up before its successor is ordered anything, through the same words.
+        assignment, arrays, orders = self._worker_channel.receive()[1]
+        # Its successor uses the same words, so a thread that was given up must stop before.
         server = attached(batch, assignment, arrays, orders, check=self._raise_if_given_up)
-        serve(self._theirs, self.bells, server, assignment.first_requests)
+        serve(self._worker_channel, self.events, server, assignment.first_requests)
 
     def _raise_if_given_up(self) -> None:
         if self._is_given_up:
@@ -145,5 +245,5 @@ class WorkerThread:
 def _close_quietly(batch: Batch) -> None:
     try:
         batch.close()
-    except Exception:  # noqa: S110  an env of a worker that was given up; nobody is left to tell
+    except Exception:  # noqa: S110 - the worker was given up, so the caller does not wait
         pass

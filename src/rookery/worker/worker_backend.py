@@ -1,4 +1,4 @@
-"""WorkerBackend: envs in a worker, which is replaced when it fails if the policy says so."""
+"""WorkerBackend: envs in a worker. It gives orders and requests, and takes the answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.common.resources import ProcessUse
-from rookery.common.seeding import remember_seeds
 from rookery.env.description import Description
 from rookery.errors import (
     EnvFailed,
@@ -25,8 +24,10 @@ from rookery.shared.row_buffer import RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
 from rookery.worker.channel import TornError
 from rookery.worker.failures import Failure
-from rookery.worker.fault_policy import FaultPolicy, RestartCause
-from rookery.worker.orders import IN_MESSAGE, RESET, STEP, Order, Orders, command_of
+from rookery.worker.fault_policy import Awaited, FaultPolicy, RestartCause
+from rookery.worker.lifecycle import Lifecycle
+from rookery.worker.lost_envs import LostEnvs
+from rookery.worker.orders import IN_MESSAGE, STEP, Order, Orders
 from rookery.worker.protocol import (
     ADOPT_LARGER_ROWS,
     LEND,
@@ -35,33 +36,29 @@ from rookery.worker.protocol import (
     NotFinishedError,
     Worker,
 )
-from rookery.worker.recovery import Recovery
 from rookery.worker.reports import Reports, raise_failure
-from rookery.worker.supervisor import Supervisor
-from rookery.worker.watch import Awaited
 
-_LOOK_S = 0.1  # how soon a worker that has ended is noticed while others answer
+_LOOK_S = 0.1  # how often the worker is checked while other workers answer
 _IN_MESSAGE = bytes([IN_MESSAGE])
 
 
 class WorkerBackend:
-    """Some consecutive envs of a vector env that live in one worker at a time.
+    """Consecutive envs of a vector env, in one worker at a time.
 
-    What a vector env asks of it is documented with :class:`rookery.vector.backend.Backend`. The
-    worker is kept by a :class:`~rookery.worker.supervisor.Supervisor`; what becomes of its envs
-    when it fails is up to :class:`~rookery.worker.recovery.Recovery`.
+    For the interface, see :class:`rookery.vector.backend.Backend`. A
+    :class:`~rookery.worker.lifecycle.Lifecycle` starts, watches and replaces the worker.
 
     Args:
-        start: starts a worker that builds the envs; is given what the worker's channel is to call
-            while a message is waited for.
-        env_ids: the indices of its envs in the vector env.
-        env_name: what to call them in messages.
-        policy: deadlines, restarts, memory.
+        start: starts a worker that builds the envs. Its argument is called while the worker's
+            channel waits for a message.
+        env_ids: the indices of the envs in the vector env.
+        env_name: name of the envs in messages.
+        policy: deadlines, restarts and memory limit.
 
     Attributes:
-        env_ids: as given.
-        failures: what went wrong in answers that have come, by env id; whoever raises takes it out.
-        reader: reads what its envs write, and is told news; None where nobody does.
+        env_ids: the indices of the envs in the vector env.
+        failures: env id -> error of an answer that has come. The caller that raises it removes it.
+        reader: reads the rows of the envs and the news in their messages; None if unused.
     """
 
     steps_in_caller = False
@@ -76,18 +73,19 @@ class WorkerBackend:
         self._restarts = policy.restarts
         self._watches_memory = policy.max_worker_rss_mb is not None
         self.is_replaceable = policy.restarts or self._watches_memory
-        self._told: dict[int, int] = {}  # by env, the number of the last message taken
-        self._call: int | None = None  # number of the request under way
-        self._setting: tuple[str, Any] | None = None  # of which attribute it is, and its payload
+        self._taken: dict[int, int] = {}  # by env, the number of the last message taken
+        self._call: int | None = None  # number of the pending request
+        self._setting: tuple[Any, Any] | None = None  # attribute that it sets, and its payload
+        self._steps_together = False
         self._looked = 0.0
         self._all_done = bytes(len(env_ids))
         self._reports = Reports(env_ids, env_name)
-        self._supervisor = Supervisor(start, policy, self._reports)
+        self._lifecycle = Lifecycle(start, policy, self._reports, self.failures)
 
     @property
     def worker(self) -> Worker:
         """The present worker."""
-        return self._supervisor.worker
+        return self._lifecycle.worker
 
     @property
     def pid(self) -> int:
@@ -97,7 +95,7 @@ class WorkerBackend:
     @property
     def busy_s(self) -> float:
         """Seconds that all its workers have spent stepping."""
-        return self._supervisor.busy_s
+        return self._lifecycle.busy_s
 
     @property
     def steps_made(self) -> int:
@@ -106,103 +104,93 @@ class WorkerBackend:
 
     @property
     def restarts(self) -> int:
-        """How often its worker was replaced."""
-        return self._supervisor.attempt
+        """Number of times that its worker was replaced."""
+        return self._lifecycle.attempt
 
     @property
     def causes(self) -> tuple[RestartCause, ...]:
-        """Why it was replaced, the latest times."""
-        return tuple(self._supervisor.causes)
+        """Causes of its latest replacements."""
+        return tuple(self._lifecycle.causes)
 
     def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
-        """How an env began with the present worker; see :meth:`Reports.since_restart`."""
+        """Return how an env began with the present worker; see :meth:`Reports.since_restart`."""
         return self._reports.since_restart(env_id)
 
     def process_use(self, looks: bool) -> ProcessUse:
-        """What its process uses; nothing is known of a thread's share."""
+        """Return what the worker's process uses. The use of a single thread is not known."""
         return self.worker.use.look() if looks else self.worker.use.last()
 
     @property
     def node(self) -> str | None:
-        """The machine on which the present worker is; None is this one."""
+        """The machine of the present worker; None is this machine."""
         return self.worker.node
 
     def describe(self) -> Description:
-        """Wait until the envs are built, and say what they are; a fault here is raised."""
-        return self._supervisor.describe()
+        """Wait until the envs are built, and return their description. Errors are raised here."""
+        description = self._lifecycle.describe()
+        self._steps_together = description.steps_together
+        return description
 
     def assign(
-        self, assignment: Assignment, board: Any, arrays: BatchArrays, orders: Orders
+        self, assignment: Assignment, shared: Any, arrays: BatchArrays, orders: Orders
     ) -> None:
-        """Give it its part of the arrays and of the orders."""
+        """Give the worker its part of the arrays and of the orders."""
+        mode, steps_together = assignment.autoreset_mode, self._steps_together
         self._orders = orders
         self._part = part = orders.part(self.env_ids, assignment.index)
-        self._reports.attach(part, arrays)
-        self._reports.resets_at_ends = assignment.autoreset_mode is AutoresetMode.SAME_STEP
-        self._recovery = Recovery(
-            self._supervisor,
-            self._reports,
-            self.failures,
-            part,
-            orders,
-            arrays,
-            assignment.autoreset_mode,
-        )
-        self._supervisor.assign(assignment, board, part, orders)
+        self._reports.attach(part, arrays, mode, steps_together)
+        self._lost_envs = LostEnvs(part, orders, arrays, mode, steps_together)
+        self._lifecycle.assign(assignment, shared, part, orders, self._lost_envs)
 
     # ---------------------------------------------------------------- orders
 
     def begin_step(self, buffer: int, number: int) -> None:
-        """What :meth:`begin` does for a step of all envs."""
-        supervisor = self._supervisor
-        if self._restarts or self._recovery.lost or not supervisor.is_up or supervisor.prepared:
-            self.begin(Order(STEP, buffer, number))
+        """Order a step of all envs, as :meth:`begin` does for any order."""
+        lifecycle = self._lifecycle
+        if self._restarts or self._lost_envs.lost or not lifecycle.is_up:
+            lifecycle.begin(Order(STEP, buffer, number))
             return
-        supervisor.command = "step"
         self._part.ask_all(STEP, buffer, number)
-        supervisor.worker.bells.go.ring()
+        lifecycle.worker.events.go.set()
 
     def begin(self, order: Order) -> None:
-        """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
-        supervisor = self._supervisor
-        supervisor.command = command_of(order.kind)
-        if supervisor.prepared and not order.kind & RESET:
-            supervisor.prepared = {}
-        if self._restarts or self._recovery.lost or not supervisor.is_up:
-            self._recovery.begin(order)
+        """Give an order to envs. Giving it again has no further effect. Raises nothing."""
+        lifecycle = self._lifecycle
+        if self._restarts or self._lost_envs.lost or not lifecycle.is_up:
+            lifecycle.begin(order)
             return
         self._part.ask(order)
-        supervisor.worker.bells.go.ring()
+        lifecycle.worker.events.go.set()
 
     def poll(self, deadline: float | None = None) -> None:
-        """Take in what has come; what went wrong lies in ``failures``."""
+        """Take the answers that have come. Errors are added to ``failures``."""
         self._survives(self._take_in, deadline)
-        self._recovery.finish_closing()
+        self._lost_envs.finish_closing()
 
     def _take_in(self) -> None:
-        self._recovery.go_on()
+        self._lifecycle.resume()
         if _IN_MESSAGE in self._part.status.tobytes():
             self._take_messages()
         now = time.perf_counter()
-        if now - self._looked > _LOOK_S and not self._supervisor.is_ended:
+        if now - self._looked > _LOOK_S and not self._lifecycle.is_ended:
             self._looked = now
-            self._supervisor.look()
+            self._lifecycle.look()
 
     @property
     def needs_poll(self) -> bool:
-        """Whether answers are not complete before ``poll`` was called."""
-        return bool(self._recovery.closing)
+        """True if answers are incomplete until ``poll`` is called."""
+        return bool(self._lost_envs.closing)
 
     def finish(self, deadline: float | None = None) -> bool:
-        """Wait until all of its envs have answered; whether anything lies in ``failures``."""
-        part, supervisor = self._part, self._supervisor
-        if self._recovery.is_unfinished:
-            self._survives(self._recovery.go_on, deadline)
+        """Wait until all envs have answered. Return whether ``failures`` contains any."""
+        part, lifecycle = self._part, self._lifecycle
+        if lifecycle.is_unfinished:
+            self._survives(lifecycle.resume, deadline)
         if not part.is_busy():
-            supervisor.worker.bells.done.take_ring()  # or unheard rings would add up
+            lifecycle.worker.events.done.take()  # otherwise unused sets would add up
         while part.is_busy():
             try:
-                done = supervisor.worker.bells.done
+                done = lifecycle.worker.events.done
                 if not done.wait(self._keep_waiting, deadline) and part.is_busy():
                     self._look_after_messages()
                     if deadline is not None and time.perf_counter() >= deadline:
@@ -215,65 +203,65 @@ class WorkerBackend:
         self.has_told = statuses != self._all_done
         has_messages = self.has_told and _IN_MESSAGE in statuses
         if has_messages and not self._survives(self._take_messages, deadline):
-            return self.finish(deadline)  # if the policy has a new worker reset envs
-        if self._recovery.closing or self._watches_memory:
-            self._recovery.finish_closing()
-            self._recovery.recycle_if_large()
+            return self.finish(deadline)  # a new worker may be resetting envs
+        if self._lost_envs.closing or self._watches_memory:
+            self._lost_envs.finish_closing()
+            lifecycle.recycle_if_large()
         return bool(self.failures)
 
     def forget(self) -> None:
-        """Drop everything that has come, and that was not asked for: nobody is going to."""
+        """Drop all answers that have come, and the pending request."""
         if self.is_torn:
-            self._fail(self._supervisor.died(TornError()))
+            self._fail(self._lifecycle.died(TornError()))
         self.failures.clear()
-        if self._supervisor.is_up:
-            self._supervisor.messages.clear()
+        if self._lifecycle.is_up:
+            self._lifecycle.forget()
         self._call = None
 
     @property
     def is_torn(self) -> bool:
-        """Whether an interruption has left something that only a reset can mend."""
-        return self._supervisor.is_up and self.worker.channel.is_torn
+        """True if an interruption has cut a message short, which only a reset repairs."""
+        return self._lifecycle.is_torn
 
     def check(self) -> None:
-        """Raise what keeps the worker from ever answering, if anything does."""
-        self._supervisor.check()
+        """Raise a WorkerError if the worker has exited or missed a deadline."""
+        self._lifecycle.check()
 
     def _keep_waiting(self) -> bool:
         if not self._part.is_busy():
             return False
         self._look_after_messages()
-        self.worker.bells.go.ring_again()  # should an interruption have lost it
+        self.worker.events.go.set_if_clear()  # an interruption may have lost it
         return True
 
     def _look_after_messages(self) -> None:
-        """Look after the worker, which does not go on before a large message of its was read."""
-        self._supervisor.look()
+        """Check the worker and take its messages: it waits until a large one is read."""
+        self._lifecycle.look()
         if _IN_MESSAGE in self._part.status.tobytes():
             self._take_messages()
 
     def _survives(self, read: Callable[[], None], deadline: float | None) -> bool:
-        """Do what reads messages, within a deadline; False if the worker failed meanwhile."""
-        self._supervisor.deadline = deadline
+        """Call a function that reads messages. Return False if the worker failed meanwhile."""
+        return self._lifecycle.within(deadline, self._attempt, read)
+
+    def _attempt(self, read: Callable[[], None]) -> bool:
         try:
             read()
         except WorkerError as error:
             self._fail(error, _closed_by(error))
             return False
-        finally:
-            self._supervisor.deadline = None
         return True
 
     def _take_messages(self) -> None:
         """Take the messages that belong to answers which have come."""
         part = self._part
         first_id = self.env_ids.start
-        # First who has answered: only then is a status that of the last order.
+        # `answered` is read before `status`, which is then the status of the last order.
         for place in (part.asked == part.answered).nonzero()[0].tolist():
             if part.fence is not None:
                 part.fence()
             number, env_id = int(part.answered[place]), first_id + place
-            if part.status[place] != IN_MESSAGE or self._told.get(env_id) == number:
+            if part.status[place] != IN_MESSAGE or self._taken.get(env_id) == number:
                 continue
             content = self._message_of_order(env_id)
             if isinstance(content, RowExtras):
@@ -288,220 +276,197 @@ class WorkerBackend:
                         raise error  # all envs that were asked with it are closed
                 self.failures.update(dict.fromkeys(failed, error))
             same = ((part.answered == number) & (part.status == IN_MESSAGE)).nonzero()[0].tolist()
-            self._told.update((first_id + i, number) for i in same)
-            self._supervisor.messages.pop(number, None)
+            self._taken.update((first_id + i, number) for i in same)
+            self._lifecycle.drop_message(number)
 
     def _message_of_order(self, env_id: int) -> Any:
-        """The message of an order that an env has carried out, within the order's time."""
-        supervisor = self._supervisor
-        supervisor.awaited = awaited = Awaited(env_id, *self._part.last_order(env_id))
-        try:
-            return supervisor.message(awaited.number)
-        finally:
-            supervisor.awaited = None
+        """Wait for the message of an order that an env has carried out, and return its content."""
+        order = Awaited(env_id, *self._part.last_order(env_id))
+        return self._lifecycle.message(order.number, order)
 
     def _fail(self, error: WorkerError, failed: Sequence[int] = ()) -> None:
-        """Take in that the worker failed, and say so to those whose order it has not answered.
+        """Handle a failure of the worker.
 
         Args:
             error: what happened.
-            failed: envs that were carrying out an order and failed, and may have answered.
+            failed: envs that the error has failed, whether or not they have answered.
         """
-        self._recovery.fail(error, [*self._untold(), *failed])
+        self._lifecycle.fail(error, [*self._incomplete(), *failed])
 
-    def _untold(self) -> list[int]:
-        """Envs that have answered, but whose message did not come, or one that explains theirs."""
-        part, orders, untold = self._part, self._orders, []
+    def _incomplete(self) -> list[int]:
+        """Return envs that have answered, but without a message that their answer needs."""
+        part, orders, incomplete = self._part, self._orders, []
         for place in (part.asked == part.answered).nonzero()[0].tolist():
             env_id, number = self.env_ids[place], part.answered[place]
-            if number in (orders.received[env_id], self._told.get(env_id)):
+            if number in (orders.received[env_id], self._taken.get(env_id)):
                 continue
             is_known = self.reader is None or self.reader.knows(env_id, int(part.buffer[place]))
             if part.status[place] == IN_MESSAGE or not is_known:
-                untold.append(env_id)
-        return untold
+                incomplete.append(env_id)
+        return incomplete
 
     # ---------------------------------------------------------------- requests
 
     def request(self, method: str, *args: Any) -> tuple[str, Any]:
-        """A call of a method of its batch, ready to be sent."""
-        request = self._supervisor.request(method, *args)
-        self._setting = (args[0], request[1]) if method == "set_attr" else None
+        """Return a call of a method of the worker's batch, ready to be sent."""
+        request = self._lifecycle.request(method, *args)
+        self._setting = ((method, args[0]), request[1]) if method == "set_attr" else None
         return request
 
     def begin_call(self, request: tuple[str, Any]) -> None:
-        """Have it do what was requested; where nobody is left to do it, a WorkerError is raised."""
-        self._recovery.go_on()
-        supervisor = self._supervisor
-        supervisor.command, payload = request
-        if supervisor.is_ended:
-            raise self._recovery.gone(self.env_ids[0])
+        """Send a request.
+
+        Raises:
+            WorkerError: if the worker is lost, or fails meanwhile.
+        """
         try:
-            if supervisor.is_starting:
-                supervisor.renew()
-        except WorkerError as error:
-            self._recovery.shut_out(error, ())
-            raise
-        number = self._orders.next_number()
-        try:
-            if not self.worker.is_alive():
-                raise supervisor.died()
-            supervisor.send(number, payload)
+            self._call = self._lifecycle.begin_request(*request)
         except (WorkerDied, WorkerTimeout) as error:
-            self._fail(error)
+            if self._lifecycle.is_up:
+                self._fail(error)
             raise
-        self._call = number
-        supervisor.wake()
 
     def finish_call(self, deadline: float | None = None) -> Any:
-        """Wait for what was requested, and return its result; a failure is raised."""
+        """Wait for the answer to a request, and return its result or raise its error."""
         if self._call is None:
             raise UsageError("The call was cut short by an interruption; make it again")
-        supervisor, number = self._supervisor, self._call
-        supervisor.deadline = deadline
+        content = self._lifecycle.within(deadline, self._answer, self._call)
+        raise_failure(content)
+        if self._setting is not None:  # new workers get only values that the envs have accepted
+            self._lifecycle.keep_for_new_workers(*self._setting)
+        return content
+
+    def _answer(self, number: int) -> Any:
+        """Wait for the answer to a request, after which the request has ended."""
+        lifecycle = self._lifecycle
         try:
-            content = supervisor.message(number)
+            content = lifecycle.message(number)
         except WorkerError as error:
             self._call = None
+            lifecycle.drop_message(number)
             if isinstance(error, (WorkerDied, WorkerTimeout)):
                 self._fail(error)
             raise
-        finally:
-            supervisor.deadline = None
         self._call = None
-        supervisor.messages.pop(number, None)
-        raise_failure(content)
-        if self._setting is not None:  # what an env refused would keep every new worker from it
-            name, payload = self._setting
-            supervisor.attributes[name] = payload
+        lifecycle.drop_message(number)
         return content
 
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
         """Remember the seeds of a reset, for messages and for a worker that replaces this one."""
-        remember_seeds(self._reports.seeds, seeds, mask)
+        self._reports.note_seeds(seeds, mask)
 
     def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
-        """A request that says, by env, seed and options of the reset that will be ordered."""
+        """Return a request with seed and options, by env id, of the reset that will be ordered."""
         request = self.request(PREPARE_RESET, prepared)
-        self._supervisor.prepared = prepared
+        self._lifecycle.keep_for_new_workers(PREPARE_RESET, request[1])
         return request
 
     def tell_reset(self, request: tuple[str, Any]) -> None:
-        """Have the worker know what was prepared; one that will take its place is told later."""
-        if not self._supervisor.is_up:
+        """Send what was prepared to the worker. A worker that is starting receives it later."""
+        if not self._lifecycle.is_up:
             return
         try:
-            self._call_for("reset", request)
+            self._request_before("reset", request)
         except WorkerError:
-            if not self._supervisor.is_starting:
+            if not self._lifecycle.is_starting:
                 raise
 
     def adopt_larger_rows(self, shape: RowShape) -> None:
-        """Have it go on with the larger rows, as any worker to come."""
-        supervisor = self._supervisor
-        if not supervisor.is_up:
+        """Make the worker, and all later ones, use the larger row buffer."""
+        lifecycle = self._lifecycle
+        if not lifecycle.is_up:
             return
         try:
-            self._call_for(
-                "step", self.request(ADOPT_LARGER_ROWS, shape), supervisor.send_larger_rows
+            self._request_before(
+                "step", self.request(ADOPT_LARGER_ROWS, shape), lifecycle.send_larger_rows
             )
         except WorkerError as error:
-            if supervisor.is_up:
+            if lifecycle.is_up:
                 self._fail(error)
-            if supervisor.is_ended:
-                self._recovery.unraised = error
+            lifecycle.defer(error)
 
-    def _call_for(
+    def _request_before(
         self, command: str, request: tuple[str, Any], meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Make a request that a step or a reset needs first, within the time that these have.
+        """Make a request that a step or a reset needs first, within the time of that command.
 
         Args:
             command: "step" or "reset".
-            request: what to ask.
-            meanwhile: called once that is asked.
+            request: the request.
+            meanwhile: called once the request was sent.
         """
-        supervisor = self._supervisor
-        supervisor.awaited = Awaited(self.env_ids[0], command, self._orders.next_number())
-        try:
-            self.begin_call((command, request[1]))
-            meanwhile()
-            self.finish_call()
-        finally:
-            supervisor.awaited = None
+        self.begin_call((command, request[1]))
+        meanwhile()
+        self.finish_call()
 
-    # ---------------------------------------------------------------- for who acts in the worker
+    # ---------------------------------------------------------------- acting in the worker
 
     def lend(self, block: SharedBlock) -> None:
-        """Give it access to a block; what is installed afterwards finds its memory there."""
+        """Give the worker access to a block. Methods that are installed later use its memory."""
         self.begin_call(self.request(LEND))
-        self._supervisor.send_block(block)
+        self._lifecycle.send_block(block)
         self.finish_call()
 
     def find_actions(self, last_action: Callable[[int], Any]) -> None:
-        """Say where actions are that somebody in the worker decides on, for messages.
+        """Set how errors find the actions of a policy that acts in the worker.
 
         Args:
-            last_action: ``env id -> action`` of its latest step.
+            last_action: returns the action of the latest step of an env, by env id.
         """
-        self._reports.last_action = last_action
+        self._reports.find_actions(last_action)
 
     def replace_after(self, error: WorkerError) -> None:
-        """Have a worker that failed at a request replaced, unless that was done already.
+        """Replace a worker that failed at a request, unless that was done already.
 
-        The new one starts in the background. It is brought up to date by the next request, and has
-        nothing that was lent to the other one, or installed there.
+        The new worker starts in the background, and the next request brings it up to date. Blocks
+        and methods of the old worker must be lent and installed again.
 
         Args:
             error: what happened.
 
         Raises:
-            WorkerError: that error, where no restart is left.
+            WorkerError: ``error``, if no restart is left.
         """
         self._call = None
-        if self._supervisor.is_up:
-            self._fail(error)  # of no order: whoever acts in the worker closes what was cut short
-        if self._supervisor.is_ended:
+        if self._lifecycle.is_up:
+            self._fail(error)  # no order has failed: the collector closes what was cut short
+        if self._lifecycle.is_ended:
             raise error
 
     def replace_if_large(self) -> bool:
-        """Replace a worker above ``max_worker_rss_mb``; whether it was.
+        """Replace a worker above ``max_worker_rss_mb``, and return whether it was replaced.
 
-        To be called between requests, when an episode of its envs has ended.
+        Call this between requests, when an episode of its envs has ended.
         """
-        return self._watches_memory and self._recovery.recycle_if_large(True)
+        return self._watches_memory and self._lifecycle.recycle_if_large(True)
 
     @property
     def message_pipe(self) -> Any:
-        """Can be read once a message has come; for waiting, not for reading. Processes only."""
+        """The pipe of a worker process, for waiting only. Readable once a message has come."""
         return self.worker.channel.pipe  # type: ignore[attr-defined]
 
     def call_between_waits(self, function: Callable[[], None]) -> None:
-        """Have something called ten times a second while this worker is waited for.
+        """Call a function ten times a second while this worker is waited for.
 
         Args:
-            function: what it raises ends the wait, which can be taken up again.
+            function: an exception that it raises ends the wait, which can be repeated.
         """
-        self._supervisor.between_waits = function
+        self._lifecycle.call_between_waits(function)
 
     # ---------------------------------------------------------------- the end
 
     def begin_close(self, deadline: float) -> bool:
-        """Have it close its envs; False if there is nobody to do it, or nobody who listens."""
-        supervisor = self._supervisor
-        if not supervisor.is_up:
+        """Ask the worker to close its envs. Return False if it has exited or reads no more."""
+        if not self._lifecycle.is_up:
             return False
-        supervisor.deadline = deadline
         try:
-            self.begin_call(self.request("close"))
-        except (RookeryError, NotFinishedError):  # it has died already, or reads no more
+            self._lifecycle.within(deadline, self.begin_call, self.request("close"))
+        except (RookeryError, NotFinishedError):
             return False
-        finally:
-            supervisor.deadline = None
         return True
 
     def stop(self, deadline: float) -> None:
-        """End the worker by ``deadline`` and give back all it held."""
+        """End the worker by ``deadline`` and release its resources."""
         self.worker.stop(deadline)
 
 
@@ -509,25 +474,25 @@ def assign_all(
     backends: Sequence[WorkerBackend],
     spaces: BatchSpaces,
     autoreset_mode: AutoresetMode,
-    board: Any,
+    shared: Any,
     arrays: BatchArrays,
     orders: Orders,
 ) -> None:
     """Give the workers of a vector env their parts.
 
     Args:
-        backends: all that have workers.
-        spaces: of the envs.
+        backends: all backends with workers.
+        spaces: spaces of the envs.
         autoreset_mode: what happens when an episode ends.
-        board: what the workers are given.
-        arrays: of the envs.
-        orders: to the envs.
+        shared: the shared memory that workers are given.
+        arrays: the arrays of the envs.
+        orders: the orders to the envs.
     """
     for index, backend in enumerate(backends):
         assignment = Assignment(spaces, autoreset_mode, len(backends), index, backend.env_ids)
-        backend.assign(assignment, board, arrays, orders)
+        backend.assign(assignment, shared, arrays, orders)
 
 
 def _closed_by(error: WorkerError) -> Sequence[int]:
-    """Envs whose order an error has ended, whether or not they have answered."""
+    """Return the envs that an error has failed, whether or not they have answered."""
     return error.env_ids if isinstance(error, (EnvFailed, WorkerTimeout)) else ()

@@ -1,8 +1,7 @@
-"""A worker and the processes that its envs start, which end with it.
+"""A worker and the processes that its envs start, which are killed together.
 
-On POSIX they are a process group, which the worker leads. On Windows they are whatever the system
-says to come of it: of a process that an env's child has started, and whose parent has ended,
-nobody can say that.
+On POSIX they are a process group with the worker as leader. On Windows they are the descendants of
+the worker that the system knows. The system does not know a grandchild after its parent has exited.
 """
 
 from __future__ import annotations
@@ -16,34 +15,34 @@ if sys.platform == "win32":
     import psutil
 
     def lead_family() -> None:
-        """Have processes that envs start belong to a family that can be ended with this one."""
+        """Prepare this process so that processes started by envs can be killed with it."""
 
     def end_own_family(exit_code: int) -> None:
-        """End this process, and whatever it has started."""
+        """Kill this process and all processes that it has started."""
         Family(os.getpid()).kill()
         os._exit(exit_code)
 
     class Family:
-        """The family of a process, as itself or its parent sees it.
+        """A process and its descendants.
 
         Args:
-            pid: of the process. While somebody has a handle of it, the number names nobody else.
+            pid: id of the process. No other process gets this id while a handle of it is open.
         """
 
         def __init__(self, pid: int) -> None:
             self._pid, self._began = pid, _began(pid)
 
         def kill(self) -> bool:
-            """End whatever the process has started; False: it itself is still to be ended."""
+            """Kill the descendants. Return False: the process itself must be killed separately."""
             for descendant in self._descendants():
                 try:
                     psutil.Process(descendant).kill()
-                except psutil.Error:  # it was quicker, or belongs to another user
+                except psutil.Error:  # it has exited, or belongs to another user
                     continue
             return False
 
         def _descendants(self) -> list[int]:
-            """Also of a process that has ended, unlike what psutil itself tells."""
+            """Return all descendants. psutil alone returns none for a process that has exited."""
             children: dict[int, list[int]] = {}
             for pid, parent in psutil._ppid_map().items():  # type: ignore[attr-defined]
                 children.setdefault(parent, []).append(pid)
@@ -52,13 +51,13 @@ if sys.platform == "win32":
                 parent, began = left.pop()
                 for pid in children.pop(parent, []):
                     begun = _began(pid)
-                    if began <= begun < math.inf:  # else its parent had this number before
+                    if began <= begun < math.inf:  # otherwise its parent's id was reused
                         found.append(pid)
                         left.append((pid, begun))
             return found
 
     def _began(pid: int) -> float:
-        """When a process began; infinite where nobody can tell."""
+        """Return when a process started; infinity if unknown."""
         try:
             return psutil.Process(pid).create_time()
         except psutil.Error:
@@ -67,28 +66,28 @@ if sys.platform == "win32":
 else:
 
     def lead_family() -> None:
-        """Have processes that envs start belong to a family that can be ended with this one."""
+        """Prepare this process so that processes started by envs can be killed with it."""
         os.setpgid(0, 0)
 
     def end_own_family(exit_code: int) -> None:
-        """End this process, and whatever it has started."""
+        """Kill this process and all processes that it has started."""
         os.killpg(0, signal.SIGKILL)
         os._exit(exit_code)
 
     class Family:
-        """The family of a child process, as its parent sees it.
+        """A child process and the processes that it has started.
 
         Args:
-            pid: of the child.
+            pid: id of the child.
         """
 
         def __init__(self, pid: int) -> None:
             self._pid = pid
 
         def kill(self) -> bool:
-            """End all of it; False where the child may still be to be ended."""
+            """Kill all of them. Return False if the child may still run."""
             try:
                 os.killpg(self._pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
-                return False  # nobody is left, macOS says it the second way, or it leads none yet
+                return False  # all have exited (PermissionError on macOS), or there is no group yet
             return True

@@ -1,16 +1,17 @@
-"""Starting a child process that never runs the caller's script again.
+"""Starting a child process without running the caller's script again.
 
-The only code about start methods is here. ``multiprocessing`` makes a child import the caller's
-``__main__`` because the preparation data names it; that is why scripts need a main guard. A worker
-needs nothing from it (functions of a script travel by value, with cloudpickle), so for our own
-starts, and for nobody else's, the data does not name it.
+All code about start methods is here. ``multiprocessing`` makes a child import the caller's
+``__main__`` because the preparation data names it. This is why scripts need a main guard. A worker
+needs nothing from that module, because cloudpickle pickles functions of a script by value. So the
+preparation data of worker processes does not name it. Other uses of ``multiprocessing`` are not
+changed.
 
-Forkserver children come from servers of our own (``forkserver.py``), one per thread cap, so that
-the caller's own forkserver stays as it was. A server has imported what every worker needs, so a
-worker starts in a few milliseconds.
+Forkserver children come from rookery's servers (``forkserver.py``), one per maximum number of
+threads and set of preloaded modules. The fork server of ``multiprocessing`` is not used. A server
+has imported what every worker needs, so a worker starts in a few milliseconds.
 
-A process that is forked from the caller, by whomever, owns neither the caller's workers nor its
-servers. It starts its own.
+A process that is forked from the caller uses neither the workers nor the servers of the caller. It
+starts other ones.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from rookery.worker.start.surroundings import (
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
-# All of rookery that a worker with plain envs needs, its first message included.
+# All modules of rookery that a worker with plain envs needs, including its first message.
 _PRELOAD = [
     "rookery.env.batch",
     "rookery.worker.wait.event",
@@ -63,8 +64,8 @@ _THREAD_VARIABLES = (
 )
 
 _UNKNOWN_EXIT_CODE = 255
-# Where a child of Windows finds no caller, or no pipe of his: no such process, or no such handle.
-# An EOFError, which says the same, has no such number.
+# Errors of a child on Windows if its caller, or the caller's pipe, is gone. An EOFError means the
+# same but has no such number.
 _CALLER_GONE = (0, 6, 87)
 
 _lock = threading.RLock()
@@ -73,10 +74,10 @@ _children: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 
 
 def resolve_start_method(start_method: str | None) -> str:
-    """The start method to use: the given one, or the platform's best.
+    """Return the given start method, or the best one of this platform if it is None.
 
     Raises:
-        ConfigError: when the method does not exist, or not on this platform.
+        ConfigError: if the method does not exist, or does not exist on this platform.
     """
     available = multiprocessing.get_all_start_methods()
     if start_method is None:
@@ -89,10 +90,10 @@ def resolve_start_method(start_method: str | None) -> str:
 
 
 def check_fork() -> None:
-    """Refuse to fork what cannot be forked, and warn of what may go wrong.
+    """Raise an error if this process cannot be forked, and warn if threads make it risky.
 
     Raises:
-        ConfigError: once CUDA is initialised, which no forked process can use.
+        ConfigError: if CUDA is initialised, because a forked process cannot use it.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -104,14 +105,14 @@ def check_fork() -> None:
     if others:
         warnings.warn(
             f"start_method='fork' while other threads run ({', '.join(others[:3])}): a lock that "
-            "one of them holds stays locked for ever in the workers. 'forkserver' has no such risk",
+            "one of them holds stays locked in the workers. 'forkserver' avoids this risk",
             RuntimeWarning,
             stacklevel=4,
         )
 
 
 def thread_variables(threads: int | None) -> dict[str, str]:
-    """Environment variables that cap the threads of numerical libraries; None caps nothing."""
+    """Return environment variables that limit the threads of numerical libraries, if not None."""
     return {} if threads is None else {name: str(threads) for name in _THREAD_VARIABLES}
 
 
@@ -123,33 +124,34 @@ def start_process(
     name: str,
     preload: tuple[str, ...] = (),
 ) -> BaseProcess:
-    """Start ``target(*args)`` in a child process, which may have children of its own.
+    """Start ``target(*args)`` in a child process, which may start other processes.
 
     Args:
         start_method: one of ``START_METHODS``.
-        threads: cap on the threads of numerical libraries, in force before they are imported.
+        threads: maximum number of threads of numerical libraries, set before they are imported.
         target: a function that the child can import.
-        args: sent with multiprocessing's own pickling, so bells and connections may be among them.
-        name: of the process.
-        preload: modules that a forkserver imports once, before it forks; what is large (torch)
-            then lies in memory once for all children.
+        args: its arguments. ``multiprocessing`` pickles them, so they may contain events and
+            connections.
+        name: name of the process.
+        preload: modules that a forkserver imports once, before it forks. All children share the
+            memory of large ones (torch).
 
     Raises:
-        UsageError: when this process is a child that still imports its caller's script.
-        WorkerError: when the system allows no further process or descriptor; nothing is left then.
+        UsageError: if this process is a child that is still importing its caller's script.
+        WorkerError: if the system allows no more processes or descriptors. Nothing is left open.
     """
     if getattr(process.current_process(), "_inheriting", False):
         raise UsageError(
             "Workers cannot be started while this process, which multiprocessing has started, "
-            "still imports the script that it comes from. Put what the script does under "
+            "still imports the script of its parent. Put the statements of the script under "
             "`if __name__ == '__main__':`."
         )
-    # Asked for in another way, it would be settled from now on.
+    # Without allow_none this call would fix the default method.
     default_method = multiprocessing.get_start_method(allow_none=True)
     context: Any = multiprocessing.get_context(start_method)
     child: BaseProcess = context.Process(
         target=_run, args=(target, args, default_method), name=name, daemon=True
-    )  # as a daemon, it is not waited for when this process ends
+    )  # this process does not wait for a daemon when it exits
     try:
         with (
             interrupts_postponed(),
@@ -173,9 +175,7 @@ def start_process(
             _children.add(child)
     except OSError as error:
         raise start_failed(error) from error
-    except (
-        BaseException
-    ):  # an interrupt, which the caller of this would not have a child to end for
+    except BaseException:  # an interruption: the caller has no child that it could kill
         if child.pid is not None:
             child.kill()
             child.join()
@@ -184,27 +184,26 @@ def start_process(
 
 
 def _run(target: Callable[..., None], args: tuple[Any, ...], default_method: str | None) -> None:
-    """What a child does: run the target in a process that may start others, as the caller's may.
+    """Run a target in a child process, which may start processes like the caller.
 
     Args:
-        target: what to run.
+        target: the function to run.
         args: its arguments.
-        default_method: by which multiprocessing starts processes if nothing is said; None means
-            that the caller has not settled that.
+        default_method: default start method of ``multiprocessing`` in the caller; None if the
+            caller has not set one.
     """
-    multiprocessing.set_start_method(
-        default_method, force=True
-    )  # else it would be that of this one
+    # Otherwise the default would be the method that has started this process.
+    multiprocessing.set_start_method(default_method, force=True)
     config = process.current_process()._config  # type: ignore[attr-defined]
     config.pop("daemon", None)  # daemonic processes must not have children
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller deals with a Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles a Ctrl-C
     if sys.platform != "win32":
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how children end
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, exit codes of children are lost
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         target(*args)
     finally:
-        for child in multiprocessing.active_children():  # they end with us, none is waited for
+        for child in multiprocessing.active_children():  # they are killed, not waited for
             child._config["daemon"] = True  # type: ignore[attr-defined]
 
 
@@ -235,14 +234,14 @@ def _start_from_server(child: BaseProcess, key: tuple[int | None, tuple[str, ...
     with replaced(forkserver, "connect_to_new_process", connect):
         try:
             child.start()
-        except (EOFError, ConnectionError):  # somebody has ended the server; another one will do
+        except (EOFError, ConnectionError):  # the server has exited; start another one
             _servers.pop(key).stop()
             try:
                 child.start()
             except (EOFError, ConnectionError) as error:
                 raise WorkerError(
-                    "The server process that forks workers ended twice before it had forked one. "
-                    "What it printed last may say why; start_method='spawn' needs no server.",
+                    "The server process that forks workers exited twice before it forked one. "
+                    "Its last output may show the cause; start_method='spawn' needs no server.",
                     command="make",
                 ) from error
 
@@ -258,7 +257,7 @@ def _server(key: tuple[int | None, tuple[str, ...]]) -> ForkServer:
 
 
 def _preparation_data(_original: Any, name: str) -> dict[str, Any]:
-    """What a child is told before it unpickles its target; no word of ``__main__``."""
+    """Return the preparation data of a child, without ``__main__``."""
     return {
         "name": name,
         "authkey": process.current_process().authkey,
@@ -270,9 +269,9 @@ def _preparation_data(_original: Any, name: str) -> dict[str, Any]:
 
 
 def _command_line(original: Callable[..., list[str]], **numbers: int) -> list[str]:
-    """The command of a child that ends without a word if its caller has ended before it began."""
+    """Return the command of a child that exits silently if its caller has already exited."""
     command = original(**numbers)
-    if "-c" in command:  # else the program is frozen, and is called itself
+    if "-c" in command:  # otherwise the program is frozen and runs itself
         place = command.index("-c") + 1
         command[place] = (
             f"try:\n {command[place]}\nexcept (EOFError, OSError) as error:\n"
@@ -285,15 +284,15 @@ def _command_line(original: Callable[..., list[str]], **numbers: int) -> list[st
 def _directory_or_root() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # the current directory is gone; a child must be somewhere
+    except FileNotFoundError:  # the current directory was deleted
         return os.path.abspath(os.sep)
 
 
 def give_up(child: BaseProcess) -> bool:
-    """Have ``multiprocessing`` take a child for ended, since nobody can wait for it here.
+    """Mark a child as exited in ``multiprocessing``, because this process cannot wait for it.
 
     Returns:
-        Whether it does; not if a Python keeps its notes of children elsewhere.
+        True if it is marked. Some implementations of Python store children differently.
     """
     popen = getattr(child, "_popen", None)
     if popen is None or not hasattr(popen, "returncode"):
@@ -303,7 +302,7 @@ def give_up(child: BaseProcess) -> bool:
 
 
 def _disown() -> None:
-    """In a process that was just forked: leave to the parent what is the parent's."""
+    """Give up the servers and children of the parent, in a process that was just forked."""
     global _lock
     _lock = threading.RLock()  # a thread that does not exist here may have held the old one
     restore()
@@ -312,7 +311,7 @@ def _disown() -> None:
     _servers.clear()
     for child in _children:
         process._children.discard(child)  # type: ignore[attr-defined]
-        give_up(child)  # nobody here is to wait for it or to signal it
+        give_up(child)  # this process must not wait for it or signal it
     _children.clear()
 
 

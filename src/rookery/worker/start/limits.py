@@ -1,4 +1,4 @@
-"""What a system that runs out of something says when a worker is started, and the way out."""
+"""Errors of a system without enough resources for another worker, with what to do about them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rookery.errors import WorkerError
 if sys.platform != "win32":
     import resource
 
-DESCRIPTORS_PER_WORKER = 3  # a pipe, a sentinel, and what tells the worker that its caller is gone
-ABANDONED_EXIT_CODE = 70  # of a process whose caller has ended, or has given up its start
-_DESCRIPTORS_TO_START = 12  # for a moment, with those of a fork server and the resource tracker
+DESCRIPTORS_PER_WORKER = 3  # a pipe, a sentinel, and one for the worker to watch its caller
+ABANDONED_EXIT_CODE = 70  # the caller has exited, or has given up starting this process
+_DESCRIPTORS_TO_START = 12  # temporary, including a fork server and the resource tracker
 _STANDARD_DESCRIPTORS = 3
 # ERROR_NOT_ENOUGH_MEMORY, ERROR_NO_SYSTEM_RESOURCES, ERROR_COMMITMENT_LIMIT
 _NO_PAGING_FILE = (8, 1450, 1455)
 
 
 def start_failed(error: OSError) -> WorkerError:
-    """The error for a caller whose worker could not be started, because of ``error``."""
+    """Return the error of a worker that could not be started because of ``error``."""
     reasons = {
         errno.EMFILE: _descriptors,
         errno.ENFILE: _descriptors,
@@ -39,7 +39,7 @@ def _descriptors() -> str:
     limit = _limit("RLIMIT_NOFILE")
     return (
         f"{_open_descriptors()}The limit is {limit}. Each worker takes {DESCRIPTORS_PER_WORKER} "
-        "of them here (one more with deadlines), and starting one about ten for a moment. Use "
+        "of them here (one more with deadlines), and a start needs about ten temporarily. Use "
         "fewer workers (num_workers=), or raise the limit before the program starts, for instance "
         "with `ulimit -n 4096`."
     )
@@ -55,36 +55,36 @@ def _processes() -> str:
 
 def _memory() -> str:
     return (
-        "Use fewer workers (num_workers=), or free memory. A large program can be too large to be "
-        "copied by start_method='fork'; 'forkserver' copies a small one."
+        "Use fewer workers (num_workers=), or free memory. A large program can be too large for "
+        "start_method='fork', which copies it; 'forkserver' copies a small process."
     )
 
 
 def lacks_paging_file(error: BaseException) -> bool:
-    """Whether Windows has refused memory because it could not be moved out to the disk."""
+    """Return whether Windows has refused memory because its paging file is too small."""
     return getattr(error, "winerror", None) in _NO_PAGING_FILE
 
 
 def _paging_file() -> str:
     return (
-        "Windows promises memory only as far as memory and paging file reach together, and each "
-        "worker that imports much (torch above all) is promised a lot. Use fewer workers "
+        "Windows reserves no more memory than RAM and paging file have together, and each worker "
+        "with large imports (above all torch) reserves a lot. Use fewer workers "
         "(num_workers=), or let Windows enlarge the paging file (Advanced system settings)."
     )
 
 
 def _semaphores() -> str:
     return (
-        "Semaphores need room in /dev/shm, or the system has a limit for them. Free some there "
-        "(a container can be given more, for instance with `docker run --shm-size=1g`), or use "
+        "Semaphores need room in /dev/shm, and the system may limit their number. Free some room "
+        "(or enlarge it: a container, for instance, with `docker run --shm-size=1g`), or use "
         "fewer workers (num_workers=)."
     )
 
 
 def _read_only() -> str:
     return (
-        "Workers are woken by semaphores, which have names in /dev/shm for a moment: this program "
-        "must be allowed to write there. Or keep the envs in this process with backend='serial' "
+        "Workers are woken by semaphores, which have names in /dev/shm temporarily: allow this "
+        "program to write there. Or keep the envs in this process with backend='serial' "
         "or backend='thread'."
     )
 
@@ -103,37 +103,37 @@ def _limit(name: str) -> str:
 def _open_descriptors() -> str:
     try:
         count = len(os.listdir("/dev/fd"))
-    except OSError:  # there is none left even for this, or no such folder
+    except OSError:  # no descriptor is left for this, or the folder does not exist
         return ""
     return f"This process has {count} descriptors open. "
 
 
 def reserve_standard_descriptors() -> None:
-    """Have descriptors 0 to 2 name something, be it nothing at all.
+    """Open descriptors 0 to 2 on the null device if they are closed.
 
-    Where a program was started with some of them closed, the next pipe or socket would get such a
-    number, and whoever reads standard input or prints would read or write it.
+    Otherwise the next pipe or socket would get such a number, and code that reads standard input or
+    prints would use it.
     """
     for descriptor in range(_STANDARD_DESCRIPTORS):
         try:
             os.fstat(descriptor)
         except OSError:
-            taken = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            taken = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
             os.set_inheritable(taken, True)
 
 
 def require_descriptors() -> None:
-    """Find out beforehand whether the descriptors that a start needs for a moment are there.
+    """Raise an error if a start would run out of descriptors.
 
-    ``multiprocessing`` leaves some open when it fails for want of others.
+    ``multiprocessing`` leaves some open if it fails because of this.
 
     Raises:
-        OSError: when they are not.
+        OSError: if too few descriptors are free.
     """
-    held: list[int] = []
+    opened: list[int] = []
     try:
-        while len(held) < _DESCRIPTORS_TO_START:
-            held.extend(os.pipe())
+        while len(opened) < _DESCRIPTORS_TO_START:
+            opened.extend(os.pipe())
     finally:
-        for descriptor in held:
+        for descriptor in opened:
             os.close(descriptor)

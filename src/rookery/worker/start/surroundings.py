@@ -1,4 +1,4 @@
-"""What is different in this process for the moment in which it starts a child."""
+"""Temporary changes of this process while it starts a child."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from multiprocessing import process
 from typing import Any
 
-_replacements: list[tuple[Any, str, Any]] = []  # module, name, what belongs there
+_replacements: list[tuple[Any, str, Any]] = []  # module, name, original function
 
 
 @contextmanager
 def interrupts_postponed() -> Iterator[None]:
-    """Within the block, a Ctrl-C waits, and a child that is started there waits with it.
+    """Postpone a Ctrl-C until the end of the block, here and in a child that is started there.
 
-    Otherwise it could strike between a fork and the note of it, or end a child in the middle of
-    its imports, with a long traceback.
+    Otherwise it could come between a fork and the line that stores the child, or stop a child
+    during its imports, with a long traceback.
     """
     if sys.platform == "win32":
         with _interrupt_noted():
@@ -34,9 +34,9 @@ def interrupts_postponed() -> Iterator[None]:
 
 @contextmanager
 def _interrupt_noted() -> Iterator[None]:
-    """Within the block, note a Ctrl-C, which is raised after it: where it cannot be blocked.
+    """Raise a Ctrl-C only after the block, on a system that cannot block signals.
 
-    A child that is started there does not wait with it.
+    A child that is started in the block does not postpone it.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or handler is None:
@@ -54,7 +54,7 @@ def _interrupt_noted() -> Iterator[None]:
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Within the block, some environment variables have other values."""
+    """Set environment variables within the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -69,7 +69,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def permission_to_start() -> Iterator[None]:
-    """Within the block, a daemonic process may start children; these are daemons, and end too."""
+    """Allow a daemonic process to start children within the block. They are daemons, too."""
     config = process.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)
     try:
@@ -100,6 +100,6 @@ def replaced(module: Any, name: str, replacement: Callable[..., Any]) -> Iterato
 
 
 def restore() -> None:
-    """Undo all replacements; for a process that was forked within such a block."""
+    """Undo all replacements, in a process that was forked within such a block."""
     while _replacements:
         setattr(*_replacements.pop())

@@ -1,14 +1,14 @@
-"""Patience: how long to try before blocking, in terms of what this machine's own calls cost.
+"""Patience: how long a wait tries before it blocks, measured on this machine.
 
-What is gained by trying is a wake-up; what is lost is the core, for a scheduler's tick, if somebody
-else wants it. Both differ between machines by more than ten times, so nothing here is a number of
-microseconds: a *try* (call the system, look, read the clock) and a *wake-up* of a thread that
-sleeps are measured, once in a process, and all limits are multiples of them.
+Trying saves a wake-up. It costs the core for a scheduler tick if another process wants it. Both
+differ between machines by a factor of more than ten. So two costs are measured once per process,
+and all limits are multiples of them: a *try* (a system call, a look at the semaphore, and reading
+the clock) and the *wake-up* of a sleeping thread.
 
-It is measured when a process gets its first bell, and often others compute just then: workers that
-import, or threads of a library that spin for work. So no yield is timed, since that gives them the
-core for a tick: 8 Pongs each in 2 workers on 2 cores ran at 0.6 of their speed beside a caller that
-took a tick for the cost of a try, and so never slept.
+They are measured when a process gets its first event. Other processes often compute at that time:
+workers that import modules, or threads of a library that spin for work. So no yield is timed,
+because it would give them the core for a tick. 8 Pongs each in 2 workers on 2 cores ran at 0.6 of
+their speed beside a caller that took a tick for the cost of a try, and therefore never slept.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import threading
 import time
 from typing import NamedTuple
 
-_TRIES = 60  # that are measured
+_TRIES = 60  # number of tries that are measured
 _WAKE_UPS = 3
 _SLEEP_S = 2e-4  # before each wake-up, for the sleeper's core to go idle
-_LONGEST_MEASURING_S = 5e-3  # a machine that is busy is judged by what it did until then
-_MOST_TRIES = 200  # in a wake-up; one that took longer had to wait for somebody else's core
+_LONGEST_MEASURING_S = 5e-3  # on a busy machine, measuring stops after this time
+_MOST_TRIES = 200  # the most tries that a wake-up may cost; a longer one waited for a core
 
-if sys.platform == "win32":  # asking for the parent takes a list of all processes there
+if sys.platform == "win32":  # getppid lists all processes there
 
     def _call_system() -> None:
         time.sleep(0)
@@ -34,20 +34,20 @@ if sys.platform == "win32":  # asking for the parent takes a list of all process
 else:
     _call_system = os.getppid
 
-# A late yield is one that took as long as hundreds of usual ones: at 60 tries the test fires on
-# ordinary switches between a caller and its workers.
+# A yield is late if it takes as long as hundreds of usual ones. With a limit of 60 tries, ordinary
+# switches between a caller and its workers would count as late.
 _LATE_TRIES, _LATE_WAKE_UPS = 200, 2
 _SHORTEST_TRIES, _SHORTEST_WAKE_UPS = 200, 2
-_LONGEST_TRIES, _LONGEST_WAKE_UPS = 2000, 20  # of a longer wait a wake-up is less than 5 %
-_GIVEN_TRIES = 10  # a yield to nobody takes one, a switch to somebody and back far more
+_LONGEST_TRIES, _LONGEST_WAKE_UPS = 2000, 20  # a wake-up is less than 5 % of a longer wait
+_GIVEN_TRIES = 10  # an unused yield takes 1 try, a switch to another process and back far more
 
 
 class Costs(NamedTuple):
-    """What waiting costs on a machine.
+    """Costs of waiting on a machine.
 
     Attributes:
-        try_s: seconds for a try that nobody disturbs.
-        wake_up_s: seconds until a thread that sleeps is running, once it was woken.
+        try_s: seconds for an undisturbed try.
+        wake_up_s: seconds from waking a sleeping thread until it runs.
     """
 
     try_s: float
@@ -55,13 +55,13 @@ class Costs(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """How long a wait tries before it blocks.
+    """Limits in seconds that decide how long a wait tries before it blocks.
 
     Attributes:
-        late_s: a yield that takes longer was late: somebody else had the core.
-        shortest_s: seconds for which to try at least.
+        late_s: a yield that takes longer is late: another process had the core for a tick.
+        shortest_s: every wait tries for this time at least.
         longest_s: waits that are expected to take longer block at once.
-        given_s: a yield that takes longer gave the core to somebody.
+        given_s: a yield that takes longer gave the core to another process.
     """
 
     late_s: float
@@ -71,7 +71,7 @@ class Patience(NamedTuple):
 
 
 def patience(costs: Costs) -> Patience:
-    """How long to try on a machine with these costs."""
+    """Return how long to try on a machine with these costs."""
     return Patience(
         late_s=max(_LATE_TRIES * costs.try_s, _LATE_WAKE_UPS * costs.wake_up_s),
         shortest_s=max(_SHORTEST_TRIES * costs.try_s, _SHORTEST_WAKE_UPS * costs.wake_up_s),
@@ -82,19 +82,19 @@ def patience(costs: Costs) -> Patience:
 
 @functools.cache
 def patience_here() -> Patience:
-    """How long to try on this machine; measured once in a process, for milliseconds at most."""
+    """Return how long to try on this machine. Measures once per process, for milliseconds."""
     return patience(measure_costs())
 
 
 def measure_costs() -> Costs:
-    """Measure what waiting costs here. The least of all values counts: others only add to it."""
+    """Measure the costs of waiting. The least values count: disturbances only add to them."""
     limit = time.perf_counter() + _LONGEST_MEASURING_S
     try_s = _measure_try(limit)
     return Costs(try_s, min(_measure_wake_up(limit), _MOST_TRIES * try_s))
 
 
 def _measure_try(limit: float) -> float:
-    """Seconds for a try; a few in a row are timed together, for clocks tick coarsely."""
+    """Return the seconds of a try. Several are timed together because clocks tick coarsely."""
     lock, clock, in_a_row = threading.Lock(), time.perf_counter, 10
     lock.acquire()
     least = float("inf")
@@ -111,7 +111,7 @@ def _measure_try(limit: float) -> float:
 
 
 def _measure_wake_up(limit: float) -> float:
-    """Seconds from freeing a lock until a thread that sleeps on it runs."""
+    """Return the seconds from freeing a lock until a thread that sleeps on it runs."""
     go, done, woken_at = threading.Lock(), threading.Lock(), [0.0]
     ends = False
 
@@ -119,7 +119,7 @@ def _measure_wake_up(limit: float) -> float:
         while True:
             go.acquire()
             woken_at[0] = time.perf_counter()
-            is_last = ends  # once it is done, the next round may have begun
+            is_last = ends  # read now: after `done` the next round may begin
             done.release()
             if is_last:
                 return

@@ -1,11 +1,11 @@
-"""To wait for a semaphore for some time, as each system has it.
+"""Waiting for a semaphore with a time-out, on each system.
 
-macOS has no ``sem_timedwait``. In its place Python looks at the semaphore every one to twenty
-milliseconds, the more rarely the longer the wait, so an answer is noticed up to twenty milliseconds
-late. A wait without a limit is woken at once. So there, a wait is one without a limit, which is
-ended in time by a thread that rings ten times a second; it exists only while somebody waits.
+macOS has no ``sem_timedwait``. Python polls the semaphore instead, every 1 to 20 ms and less often
+the longer the wait, so an answer is noticed up to 20 ms late. A wait without a time-out is woken at
+once. So on macOS every wait has no time-out, and a thread that releases the semaphore ten times a
+second ends it. That thread exists only during waits.
 
-On Windows a Ctrl-C whose handler raises nothing ends a wait with an InterruptedError.
+On Windows, a Ctrl-C whose handler raises nothing ends a wait with an InterruptedError.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _TICK_S = 0.1
 
 
 class _Wait:
-    """A wait under way.
+    """A pending wait.
 
     Attributes:
-        release: rings what is waited for.
-        is_ticked: whether it was rung to end the wait.
+        release: releases the semaphore that is waited for.
+        is_ticked: whether the ticker released it to end the wait.
     """
 
     def __init__(self, release: Callable[[], None]) -> None:
@@ -35,20 +35,20 @@ class _Wait:
 
 
 class Ticker:
-    """Ends waits that have no limit of their own."""
+    """A thread that ends waits which have no time-out."""
 
     def __init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._lock = threading.RLock()  # a handler of a signal may wait, too, amid another wait
+        self._lock = threading.RLock()  # a signal handler may wait during another wait
         self._waits: set[_Wait] = set()
         self._pid = os.getpid()
         self._runs = False
 
     def acquire(self, semaphore: Any, timeout_s: float) -> bool:
-        """Wait for a semaphore until a tick, or for so long; whether it was acquired."""
-        if timeout_s < _TICK_S:  # looking at it now and then is as exact as that
+        """Wait for a semaphore until the next tick or time-out. Return whether it was acquired."""
+        if timeout_s < _TICK_S:  # polling is exact enough for short waits
             return bool(semaphore.acquire(True, timeout_s))
         if self._pid != os.getpid():
             self._forget()
@@ -60,15 +60,15 @@ class Ticker:
         finally:
             with self._lock:
                 self._waits.discard(wait)
-        return not wait.is_ticked or bool(semaphore.acquire(False))  # of two rings one is ours
+        return not wait.is_ticked or bool(semaphore.acquire(False))  # released twice
 
     def _add(self, wait: _Wait) -> bool:
-        """Have a wait ended in time; False where no thread can be started to do so."""
+        """Add a wait that the ticker ends. Return False if its thread cannot be started."""
         with self._lock:
             if not self._runs:
                 try:
                     threading.Thread(target=self._tick, name="rookery-ticks", daemon=True).start()
-                except RuntimeError:  # the interpreter ends, or there are too many threads
+                except RuntimeError:  # the interpreter exits, or there are too many threads
                     return False
                 self._runs = True
             self._waits.add(wait)
@@ -92,13 +92,13 @@ _ticker = Ticker()
 if sys.platform == "win32":
 
     def acquire_within(semaphore: Any) -> Callable[[float], bool]:
-        """A function that waits for a semaphore, for so many seconds or a little less."""
+        """Return a function that waits for a semaphore, at most for its argument in seconds."""
         acquire: Callable[..., bool] = semaphore.acquire
 
         def acquire_once(timeout_s: float) -> bool:
             try:
                 return acquire(True, timeout_s)
-            except InterruptedError:  # its handler has dealt with it
+            except InterruptedError:  # the signal handler has run
                 return False
 
         return acquire_once
@@ -106,11 +106,11 @@ if sys.platform == "win32":
 elif sys.platform == "darwin":
 
     def acquire_within(semaphore: Any) -> Callable[[float], bool]:
-        """A function that waits for a semaphore, for so many seconds or a little less."""
+        """Return a function that waits for a semaphore, at most for its argument in seconds."""
         return partial(_ticker.acquire, semaphore)
 
 else:
 
     def acquire_within(semaphore: Any) -> Callable[[float], bool]:
-        """A function that waits for a semaphore, for so many seconds or a little less."""
+        """Return a function that waits for a semaphore, at most for its argument in seconds."""
         return partial(semaphore.acquire, True)

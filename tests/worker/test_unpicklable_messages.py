@@ -1,4 +1,4 @@
-"""What cannot travel between a caller and its worker is named, and nothing is lost by it."""
+"""Errors name objects that cannot be pickled, and the vector env stays usable."""
 
 from __future__ import annotations
 

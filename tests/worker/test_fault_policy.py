@@ -1,4 +1,4 @@
-"""What a supervised worker is watched for, on a clock of our own."""
+"""Deadlines, restarts and memory limits, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 
 from rookery.common.resources import ProcessWatch
 from rookery.errors import EnvFailed, WorkerDied, WorkerTimeout
-from rookery.worker import watch
-from rookery.worker.fault_policy import FaultPolicy
-from rookery.worker.watch import Deadlines, MemoryWatch, RestartBudget
+from rookery.worker import fault_policy
+from rookery.worker.fault_policy import Deadlines, FaultPolicy, MemoryWatch, RestartBudget
 
 
 class _Clock:
@@ -25,7 +24,7 @@ class _Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
-    monkeypatch.setattr(watch, "time", clock)
+    monkeypatch.setattr(fault_policy, "time", clock)
     return clock
 
 
@@ -45,7 +44,8 @@ def test_where_none_is_allowed_a_lost_worker_names_the_policy_that_allows_some()
         with pytest.raises(WorkerTimeout) as caught:
             budget.spend(error)
         assert (
-            str(caught.value).count('\nFaultPolicy("restart"), or --on-fault restart, goes on') == 1
+            str(caught.value).count('\nFaultPolicy("restart"), or --on-fault restart, continues')
+            == 1
         )
     with pytest.raises(EnvFailed, match=r"^the env itself$"):
         budget.spend(EnvFailed("the env itself"))
@@ -71,7 +71,7 @@ def test_a_large_process_is_noticed_but_not_at_every_step(clock: _Clock) -> None
     clock.now += 1.5
     memory.look(_THIS)
     assert f"Worker process {os.getpid()} had " in memory.complaint
-    memory.complaint = ""
+    memory.forget()
     memory.look(_THIS)
     assert memory.complaint == ""
 

@@ -1,4 +1,4 @@
-"""What a worker said before it ended is heard, however late its end is noticed."""
+"""Messages that a worker sent before it exited are received, however late its exit is noticed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rookery.errors import WorkerDied
-from rookery.worker.channel import MessageQueue, PipeChannel, QueueChannel
+from rookery.worker.channel import PipeChannel
+from rookery.worker.thread import MessageQueue, QueueChannel
 
 
 def channel_of_a_thread_that_ends(*last_words: tuple[int, Any]) -> QueueChannel:
@@ -22,7 +23,7 @@ def channel_of_a_thread_that_ends(*last_words: tuple[int, Any]) -> QueueChannel:
     return QueueChannel(MessageQueue(), incoming, check)
 
 
-def test_words_said_between_the_wait_and_the_look_are_heard() -> None:
+def test_a_message_between_the_wait_and_the_check_is_received() -> None:
     message = (3, "why")
     assert channel_of_a_thread_that_ends(message).receive() == message
     assert channel_of_a_thread_that_ends(message).has_message()
@@ -31,7 +32,7 @@ def test_words_said_between_the_wait_and_the_look_are_heard() -> None:
     assert heard == dict([message])
 
 
-def test_an_end_without_words_is_an_end() -> None:
+def test_an_exit_without_a_message_raises() -> None:
     for call in ("receive", "has_message"):
         with pytest.raises(WorkerDied):
             getattr(channel_of_a_thread_that_ends(), call)()
@@ -39,7 +40,7 @@ def test_an_end_without_words_is_an_end() -> None:
         channel_of_a_thread_that_ends().receive_into({})
 
 
-def test_words_said_through_a_pipe_between_the_wait_and_the_look_are_heard() -> None:
+def test_a_message_in_a_pipe_between_the_wait_and_the_check_is_received() -> None:
     ours, theirs = Pipe()
     worker = PipeChannel(theirs)
 
@@ -51,7 +52,7 @@ def test_words_said_through_a_pipe_between_the_wait_and_the_look_are_heard() -> 
         assert PipeChannel(ours, check).receive() == (3, b"why")
 
 
-def test_an_end_without_words_through_a_pipe_is_an_end() -> None:
+def test_an_exit_without_a_message_in_a_pipe_raises() -> None:
     def check() -> None:
         raise WorkerDied("ended")
 
@@ -60,7 +61,7 @@ def test_an_end_without_words_through_a_pipe_is_an_end() -> None:
         PipeChannel(ours, check).receive()
 
 
-def test_an_interruption_before_a_message_was_made_use_of_loses_none() -> None:
+def test_an_interruption_before_a_message_is_used_loses_none() -> None:
     class Interrupted(dict[int, Any]):
         def __setitem__(self, number: int, payload: Any) -> None:
             raise KeyboardInterrupt
