@@ -612,7 +612,7 @@ def test_a_learning_rate_that_is_a_function_is_not_said_to_have_come_to_its_end(
         (lambda: DQNConfig(tau=0.1), r"of DQNConfig; did you mean target_rate\?$"),  # type: ignore[call-arg]
         (lambda: PPOConfig(learning_rate="fast"), "learning_rate must be a number"),
         (lambda: PPOConfig(learning_rate=float("nan")), "learning_rate is nan"),
-        (lambda: PPOConfig(learning_rate=_half, final_learning_rate=0.1), "says itself"),
+        (lambda: PPOConfig(learning_rate=_half, final_learning_rate=0.1), "must not be set"),
         (lambda: DQNConfig(batch_size=True), "batch_size must be a whole number"),
         (lambda: PPOConfig(gamma="0.9"), r"gamma must be a number in \[0, 1\], got '0.9'"),
         (lambda: PPOConfig(gae_lambda=_half), r"gae_lambda must be a number in"),
@@ -663,7 +663,7 @@ def test_an_evaluation_refuses_arguments_of_training(tmp_path: Path) -> None:
 
 def test_a_minibatch_that_no_rollout_fills_is_refused(tmp_path: Path) -> None:
     config = PPOConfig(num_steps=16, minibatch_size=64)
-    with pytest.raises(rookery.ConfigError, match="has 32 transitions only"):
+    with pytest.raises(rookery.ConfigError, match="has only 32 transitions"):
         _trainer(tmp_path / "run", config)
     assert not (tmp_path / "run").exists()
 

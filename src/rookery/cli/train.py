@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import field, fields, make_dataclass, replace
 from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
@@ -116,11 +116,7 @@ def _flags(config: type[Config]) -> type[Any]:
         for f in fields(config)  # type: ignore[arg-type]
     ]
     made = make_dataclass(config.__name__, flags, frozen=True)
-    kinds_told = [kind for kind in config.__mro__ if is_dataclass(kind)]
-    told = [(kind.__doc__ or "").partition("Attributes:\n") for kind in kinds_told]
-    # Base classes come first: if a field is documented twice, the last text counts.
-    attributes = (each.rstrip() + "\n" for *_, each in reversed(told))
-    made.__doc__ = "".join([*told[0][:2], *attributes])
+    made.__doc__ = config.__doc__
     return made
 
 
