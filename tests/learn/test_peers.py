@@ -19,8 +19,7 @@ from rookery.learn.off_policy.td3 import TD3
 from rookery.learn.on_policy.a2c import A2C
 from rookery.learn.on_policy.impala import Impala
 from rookery.learn.on_policy.ppo import PPO
-from rookery.learn.parallel.averages import Moments, average, together
-from rookery.learn.parallel.peers import Alone, Peers, SharedPieces
+from rookery.learn.parallel.peers import Alone, Moments, Peers, SharedPieces, average, together
 
 T, B = 8, 6
 SPACE = spaces.Box(-3, 3, (3,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import signal
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -455,7 +455,7 @@ def test_what_cannot_be_is_told_with_the_way_out(
 def test_a_run_whose_learning_rate_has_come_to_nothing_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with _trainer(tmp_path) as trainer:
+    with _trainer(tmp_path, replace(QUICK, final_learning_rate=0.0)) as trainer:
         list(trainer)
     rookery.resume(tmp_path, total_steps=160)
     assert "learning-rate schedule has reached 0" in capsys.readouterr().err
@@ -588,8 +588,7 @@ def _constant(progress: float) -> float:
 def test_a_learning_rate_that_is_a_function_is_not_said_to_have_come_to_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = PPOConfig(num_steps=16, num_epochs=1, learning_rate=_constant)
-    assert config.final_learning_rate == 0.0
+    config = PPOConfig(num_steps=16, num_epochs=1, learning_rate=_constant, final_learning_rate=0.0)
     with _trainer(tmp_path, config) as trainer:
         list(trainer)
     rookery.resume(tmp_path, total_steps=160)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from rookery.learn.off_policy.target import fill, to_host
-from rookery.learn.parallel.averages import average
-from rookery.learn.parallel.peers import ALONE, Peers
+from rookery.learn.parallel.peers import ALONE, Peers, average
 
 
 class Adam:
