@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from rookery.errors import SpaceError
 from rookery.learn.config_base import noise_settings
-from rookery.learn.off_policy.replay_learner import ReplayLearner
-from rookery.learn.off_policy.target import Target
+from rookery.learn.off_policy.replay_learner import ReplayLearner, Target
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.learn.schedule import scheduled

@@ -17,8 +17,7 @@ from torch import Tensor
 from rookery.common.trees import Tree
 from rookery.learn.config import TD3Config
 from rookery.learn.off_policy.continuous import TwinCriticLearner, actor_policy
-from rookery.learn.off_policy.replay_learner import Batch
-from rookery.learn.off_policy.target import Target
+from rookery.learn.off_policy.replay_learner import Batch, Target
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.flat import FlatParameters
 from rookery.policy.torch.squashed import NoisyPolicy, OrnsteinUhlenbeckPolicy

@@ -75,7 +75,7 @@ class Batch:
         return Batch(**found)
 
     def steps(self) -> Batch:
-        """Return the batch with one row ``[N, ...]`` per valid step in the columns after ``obs``."""
+        """Return the batch with one row per valid step in all columns after ``obs``."""
         valid = self.valid
 
         def rows(column: Any) -> Any:
