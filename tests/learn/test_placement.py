@@ -144,7 +144,7 @@ def test_compiling_needs_a_compiler(monkeypatch):
     with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler.*no-such-compiler"):
         require_compiler()
     config = PPOConfig(compile=True)
-    with pytest.raises(ConfigError, match="leave compile out"):
+    with pytest.raises(ConfigError, match="use compile=False"):
         PPO(PPO.make_policy(config, VECTOR, DISCRETE, 0), config, B)
 
 

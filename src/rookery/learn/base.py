@@ -27,9 +27,9 @@ class RolloutLearner(ABC):
             collectors need not compute these.
         keeps_replay: True if experience is kept after an update.
         log_steps: Env steps between two log lines; 0 writes a line for each update.
-        latest_metrics: Names of metrics whose latest value is logged, such as counters and
-            schedules. Of other metrics, the mean over the updates since the last line is logged.
-        summed_metrics: Names of metrics whose sum over the updates is logged.
+        latest_metrics: Names of metrics that are logged with their latest value, such as
+            counters and schedules. Of other metrics, the mean over the updates since the last line is logged.
+        summed_metrics: Names of metrics that are logged with their sum over the updates.
     """
 
     collectors: tuple[str, ...] = ("caller", "workers")
@@ -41,7 +41,7 @@ class RolloutLearner(ABC):
 
     @abstractmethod
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
-        """Learn from a rollout, whose arrays may be overwritten after the call.
+        """Learn from a rollout; the caller may overwrite its arrays after the call.
 
         Args:
             rollout: The experience since the last call.

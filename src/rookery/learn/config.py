@@ -238,8 +238,8 @@ class ActionValueConfig(ReplayConfig, OneNetworkConfig):
     """Settings of the algorithms that learn action values: DQN and QR-DQN.
 
     Attributes:
-        double: Double Q-learning: the online network chooses the action whose value the target
-            network estimates.
+        double: Double Q-learning: the online network chooses an action, and the target network
+            estimates its value.
         prioritized: Prioritised replay: draw transitions by their error.
         priority_exponent: Alpha of prioritised replay; 0 draws all transitions equally often.
         priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.

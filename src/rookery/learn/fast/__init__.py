@@ -20,10 +20,16 @@ import numpy.typing as npt
 from torch import Tensor
 
 from rookery.common.trees import tree_map
-from rookery.learn.fast.heads import HeadPass, categorical, gaussian
-from rookery.learn.fast.losses import clipped_policy, clipped_values, policy_gradient, values
-from rookery.learn.fast.network import TorchNetwork
-from rookery.learn.fast.towers import TowersBackward
+from rookery.learn.fast.derivatives import (
+    HeadPass,
+    categorical,
+    clipped_policy,
+    clipped_values,
+    gaussian,
+    policy_gradient,
+    values,
+)
+from rookery.learn.fast.networks import TorchNetwork, TowersBackward
 from rookery.learn.on_policy import a2c, ppo
 from rookery.learn.on_policy.batches import Batch
 from rookery.policy.network_policy import NetworkPolicy

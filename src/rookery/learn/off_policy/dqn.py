@@ -1,6 +1,6 @@
 """Deep Q-learning, to be read from top to bottom.
 
-Mnih et al. (2015) with extensions from Hessel et al. (2018), each of which is a setting: double
+Mnih et al. (2015) with extensions from Hessel et al. (2018). Each extension is a setting: double
 Q-learning (van Hasselt et al. 2016), dueling networks (Wang et al. 2016), n-step returns (Sutton
 1988) and prioritised replay (Schaul et al. 2016).
 """

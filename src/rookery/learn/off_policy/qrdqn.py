@@ -59,7 +59,7 @@ class QRDQN(ValueLearner):
         return ValueLoss(loss, losses, scalars)
 
     def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the loss of each transition, ``[N]``, and the quantiles of its action, ``[N, K]``."""
+        """Return the loss of each transition, ``[N]``, and its action's quantiles, ``[N, K]``."""
         quantiles = _of_action(_quantiles(self.actor, batch.obs), batch.action)
         return quantile_huber(quantiles, self._targets(batch), self.config.huber_limit), quantiles
 

@@ -63,7 +63,7 @@ class AdvantageLearner(Learner):
             the CPU, which is faster than torch and equal up to rounding.
 
     Attributes:
-        model: The model whose parameters are trained in place.
+        model: The model; its parameters are trained in place.
         module: The policy's `PolicyModule` on the learner's device, for losses to use.
         config: The settings.
         entropy_coef: Present value of the setting, which may follow a schedule.

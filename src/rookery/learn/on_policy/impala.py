@@ -64,7 +64,7 @@ class Impala(Learner):
         peers: Learners that train the same weights together.
 
     Attributes:
-        model: The model whose parameters are trained in place.
+        model: The model; its parameters are trained in place.
         module: The policy's `PolicyModule` on the learner's device, for losses to use.
         config: The settings.
         entropy_coef: Present value of the setting, which may follow a schedule.
