@@ -28,7 +28,8 @@ class RolloutLearner(ABC):
         keeps_replay: True if experience is kept after an update.
         log_steps: Env steps between two log lines; 0 writes a line for each update.
         latest_metrics: Names of metrics that are logged with their latest value, such as
-            counters and schedules. Of other metrics, the mean over the updates since the last line is logged.
+            counters and schedules. Other metrics are logged with their mean over the updates
+            since the last line.
         summed_metrics: Names of metrics that are logged with their sum over the updates.
     """
 

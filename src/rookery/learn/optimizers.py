@@ -64,8 +64,8 @@ class RMSProp:
     """Tieleman and Hinton (2012), lecture 6.5, with shared statistics as in Mnih et al. (2016).
 
     ``square = decay * square + (1 - decay) * g^2``, then a step of
-    ``rate * g / (sqrt(square) + epsilon)``. Torch has the same form, and published settings refer to
-    it. With epsilon under the root and a mean that starts at one, A2C reached returns of -1239
+    ``rate * g / (sqrt(square) + epsilon)``. Torch has the same form, and published settings refer
+    to it. With epsilon under the root and a mean that starts at one, A2C reached returns of -1239
     and -421 on LunarLander with published settings; this form reached -91 and 113.
 
     Args:

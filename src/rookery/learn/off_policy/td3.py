@@ -56,7 +56,7 @@ class TD3(TwinCriticLearner):
         self._target_actor.follow(1.0)
 
     def _step(self, progress: float) -> dict[str, float]:
-        """Take a gradient step on the critics, and one on the actor every ``policy_delay`` steps."""
+        """Take a gradient step on the critics, and on the actor every ``policy_delay`` steps."""
         rate = self._learning_rate(progress)
         batch = self._sample()
 
