@@ -1,4 +1,4 @@
-"""Networks whose observations have several parts can represent functions of all parts together."""
+"""Networks for observations with several parts can represent functions of all parts together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Letters(nn.Module):
         return torch.relu(self.layer(torch.tensor(counts, dtype=torch.float32)))
 
 
-# The two parts that have to be read together, with the encoders of the user's own.
+# Two parts that must be read together, with and without custom encoders.
 PAIRS: dict[str, tuple[spaces.Dict, tuple[str, str], Any]] = {
     "image and numbers": (spaces.Dict(a=IMAGE, b=VECTOR), ("a", "b"), None),
     "image and choice": (spaces.Dict(a=IMAGE, b=spaces.Discrete(3)), ("a", "b"), None),

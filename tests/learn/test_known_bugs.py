@@ -27,7 +27,7 @@ ENDLESS = REWARD / (1.0 - GAMMA)  # what is to come if nothing ever ends: 5
 
 
 class Endless(gym.Env[Any, Any]):
-    """Rewards every step alike, and nothing ever changes; but somebody cuts it off."""
+    """An env with equal rewards and observations, which a time limit truncates."""
 
     observation_space = spaces.Box(-1, 1, (1,))
 

@@ -1,4 +1,4 @@
-"""Several learners, each with envs of its own, learn what one learns that has all of them."""
+"""Several learners learn the same as one learner with the envs of all."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _rollout(policy: Any, seed: int, num_invalid: int = 0) -> Rollout:
 
 
 def _columns(rollout: Rollout, envs: slice) -> Rollout:
-    """Those of some envs."""
+    """Return the rollout of some of the envs."""
     part = Rollout.allocate(T, rollout.obs[0, envs], rollout.action[0, envs])
     for name in (
         "obs",

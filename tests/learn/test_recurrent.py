@@ -140,7 +140,7 @@ def test_one_nan_costs_its_transition_and_not_what_is_remembered(core, space):
 
 
 class Forgetful(rookery.Policy):
-    """A policy of the user's that remembers the sum of what it was shown, NaN and all."""
+    """A custom policy that remembers the sum of its observations, including NaN."""
 
     is_recurrent = True
 
