@@ -82,7 +82,7 @@ def _rookery_recv(case: Case) -> Iterator[Work]:
     with rookery.make_vec(
         MAKERS[case.env], case.num_envs, backend="process", num_workers=case.num_workers
     ) as venv:
-        venv.async_reset(seed=0)
+        venv.send_reset(seed=0)
         yield _exchanging(case, lambda: venv.recv(min_envs=case.num_envs // 4)[-1], venv.send)
 
 
@@ -212,7 +212,7 @@ def _envpool(case: Case, parts: int = 1) -> Iterator[Work]:
             venv.reset()
             yield _stepping(case, venv.step, encode)
         else:
-            venv.async_reset()
+            venv.send_reset()
             yield _exchanging(case, lambda: venv.recv()[-1]["env_id"], venv.send, encode)
     finally:
         venv.close()

@@ -91,7 +91,7 @@ def test_an_episode_that_has_ended_does_not_end_again_when_its_reset_is_lost(
 def test_one_fault_of_a_partial_batch_costs_one_restart(fault: Fault) -> None:
     policy = FaultPolicy("restart", max_restarts=1, window_s=10_000)
     with _make(Faulty, faults=policy) as venv:
-        venv.async_reset(seed=1)
+        venv.send_reset(seed=1)
         venv.recv(min_envs=2, timeout=PATIENCE_S)
         venv.send(np.array([fault]), [0])
         assert venv.recv(timeout=PATIENCE_S)[3].tolist() == [True]

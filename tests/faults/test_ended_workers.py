@@ -73,7 +73,7 @@ def test_envs_of_other_workers_are_received_however_often_all_are_looked_after(
     faults: FaultPolicy | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rookery.worker.worker_backend._LOOK_S", 0.0)
-    monkeypatch.setattr("rookery.vector.answers._LOOK_S", 0.0)
+    monkeypatch.setattr("rookery.vector.calls._LOOK_S", 0.0)
     with _make(faults) as venv:
         venv.reset()
         venv.send(np.array([Fault.PAUSE, 0, Fault.KILL]), [1, 2, 3])

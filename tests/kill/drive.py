@@ -67,7 +67,7 @@ class Ledger:
         assert not self._restarts or name in MAY_RAISE, (name, error)
 
     def _mend(self, name: str) -> None:
-        while name in ("send", "async_reset"):  # answers of the others
+        while name in ("send", "send_reset"):  # answers of the others
             try:
                 self.venv.recv()
             except rookery.NoPendingCallError:
@@ -115,8 +115,8 @@ class Ledger:
         self.venv.send(np.zeros(self._num_envs, np.int64))
         self._receive_all(0)
 
-    def async_reset(self) -> None:
-        self.venv.async_reset()
+    def send_reset(self) -> None:
+        self.venv.send_reset()
         self._receive_all(None)
 
     def _receive_all(self, action: int | None) -> None:
@@ -176,12 +176,12 @@ OPERATIONS = (
     "reset",
     "step",
     "step_large",
-    "step",  # with a larger slab
+    "step",  # with larger rows
     "call",
     "reset_with_options",
     "step",
     "send",
-    "async_reset",
+    "send_reset",
     "step",
     "get_attr",
     "close",

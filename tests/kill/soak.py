@@ -14,7 +14,7 @@ from drive import Ledger
 from traps import Trap, armed
 
 import rookery
-from rookery.vector.splitting import split
+from rookery.vector.specs import split
 
 # Points that a worker passes while it serves, and those that the next one passes first.
 _SERVING = (

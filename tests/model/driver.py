@@ -312,13 +312,13 @@ class Driver(Comparison):
             self.sent[i] = self.model.step_one(i, action)
         self._do(lambda: self.venv.send(np.array(actions), list(ids)))
 
-    def async_reset(self, ids: Sequence[int]) -> None:
+    def send_reset(self, ids: Sequence[int]) -> None:
         """Have some envs begin anew."""
-        self.note(f"async_reset(env_ids={list(ids)})")
+        self.note(f"send_reset(env_ids={list(ids)})")
         self.begin(list(ids))
         for i in ids:
             self.sent[i] = self.model.reset_env(i)
-        self._do(lambda: self.venv.async_reset(env_ids=list(ids)))
+        self._do(lambda: self.venv.send_reset(env_ids=list(ids)))
 
     def recv(self, min_envs: int) -> None:
         """Take who is ready, or the failure of one that is."""
@@ -471,7 +471,7 @@ class Driver(Comparison):
             lambda: self.venv.reset(seed=3),
             lambda: self.venv.call("steps_ever"),
             lambda: self.venv.send(zeros[:1], [busy]),
-            lambda: self.venv.async_reset(env_ids=[busy]),
+            lambda: self.venv.send_reset(env_ids=[busy]),
         ):
             self.refuses(rookery.PendingCallError, call)
 

@@ -148,10 +148,10 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.is_open() and not self.driver.down)
     @rule(ids=SOME)
-    def async_reset(self, ids: Any) -> None:
+    def send_reset(self, ids: Any) -> None:
         ids = [i for i in ids if i not in self.driver.sent]
         if ids:
-            self.driver.async_reset(ids)
+            self.driver.send_reset(ids)
 
     @precondition(lambda self: self.is_open() and bool(self.driver.sent))
     @rule(min_envs=st.integers(1, NUM_ENVS))

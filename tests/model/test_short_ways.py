@@ -215,7 +215,7 @@ def test_a_reset_that_cannot_be_sent_leaves_the_arrays_alone(name: str) -> None:
         driver.send([0], [0])
         driver.recv_all()
         driver.refused_reset()
-        driver.async_reset([1, 2])
+        driver.send_reset([1, 2])
         driver.recv_all()
         driver.reset(None, mask=[True, False, False])
         driver.refused_reset()

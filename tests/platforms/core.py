@@ -56,9 +56,9 @@ def _cart_pole() -> Any:
 
 
 def parts() -> None:
-    """Send and recv, large infos for which the slab grows, and large requests and answers."""
+    """Send and recv, large infos for which the rows grow, and large requests and answers."""
     with rookery.make_vec(Wordy, 6, num_workers=2, backend="process") as venv:
-        venv.async_reset(seed=0)
+        venv.send_reset(seed=0)
         left, busy = 40, 6
         while busy:
             *_, env_ids = venv.recv(min_envs=1)

@@ -549,7 +549,7 @@ def test_a_schedule_may_give_any_kind_of_number(tmp_path: Path, kind: Any) -> No
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        (lambda progress: -1e-3 if progress else 1e-3, r"returned -0.001 at 0.5; it must return a number"),
+        (lambda progress: -1e-3 if progress else 1e-3, "returned -0.001 at 0.5; it must"),
         (lambda progress: None, "returned None at 0"),
         (lambda progress: "1e-3", "returned '1e-3' at 0"),
         (lambda progress: float("nan"), "returned nan at 0"),

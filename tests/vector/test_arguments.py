@@ -14,7 +14,7 @@ import pytest
 import rookery
 from rookery.common.seeding import consecutive_seeds
 from rookery.testing import Faulty
-from rookery.vector.options import separated
+from rookery.vector.reset import separated
 
 BACKENDS = ["serial", "process", "auto"]
 

@@ -138,7 +138,7 @@ def test_one_env_for_several_threads_is_refused() -> None:
     from rookery.vector.thread import ThreadVectorEnv
 
     env = Faulty()
-    with pytest.raises(rookery.ConfigError, match=r"(?s)0 and 1.*one and the same"):
+    with pytest.raises(rookery.ConfigError, match=r"(?s)0 and 1.*the same object"):
         ThreadVectorEnv([lambda: env] * 4, num_workers=4)
 
 
@@ -146,7 +146,7 @@ def test_one_env_for_several_threads_is_refused() -> None:
 def test_copying_and_pickling_say_what_to_do_instead(kind: str) -> None:
     with make(kind, Faulty) as venv:
         for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(rookery.UsageError, match="Pass the function that makes it"):
+            with pytest.raises(rookery.UsageError, match="Pass a function that creates it"):
                 attempt(venv)
 
 

@@ -259,7 +259,7 @@ def test_of_answers_that_a_lost_message_explains_none_is_returned(
     faults = rookery.FaultPolicy(on_fault)
     options: Any = {"autoreset_mode": mode, "faults": faults, "num_workers": 1}
     with rookery.make_vec(TellsMore, 3, "process", **options) as venv:
-        venv.async_reset(seed=0)
+        venv.send_reset(seed=0)
         begun = 0
         while begun < 3:
             begun += len(venv.recv(timeout=PATIENCE_S)[-1])

@@ -49,7 +49,7 @@ class Picture(gym.Env[Any, Any]):
 def test_several_envs_of_one_worker_tell_more_than_a_pipe_holds(kind: str) -> None:
     options = {} if kind == "serial" else {"num_workers": 1}
     with make(kind, Picture, 3, **options) as venv:
-        venv.async_reset(seed=5)
+        venv.send_reset(seed=5)
         *_, info, ids = venv.recv(min_envs=3, timeout=PATIENCE_S)
         frames = dict(zip(ids.tolist(), info["frame"], strict=True))
         assert {i: (len(frames[i]), int(frames[i][-1])) for i in frames} == {
@@ -64,7 +64,7 @@ def test_what_nobody_received_does_not_keep_the_envs_from_being_closed(
     kind: str, tmp_path: Path
 ) -> None:
     venv = make(kind, Picture, 3, num_workers=1, kwargs={"folder": str(tmp_path)})
-    venv.async_reset(seed=5)
+    venv.send_reset(seed=5)
     venv.close(timeout=NO_HURRY_S)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["closed-5", "closed-6", "closed-7"]
 
@@ -95,7 +95,7 @@ def _shared_bytes() -> int:
 @pytest.mark.parametrize("kind", BACKENDS)
 def test_steps_of_single_envs_are_counted(kind: str) -> None:
     with make(kind, Picture, 3, kwargs={"size_bytes": 10}) as venv:
-        venv.async_reset(seed=1)
+        venv.send_reset(seed=1)
         venv.recv(min_envs=3, timeout=PATIENCE_S)
         venv.send(np.zeros(2, int), [0, 2])
         venv.recv(min_envs=2, timeout=PATIENCE_S)

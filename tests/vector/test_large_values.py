@@ -80,7 +80,7 @@ def test_large_values_arrive_as_over_gymnasium(
 def test_large_infos_arrive_in_partial_batches(backend: str) -> None:
     options = BACKENDS[backend].options
     with rookery.make_vec(partial(Large, 800_000), 4, **options) as venv:
-        venv.async_reset(seed=1)
+        venv.send_reset(seed=1)
         info = venv.recv(min_envs=4, timeout=PATIENCE_S)[4]
         assert info["frame"].shape == (4, 800_000)
 

@@ -286,7 +286,7 @@ def test_a_mode_that_cannot_be_had_is_refused(
     own: str, asked: str, num_workers: int | None
 ) -> None:
     batch_fn = partial(sync, env=Telling, mode=own)
-    with pytest.raises(rookery.ConfigError, match=f"'{asked}' cannot be had.*mode='{own}'"):
+    with pytest.raises(rookery.ConfigError, match=f"'{asked}' is not supported.*mode='{own}'"):
         rookery.make_vec(batch_fn, 4, "native", num_workers, autoreset_mode=asked)
 
 
@@ -300,7 +300,7 @@ def test_a_callable_is_given_the_mode_if_it_takes_one(mode: str) -> None:
 
 
 def test_a_mode_that_ale_does_not_know_is_refused_with_those_it_does(pong: str) -> None:
-    with pytest.raises(rookery.ConfigError, match=r"'disabled' cannot be had.*'next_step'"):
+    with pytest.raises(rookery.ConfigError, match=r"'disabled' is not supported.*'next_step'"):
         rookery.make_vec(pong, 2, "native", autoreset_mode="disabled")
 
 
@@ -428,7 +428,7 @@ def test_options_of_a_batch_are_one_dict(num_workers: int | None) -> None:
 
 def test_whole_batches_are_sent_and_received() -> None:
     with rookery.make_vec(Counting, 6, envs_per_batch=2, autoreset_mode="disabled") as venv:
-        venv.async_reset(seed=0)
+        venv.send_reset(seed=0)
         seen: list[int] = []
         while len(seen) < 6:
             obs, *_, env_ids = venv.recv()
@@ -448,8 +448,8 @@ def test_part_of_a_batch_cannot_be_sent(num_workers: int | None) -> None:
         venv.reset(seed=0)
         with pytest.raises(rookery.UsageError, match="send: native batches step all their envs"):
             venv.send(np.zeros(1, np.int64), [1])
-        with pytest.raises(rookery.UsageError, match="async_reset: native batches step all"):
-            venv.async_reset(env_ids=[0])
+        with pytest.raises(rookery.UsageError, match="send_reset: native batches step all"):
+            venv.send_reset(env_ids=[0])
         assert venv.step(np.zeros(4, np.int64))[1].tolist() == [1.0] * 4
 
 

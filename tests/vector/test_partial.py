@@ -111,7 +111,7 @@ def test_each_env_goes_the_way_it_goes_in_lock_step(
             for i in range(NUM_ENVS):
                 expected[i].append(_seen(results, i))
     venv = make(env_id, autoreset_mode=mode)
-    venv.async_reset(seed=5)
+    venv.send_reset(seed=5)
     got: list[list[Any]] = [[] for _ in range(NUM_ENVS)]
     done = np.full(NUM_ENVS, -1)
     while (done < steps).any():
@@ -130,7 +130,7 @@ def test_each_env_goes_the_way_it_goes_in_lock_step(
 def test_a_straggler_holds_nobody_up(tmp_path: Path, copy: bool) -> None:
     venv, gate = _gated(tmp_path, copy=copy)
     with venv:
-        venv.async_reset(seed=0)  # the reset of env 0 waits
+        venv.send_reset(seed=0)  # the reset of env 0 waits
         assert _receive_all(venv, 3) == {1, 2, 3}
         for count in (1, 2, 3):
             venv.send(np.zeros(3, int), [3, 1, 2])
@@ -165,9 +165,9 @@ def test_who_is_ready_first_comes_first(tmp_path: Path) -> None:
 def test_a_time_out_leaves_all_under_way(tmp_path: Path) -> None:
     venv, gate = _gated(tmp_path)
     with venv:
-        venv.async_reset(seed=0)
+        venv.send_reset(seed=0)
         assert _receive_all(venv, 3) == {1, 2, 3}
-        with pytest.raises(rookery.WorkerTimeout, match=r"by envs \[0\]; they go on") as error:
+        with pytest.raises(rookery.WorkerTimeout, match=r"envs \[0\] have not finished") as error:
             venv.recv(timeout=0.5)
         assert error.value.env_ids == (0,)
         assert isinstance(error.value, multiprocessing.TimeoutError)
@@ -177,16 +177,16 @@ def test_a_time_out_leaves_all_under_way(tmp_path: Path) -> None:
 
 def test_what_cannot_be_meant_is_refused(make: Make) -> None:
     venv = make()
-    with pytest.raises(rookery.UsageError, match="no env was sent anything"):
+    with pytest.raises(rookery.UsageError, match="no env has a pending answer"):
         venv.recv()
-    venv.async_reset(seed=1)
-    with pytest.raises(rookery.PendingCallError, match=r"envs \[2\] still have an answer"):
+    venv.send_reset(seed=1)
+    with pytest.raises(rookery.PendingCallError, match=r"answers of envs \[2\] are pending"):
         venv.send(np.zeros(1, int), [2])
-    with pytest.raises(rookery.PendingCallError, match="4 envs still have an answer"):
+    with pytest.raises(rookery.PendingCallError, match="answers of 4 envs are pending"):
         venv.step(np.zeros(4, int))
     with pytest.raises(rookery.PendingCallError):
         venv.get_attr("label")
-    with pytest.raises(rookery.UsageError, match="min_envs is 5, but 4 envs"):
+    with pytest.raises(rookery.UsageError, match="min_envs is 5, but only 4 envs"):
         venv.recv(min_envs=5)
     venv.recv(min_envs=4)
     for env_ids, complaint in [
@@ -201,9 +201,9 @@ def test_what_cannot_be_meant_is_refused(make: Make) -> None:
     with pytest.raises(rookery.SpaceError, match=r"shape \(3,\), expected \(2,\)"):
         venv.send(np.zeros(3, int), [0, 1])
     with pytest.raises(rookery.UsageError, match="seed"):
-        venv.async_reset(seed=2**63)
+        venv.send_reset(seed=2**63)
     venv.close()
-    for call in (venv.recv, venv.async_reset, lambda: venv.send(np.zeros(4, int))):
+    for call in (venv.recv, venv.send_reset, lambda: venv.send(np.zeros(4, int))):
         with pytest.raises(rookery.ClosedError):
             call()
 
@@ -211,7 +211,7 @@ def test_what_cannot_be_meant_is_refused(make: Make) -> None:
 def test_lock_step_and_partial_batches_take_turns(make: Make) -> None:
     venv = make()
     for seed in (10, 20, 30):
-        venv.async_reset(seed=seed)
+        venv.send_reset(seed=seed)
         venv.recv(min_envs=4)
         obs = venv.step(np.zeros(4, int))[0]
         assert obs[:, 0].tolist() == [1] * 4
@@ -225,7 +225,7 @@ def test_lock_step_and_partial_batches_take_turns(make: Make) -> None:
 
 def test_actions_of_differing_types_do_not_disturb_each_other(make: Make) -> None:
     venv = make("Pendulum-v1")
-    venv.async_reset(seed=1)
+    venv.send_reset(seed=1)
     venv.recv(min_envs=4)
     venv.send(np.array([[0.5], [0.25]], np.float32), [0, 2])
     venv.send(np.array([[0.75], [1.0]], np.float64), [1, 3])
@@ -235,7 +235,7 @@ def test_actions_of_differing_types_do_not_disturb_each_other(make: Make) -> Non
 
 def test_a_failing_env_is_named_and_the_others_are_still_received(make: Make) -> None:
     venv = make()
-    venv.async_reset(seed=7)
+    venv.send_reset(seed=7)
     venv.recv(min_envs=4)
     venv.send(np.array([0, Fault.RAISE, 0]), [3, 1, 0])
     received: set[int] = set()
@@ -248,14 +248,14 @@ def test_a_failing_env_is_named_and_the_others_are_still_received(make: Make) ->
     while len(received) < 2:
         received |= set(venv.recv(timeout=PATIENCE_S)[5].tolist())
     assert received == {0, 3}
-    venv.async_reset(seed=50, env_ids=[1])
+    venv.send_reset(seed=50, env_ids=[1])
     obs, *_, ids = venv.recv()
     assert ids.tolist() == [1] and obs[0].tolist() == [0, 51]
 
 
 def test_steps_are_counted_for_each_env_by_itself(make: Make) -> None:
     venv = make()
-    venv.async_reset(seed=7)
+    venv.send_reset(seed=7)
     venv.recv(min_envs=4)
     for _ in range(3):
         venv.send(np.zeros(1, int), [2])
@@ -304,7 +304,7 @@ def test_an_env_that_steps_again_and_again_is_not_taken_for_hung() -> None:
 def test_closing_while_envs_are_busy_leaves_nothing(tmp_path: Path) -> None:
     venv, _ = _gated(tmp_path)
     pids = venv.pids
-    venv.async_reset(seed=0)
+    venv.send_reset(seed=0)
     venv.close(timeout=0.2)
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
@@ -323,7 +323,7 @@ def test_a_fault_closes_the_transitions_of_its_worker(fault: Fault, mode: Autore
     with rookery.make_vec(
         Stuck, NUM_ENVS, num_workers=2, backend="process", faults=RESTART, autoreset_mode=mode
     ) as venv:
-        venv.async_reset(seed=10)
+        venv.send_reset(seed=10)
         venv.recv(min_envs=4)
         venv.send(np.zeros(4, int))
         venv.recv(min_envs=4)
@@ -345,7 +345,7 @@ def test_a_fault_closes_the_transitions_of_its_worker(fault: Fault, mode: Autore
         if same_step:
             assert info["final_obs"][0][0] == 1
         if mode is AutoresetMode.DISABLED:
-            venv.async_reset(env_ids=[2, 3])
+            venv.send_reset(env_ids=[2, 3])
             venv.recv(min_envs=2, timeout=PATIENCE_S)
         venv.send(np.zeros(2, int), [2, 3])
         obs, reward, _, truncated, info, ids = venv.recv(min_envs=2, timeout=PATIENCE_S)
@@ -357,7 +357,7 @@ def test_a_reset_that_was_lost_is_done_again() -> None:
     with rookery.make_vec(Faulty, 2, num_workers=1, backend="process", faults=RESTART) as venv:
         venv.reset(seed=3)
         os.kill(venv.pids[0], signal.SIGKILL)
-        venv.async_reset(seed=8)
+        venv.send_reset(seed=8)
         obs, *_, ids = venv.recv(min_envs=2, timeout=PATIENCE_S)
         assert sorted(zip(ids.tolist(), obs[:, 1].tolist(), strict=True)) == [(0, 8), (1, 9)]
         assert venv.step(np.zeros(2, int))[0][:, 0].tolist() == [1, 1]

@@ -93,7 +93,7 @@ def test_partial_batches_are_counted_env_by_env(backend: str) -> None:
         for ids in ([0], [2, 3], [2], [0, 2]):
             venv.send(np.full(len(ids), Fault.END), ids)
             venv.recv(min_envs=len(ids))
-        venv.async_reset(env_ids=[1])
+        venv.send_reset(env_ids=[1])
         venv.recv()
         statistics = venv.statistics()
     assert [env.steps for env in statistics.envs] == [3, 1, 4, 2]

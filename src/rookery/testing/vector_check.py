@@ -36,7 +36,7 @@ def check_vector_env(
 
     Compared to the last bit: observations, rewards, flags, infos in Gymnasium's vector form,
     dtypes, shapes, what calls return. Results that were returned earlier must not change
-    afterwards. Where the vector env has them, ``step_async`` and ``step_wait``, ``async_reset``,
+    afterwards. Where the vector env has them, ``step_async`` and ``step_wait``, ``send_reset``,
     ``send`` and ``recv``, ``statistics`` and ``pids`` are used too.
 
     Args:

@@ -86,13 +86,13 @@ class Walk(Comparison):
         }
         if _has(self.venv, "step_async", "step_wait"):
             options |= {self._step_in_two: 6, self._refused_calls: 1}
-        if _has(self.venv, "send", "recv", "async_reset"):
+        if _has(self.venv, "send", "recv", "send_reset"):
             options |= {self._send: 6, self._send_resets: 1}
         if _has(self.venv, "statistics", "pids"):
             options |= {self._statistics: 1}
         if self._ended().any() and self._mode is AutoresetMode.DISABLED:
             options = {self._reset: 1, self._reset_some: 4, self._seeded_reset: 1}
-            if _has(self.venv, "send", "recv", "async_reset"):
+            if _has(self.venv, "send", "recv", "send_reset"):
                 options |= {self._send_resets: 2, self._step_ended: 1}
         return self._drawn(options)
 
@@ -260,11 +260,11 @@ class Walk(Comparison):
     def _send_resets(self) -> None:
         ids = self._some(range(self.model.num_envs))
         seeds = [int(s) for s in self._rng.integers(0, 10_000, self.model.num_envs)]
-        self.note(f"async_reset(seed={seeds}, env_ids={ids})")
+        self.note(f"send_reset(seed={seeds}, env_ids={ids})")
         self.begin(ids)
         for i in ids:
             self._sent[i] = self.model.reset_env(i, seeds[i])
-        self.venv.async_reset(seed=seeds, env_ids=ids)
+        self.venv.send_reset(seed=seeds, env_ids=ids)
 
     def _refused_while_busy(self) -> None:
         busy = min(self._sent)

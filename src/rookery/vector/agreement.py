@@ -1,18 +1,22 @@
-"""Which spaces a vector env has, given what its envs have."""
+"""Spaces and autoreset mode of a vector env, derived from those of its envs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gymnasium import Space
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
+from rookery.common.arguments import not_a_choice
 from rookery.env.description import Description
 from rookery.errors import ConfigError, SpaceError
 from rookery.worker.fault_policy import FaultPolicy
+
+_MODES = sorted(mode.name.lower() for mode in AutoresetMode)
 
 ObservationMode: TypeAlias = Any  # "same", "different" or (batched space, single space)
 
@@ -28,11 +32,12 @@ class Spaces:
 
 
 def num_buffers(copy: bool, faults: FaultPolicy) -> int:
-    """How many buffers there have to be for results, which are written in turn.
+    """Return the number of result buffers, which are written in turn.
 
     Args:
-        copy: whether results are copied out; else the caller reads one while another is written.
-        faults: whether a step may be closed that tore a row; the other buffer has the last one.
+        copy: results are copied. Otherwise the caller reads one buffer while the envs write
+            another.
+        faults: if workers restart, the second buffer keeps the last intact row of each env.
     """
     return 1 if copy and not faults.restarts else 2
 
@@ -40,16 +45,16 @@ def num_buffers(copy: bool, faults: FaultPolicy) -> int:
 def agree(
     parts: Sequence[range], descriptions: Sequence[Description], observation_mode: ObservationMode
 ) -> Spaces:
-    """Check that the envs' spaces go together, and batch them.
+    """Check that the spaces of all envs are compatible, and batch them.
 
     Args:
-        parts: of each backend, the ids of its envs.
-        descriptions: of each backend, what its envs are.
+        parts: env ids of each backend.
+        descriptions: description of the envs of each backend.
         observation_mode: see :class:`rookery.ProcessVectorEnv`.
 
     Raises:
-        SpaceError: when they do not.
-        ConfigError: when the mode is none.
+        SpaceError: the spaces are not compatible.
+        ConfigError: the observation mode is invalid.
     """
     num_envs = parts[-1].stop
     pairs = [pair for description in descriptions for pair in description.spaces]
@@ -101,3 +106,38 @@ def _check_alike(space: Any, first: Any, exactly: bool) -> None:
         raise SpaceError(
             f"The envs' observation spaces differ in shape or dtype: {first} and {space}"
         )
+
+
+def parse_autoreset_mode(mode: Any) -> AutoresetMode:
+    """Return the mode named ``"next_step"``, ``"same_step"`` or ``"disabled"``; accepts enums too.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    if isinstance(mode, AutoresetMode):
+        return mode
+    for each in AutoresetMode:
+        if isinstance(mode, str) and mode in (each.value, each.name, each.name.lower()):
+            return each
+    raise not_a_choice("autoreset_mode", mode, _MODES)
+
+
+def check_mode(mode: AutoresetMode, descriptions: Iterable[Description]) -> None:
+    """Raise if a native batch does not support the mode.
+
+    Raises:
+        ConfigError: with the modes that it supports.
+    """
+    for description in descriptions:
+        modes = description.autoreset_modes
+        if modes is not None and mode not in modes:
+            known = " or ".join(repr(_name(each)) for each in modes)
+            raise ConfigError(
+                f"autoreset_mode={_name(mode)!r} is not supported by this native env, which "
+                f"resets its envs itself. Use autoreset_mode={known}, create the env in another "
+                "mode (env_kwargs, or in the callable), or run single envs with backend='process'"
+            )
+
+
+def _name(mode: AutoresetMode) -> str:
+    return mode.name.lower()

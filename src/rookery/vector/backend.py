@@ -1,4 +1,4 @@
-"""Backend: the seam between a vector env and what steps its envs."""
+"""Backend: the interface between a vector env and the code that steps its envs."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ from typing import Any, Protocol
 
 from rookery.common.resources import ProcessUse
 from rookery.errors import RookeryError
+from rookery.shared.row_buffer import RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import SlabShape
 from rookery.worker.fault_policy import RestartCause
 from rookery.worker.orders import Order
 
 
 class Backend(Protocol):
-    """Runs a batch of consecutive envs somewhere.
+    """Runs a batch of consecutive envs in this process, a thread, a worker or on a node.
 
-    An order is begun, and carried out when its envs have answered, see
-    :mod:`rookery.worker.orders`. Requests are for what is no step and no reset.
+    Orders ask for steps and resets; see :mod:`rookery.worker.orders`. Requests ask for everything
+    else, such as calls of methods.
 
     Attributes:
-        env_ids: the indices of its envs.
-        pid: the process in which they are.
-        node: the machine on which that is; None is this one.
+        env_ids: indices of the envs.
+        pid: id of the process that runs the envs.
+        node: machine that runs the envs; None is this one.
         busy_s: seconds spent stepping.
-        steps_made: steps of all its envs together.
-        restarts: how often the worker was replaced.
-        causes: why, the latest times.
-        steps_in_caller: whether envs are stepped while the caller waits for them, and only then.
-        is_replaceable: whether what steps its envs may be replaced.
-        needs_poll: whether answers are not complete before ``poll`` was called; never, unless it is
-            replaceable.
-        is_torn: whether an interruption has left something that only a reset can mend.
-        has_told: whether what was finished last has told anything beside its columns.
-        failures: what went wrong in answers that have come, by env id.
-        reader: is told what answers tell beside the arrays; set by the vector env.
+        steps_made: steps of all its envs.
+        restarts: number of times the worker was replaced.
+        causes: reasons of the latest replacements.
+        steps_in_caller: the calling thread steps the envs while it waits for them.
+        is_replaceable: the worker may be replaced.
+        needs_poll: answers may be incomplete until ``poll`` is called. Only True if replaceable.
+        is_torn: an interruption left a state that only a reset can repair.
+        has_told: the latest answers contain more than their columns, such as infos.
+        failures: errors in the latest answers, by env id.
+        reader: receives values that have no column; set by the vector env.
     """
 
     env_ids: range
@@ -63,18 +62,17 @@ class Backend(Protocol):
     def causes(self) -> tuple[RestartCause, ...]: ...
 
     def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
-        """How an env began with what steps it now, if that has replaced something.
+        """Return the history of an env since its worker was replaced; None if it never was.
 
         Returns:
-            The seed of its first reset, should that be given none, and how many orders were carried
-            out for it, see :meth:`rookery.worker.reports.Reports.since_restart`; or None.
+            The seed of its first reset if no other was passed, and its number of orders since then.
         """
 
     def process_use(self, looks: bool) -> ProcessUse:
-        """What the worker's process uses; nothing where it has none of its own.
+        """Return the resources that the worker's process uses; empty without a process.
 
         Args:
-            looks: whether to look now; else what the last look has told.
+            looks: measure now, instead of returning the last measurement.
         """
 
     @property
@@ -84,55 +82,55 @@ class Backend(Protocol):
     def is_torn(self) -> bool: ...
 
     def begin_step(self, buffer: int, number: int) -> None:
-        """Begin a step of all envs, as ``begin`` does: the way that must be short."""
+        """Begin a step of all envs. This is the fast path of ``begin``."""
 
     def begin(self, order: Order) -> None:
-        """Have envs carry out an order; giving it twice is giving it once. Raises nothing."""
+        """Send an order to envs. Sending it twice has no further effect. Raises nothing."""
 
     def poll(self, deadline: float | None = None) -> None:
-        """Take in what has come, and notice what keeps envs from answering.
+        """Receive messages, and notice exits and missed deadlines.
 
         Raises:
-            NotFinishedError: when the deadline passed amid something that is still coming.
+            NotFinishedError: the deadline passed during a message.
         """
 
     def finish(self, deadline: float | None = None) -> bool:
-        """Wait until all envs have answered; whether anything lies in ``failures``.
+        """Wait until all envs have answered; return True if ``failures`` is not empty.
 
         Raises:
-            NotFinishedError: when the deadline passed.
+            NotFinishedError: the deadline passed.
         """
 
     def forget(self) -> None:
-        """Drop all that has come and was not asked for."""
+        """Drop failures and messages of earlier orders."""
 
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
         """Remember the seeds of a reset."""
 
     def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
-        """A request that says, by env, seed and options of the reset that will be ordered."""
+        """Return a request with seed and options of the next reset, by env."""
 
     def tell_reset(self, request: Any) -> None:
-        """Have envs know what ``prepare_reset`` has prepared before the reset is ordered.
+        """Send the request of ``prepare_reset`` before the reset is ordered.
 
         Raises:
-            WorkerError: when their worker ends meanwhile, and is not replaced.
+            WorkerError: the worker exited and is not replaced.
         """
 
     def request(self, method: str, *args: Any) -> Any:
-        """Prepare a call of a method of the batch; nothing happens yet."""
+        """Return a request to call a method of the batch, without sending it."""
 
     def begin_call(self, request: Any) -> None:
-        """Begin what was prepared."""
+        """Send a request."""
 
     def finish_call(self, deadline: float | None = None) -> Any:
-        """Wait for what was begun and return its result."""
+        """Wait for the answer to a request and return its result."""
 
-    def adopt_slab(self, shape: SlabShape) -> None:
-        """Go on with the larger slab that the arrays have."""
+    def adopt_larger_rows(self, shape: RowShape) -> None:
+        """Switch to the larger block of rows that the arrays now have."""
 
     def begin_close(self, deadline: float) -> bool:
-        """Begin to close the envs by a ``time.perf_counter()`` time; False if that cannot be."""
+        """Begin to close the envs; return False if that is impossible by ``deadline``."""
 
     def stop(self, deadline: float) -> None:
-        """Give back everything; the envs are closed already, or cannot be."""
+        """Release all resources. The envs are closed already, or cannot be closed."""

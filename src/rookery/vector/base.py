@@ -1,8 +1,8 @@
-"""VectorEnv: the public calls and the state machine behind them.
+"""VectorEnv: the public calls of all vector envs.
 
-A vector env is a row of backends. A backend runs a batch of consecutive envs, in this thread or in
-a worker; nothing here depends on where, and no backend knows about another. A step is an order to
-all envs and a wait for all; ``send`` and ``recv`` are orders to some and a wait for a few.
+A vector env has several backends. Each runs a batch of consecutive envs, in this thread or in a
+worker, and knows nothing about the others. ``step`` sends an order to all envs and waits for all;
+``send`` and ``recv`` send orders to some envs and wait for the first answers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,21 @@ from rookery.errors import (
     WorkerError,
 )
 from rookery.shared.arrays import BatchArrays, BatchSpaces
-from rookery.shared.slab import SlabFull, SlabShape
-from rookery.vector.agreement import ObservationMode, agree
-from rookery.vector.answers import Answers
+from rookery.shared.row_buffer import RowShape, RowTooSmall
+from rookery.vector.agreement import ObservationMode, agree, check_mode
 from rookery.vector.backend import Backend
+from rookery.vector.calls import Answers, Ids, Pending, indices
 from rookery.vector.crash import CrashRecorder
-from rookery.vector.episodes import Episodes
-from rookery.vector.modes import check_mode
-from rookery.vector.options import Options, separated
-from rookery.vector.order_parts import (
+from rookery.vector.reset import (
     MOST_SEED,
+    Options,
     parts_of,
     prepared_resets,
     require_whole_batches,
     seed_words,
+    separated,
 )
-from rookery.vector.pending import Ids, Pending, indices
-from rookery.vector.results import Results
+from rookery.vector.results import Episodes, Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics.observed import backends_observed, caller_observed, envs_observed
 from rookery.vector.statistics.snapshot import Statistics, WorkerStatistics
@@ -65,18 +63,18 @@ _OWN_CALLS = ("reset", "step", "close")
 
 
 class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
-    """Many environments behind one ``gymnasium.vector.VectorEnv``; ``rookery.make_vec`` makes it.
+    """Many environments behind one ``gymnasium.vector.VectorEnv``, made by ``rookery.make_vec``.
 
     Attributes:
-        num_envs: how many envs.
-        single_observation_space: of one env; ``observation_space`` is of the batch.
-        single_action_space: of one env; ``action_space`` is of the batch.
-        metadata: of the first env, plus ``"autoreset_mode"``.
-        autoreset_mode: what happens when an episode ends.
-        observation_mode: how the envs' observation spaces were put together.
-        backend: which backends run the envs: ``"serial"``, ``"thread"``, ``"process"``, ...
-        num_workers: how many workers there are.
-        choice: what ``backend="auto"`` chose, and why; None if it was not asked.
+        num_envs: number of envs.
+        single_observation_space: observation space of one env; ``observation_space`` is batched.
+        single_action_space: action space of one env; ``action_space`` is batched.
+        metadata: metadata of the first env, plus ``"autoreset_mode"``.
+        autoreset_mode: when an env is reset after the end of an episode.
+        observation_mode: how the observation spaces of the envs are combined.
+        backend: ``"serial"``, ``"thread"``, ``"process"``, ``"native"`` or ``"ray"``.
+        num_workers: number of workers.
+        choice: the choice of ``backend="auto"`` with its reason; None for other backends.
     """
 
     backend: str
@@ -90,7 +88,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         observation_mode: ObservationMode,
         num_buffers: int,
     ) -> BatchSpaces:
-        """Take in what the envs of each backend are, and say what their arrays have to hold."""
+        """Set the spaces from the descriptions of the envs; return the spaces of the arrays."""
         check_mode(autoreset_mode, descriptions)
         spaces = agree(parts, descriptions, observation_mode)
         self.num_envs = parts[-1].stop
@@ -116,14 +114,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         copy: bool,
         arrivals: BellOfMany | None = None,
     ) -> None:
-        """Take over backends and the arrays they write to; from now on the env can be used.
+        """Set backends and arrays; from now on the vector env can be used.
 
         Args:
-            backends: of all envs.
-            arrays: of all envs.
-            orders: to all envs.
-            copy: whether results are copied out of the arrays.
-            arrivals: the bell that workers ring when an env has answered that was asked singly.
+            backends: the backends of all envs.
+            arrays: the arrays that the envs write.
+            orders: shared rows with the orders to all envs.
+            copy: copy results out of the arrays.
+            arrivals: event that workers set when an env has answered a single order.
         """
         self._backends, self._arrays, self._orders = tuple(backends), arrays, orders
         self._results = Results(arrays, copy)
@@ -152,7 +150,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def crash_recorder(self) -> CrashRecorder | None:
-        """Keeps what the envs are told, for reports of failures; None keeps nothing."""
+        """Recorder of actions and seeds for crash reports; None records nothing."""
         return self._recorder
 
     @crash_recorder.setter
@@ -161,7 +159,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def infos_per_env(self) -> bool:
-        """Whether infos are a list with one dict for each env, not Gymnasium's vector form."""
+        """True if infos are a list with one dict per env, instead of Gymnasium's vector form."""
         return self._results.infos_per_env
 
     @infos_per_env.setter
@@ -178,20 +176,19 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those that ``options["reset_mask"]`` selects.
 
-        After an error, or after an exception has interrupted another call, what that call left
-        under way is waited for and dropped.
+        If an exception interrupted an earlier call, its results are waited for and dropped first.
 
         Args:
-            seed: an int means ``seed + i`` for env ``i``; a sequence holds one, or None, for each.
-            options: given to every env, without ``"reset_mask"`` (bool ``[num_envs]``); or a list
-                with one dict, or None, for each env.
+            seed: an int means ``seed + i`` for env ``i``; a sequence has a seed or None per env.
+            options: passed to every env, without ``"reset_mask"`` (bool ``[num_envs]``); or a list
+                with a dict or None per env.
 
         Returns:
-            Observations, batched, and infos in Gymnasium's vector form.
+            Batched observations, and infos in Gymnasium's vector form.
 
         Raises:
-            EnvFailed: when an env raises; all others were reset.
-            WorkerDied: when a worker ends.
+            EnvFailed: an env raised an exception; all others were reset.
+            WorkerDied: a worker exited.
         """
         try:
             self.reset_async(seed=seed, options=options)
@@ -208,8 +205,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a reset; :meth:`reset_wait` returns its result.
 
         Args:
-            seed: as for :meth:`reset`.
-            options: as for :meth:`reset`.
+            seed: see :meth:`reset`.
+            options: see :meth:`reset`.
         """
         with self._pending.beginning("reset"):
             if self._pending.was_cut_short or any(c.is_torn for c in self._backends):
@@ -219,7 +216,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             requests = prepared_resets(self._backends, seeds, options, mask)
             if self._recorder is not None:
                 self._recorder.note_reset(seeds, options, mask)
-            self._enlarge_slab_if_wanted()
+            self._enlarge_rows_if_wanted()
             for backend in self._backends:
                 ids = backend.env_ids
                 own = None if mask is None else mask[ids.start : ids.stop]
@@ -229,14 +226,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._ask_all("reset", RESET, mask, seed_words(seeds, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """Wait for the reset that :meth:`reset_async` began, and return what :meth:`reset` does.
+        """Wait for the reset that :meth:`reset_async` began, and return its result.
 
         Args:
-            timeout: seconds to wait at most; None waits for ever.
+            timeout: maximum wait in seconds; None waits without limit.
 
         Raises:
             NoPendingCallError: no reset was begun.
-            WorkerTimeout: the time has passed; the reset goes on.
+            WorkerTimeout: the timeout passed; the reset continues.
         """
         with self._pending.finishing("reset"):
             has_told = self._waits.timed(lambda: self._answers.wait_for_all("reset", timeout))
@@ -255,7 +252,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Step all envs.
 
         Args:
-            actions: one for each env, batched as ``action_space`` is.
+            actions: one action per env, batched like ``action_space``.
 
         Returns:
             Observations (batched), rewards float64 ``[num_envs]``, terminated bool ``[num_envs]``,
@@ -263,8 +260,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             arrays are views, valid until the step after the next.
 
         Raises:
-            EnvFailed: when an env raises; all others were stepped.
-            WorkerDied: when a worker ends.
+            EnvFailed: an env raised an exception; all others were stepped.
+            WorkerDied: a worker exited.
         """
         try:
             self.step_async(actions)
@@ -277,26 +274,26 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a step; :meth:`step_wait` returns its result.
 
         Args:
-            actions: as for :meth:`step`.
+            actions: see :meth:`step`.
 
         Raises:
-            PendingCallError: another call is under way.
+            PendingCallError: another call is pending.
             SpaceError: the actions do not fit the action space; no env is stepped.
         """
-        # This and step_wait call little: between two wake-ups every Python function called costs
-        # about a microsecond, five times what it costs in a loop.
+        # This method and step_wait make few calls: between two wake-ups, a call of a Python
+        # function takes about a microsecond, five times as long as in a loop.
         pending = self._pending
         if not pending.is_clear:
             pending.require_idle("step")
-        results, orders = self._results, self._orders  # which a closed vector env has no more
+        results, orders = self._results, self._orders  # missing in a closed vector env
         try:
             if self._episodes is not None:
                 self._episodes.require("step", ...)
             if results.reader.wanted is not None:
-                self._enlarge_slab_if_wanted()
+                self._enlarge_rows_if_wanted()
             try:
                 self._arrays.write_actions(actions)
-            except SlabFull as full:
+            except RowTooSmall as full:
                 self._write_larger_actions(full, actions, ...)
             if self._recorder is not None:
                 self._recorder.note_step(actions)
@@ -310,8 +307,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Wait for the step that :meth:`step_async` began.
 
         Args:
-            timeout: seconds; when they pass, a :class:`WorkerTimeout` is raised and the step goes
-                on: this method may be called again.
+            timeout: maximum wait in seconds. After it, :class:`WorkerTimeout` is raised, the step
+                continues, and this method may be called again.
         """
         pending = self._pending
         if pending.name != "step" or not pending.is_begun:
@@ -344,7 +341,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         mask: list[bool] | None = None,
         seeds: Any = NO_SEED,
     ) -> None:
-        """Give all envs, or those of a mask, one order."""
+        """Send one order to all envs, or to those of a mask."""
         results, buffer = self._results, self._results.next_buffer()
         ids = None if mask is None else np.flatnonzero(mask)
         if ids is not None:
@@ -353,56 +350,56 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._begin(name, Order(kind, buffer, self._orders.next_number(), ids, seeds))
 
     def _begin(self, name: str, order: Order) -> None:
-        """Begin an order to envs of several backends; after an interruption, begin it again."""
+        """Split an order among the backends and send it."""
         begins = parts_of(order, self._backends, self._answers.backend_of)
         self._pending.begin(name, order.env_ids, begins)
 
     def _write_actions(self, actions: Any, env_ids: Any) -> None:
         try:
             self._arrays.write_actions(actions, env_ids)
-        except SlabFull as full:
+        except RowTooSmall as full:
             self._write_larger_actions(full, actions, env_ids)
 
-    def _write_larger_actions(self, full: SlabFull, actions: Any, env_ids: Any) -> None:
+    def _write_larger_actions(self, full: RowTooSmall, actions: Any, env_ids: Any) -> None:
         self._results.reader.want_actions(full.need_bytes)
-        self._enlarge_slab_if_wanted()
+        self._enlarge_rows_if_wanted()
         self._arrays.write_actions(actions, env_ids)
 
-    def _enlarge_slab_if_wanted(self) -> None:
-        """Put a larger slab in the place of the present one; nothing in it is unread."""
+    def _enlarge_rows_if_wanted(self) -> None:
+        """Replace the block of rows by a larger one; it contains no unread results."""
         shape, self._results.reader.wanted = self._results.reader.wanted, None
         if shape is not None:
             for backend in self._answers.finish_order:
                 backend.finish()
-            self._grow_slab(shape)
+            self._enlarge_rows(shape)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        """Make a larger slab and have every backend go on with it."""
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        """Create a larger block of rows, and switch all backends to it."""
         raise NotImplementedError
 
     # ---------------------------------------------------------------- partial batches
 
-    def async_reset(
+    def send_reset(
         self,
         seed: int | Sequence[int | None] | None = None,
         env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
     ) -> None:
-        """Begin to reset envs one by one; :meth:`recv` returns whoever is ready.
+        """Begin to reset some envs; :meth:`recv` returns those that are ready first.
 
         Args:
-            seed: as for :meth:`reset`; a sequence has one for each env of the vector env.
-            env_ids: which envs; None means all.
+            seed: see :meth:`reset`; a sequence has one entry per env of the vector env.
+            env_ids: indices of the envs; None means all.
 
         Raises:
-            PendingCallError: when an answer of one of them is still under way.
+            PendingCallError: the answer of one of these envs is pending.
         """
-        ids = self._pending.choose(env_ids, "async_reset")
+        ids = self._pending.choose(env_ids, "send_reset")
         if self._steps_together:
-            require_whole_batches("async_reset", ids, self._backends)
+            require_whole_batches("send_reset", ids, self._backends)
         seeds = consecutive_seeds(seed, self.num_envs)
         for value in (seeds[i] for i in ids.tolist()):
             if value is not None and not 0 <= value < MOST_SEED:
-                raise ConfigError(f"async_reset: a seed must lie in 0 to 2**63 - 1, got {value}")
+                raise ConfigError(f"send_reset: a seed must lie in 0 to 2**63 - 1, got {value}")
         if self._recorder is not None:
             self._recorder.note_resets(ids, [seeds[i] for i in ids.tolist()])
         mask = np.isin(np.arange(self.num_envs), ids).tolist()
@@ -414,14 +411,14 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def send(
         self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer] | None = None
     ) -> None:
-        """Begin to step some envs; :meth:`recv` returns whoever is ready.
+        """Begin to step some envs; :meth:`recv` returns those that are ready first.
 
         Args:
-            actions: one for each of ``env_ids``, batched as ``action_space`` is.
-            env_ids: whose, in the order of ``actions``; None means all, in order.
+            actions: one action for each of ``env_ids``, batched like ``action_space``.
+            env_ids: indices of the envs, in the order of ``actions``; None means all, in order.
 
         Raises:
-            PendingCallError: when an answer of one of them is still under way.
+            PendingCallError: the answer of one of these envs is pending.
         """
         ids = self._pending.choose(env_ids, "send")
         if self._steps_together:
@@ -429,21 +426,21 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self._episodes is not None:
             self._episodes.require("send", ids)
         if self._results.reader.wanted is not None and not self._pending.num_busy():
-            self._enlarge_slab_if_wanted()
+            self._enlarge_rows_if_wanted()
         self._write_actions(actions, ids)
         if self._recorder is not None:
             self._recorder.note_step(actions, ids)
         self._ask_singly(ids, STEP)
 
     def _ask_singly(self, ids: Ids, kind: int, seeds: Any = NO_SEED) -> None:
-        """Give some envs an order each."""
+        """Send a single order to each of some envs."""
         with self._pending.guard:
             buffer = self._results.begin_singly(ids)
             order = Order(kind | SINGLY, buffer, self._numbers_for(ids), ids, seeds)
             self._begin("recv", order)
 
     def _numbers_for(self, ids: Ids) -> Ids:
-        """Numbers for orders to single envs: those that step together share one."""
+        """Return order numbers; the envs of a native batch share one."""
         if not self._steps_together:
             return self._orders.numbers(len(ids))
         batches, places = np.unique(self._answers.backend_of[ids], return_inverse=True)
@@ -452,22 +449,22 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def recv(
         self, min_envs: int = 1, timeout: float | None = None
     ) -> tuple[Any, Any, Any, Any, Any, npt.NDArray[np.int64]]:
-        """Wait for envs that were sent something, and take all that are ready.
+        """Wait for envs after :meth:`send` or :meth:`send_reset`, and return all that are ready.
 
         Args:
-            min_envs: how many to wait for.
-            timeout: seconds; when they pass, a :class:`WorkerTimeout` is raised, the envs go on,
-                and this method may be called again.
+            min_envs: number of envs to wait for.
+            timeout: maximum wait in seconds. After it, :class:`WorkerTimeout` is raised, the envs
+                continue, and this method may be called again.
 
         Returns:
-            Observations, rewards, terminated, truncated and infos as from :meth:`step`, but of the
-            k envs in ``env_ids``, int64 ``[k]``, whoever was ready first coming first; always
-            copies. An env that was reset has reward 0 and no flag.
+            Copies of observations, rewards, terminated, truncated and infos, as from :meth:`step`,
+            of k envs; and their indices, int64 ``[k]``, in the order in which they became ready. An
+            env that was reset has reward 0 and no flags.
 
         Raises:
-            NoPendingCallError: when no env was sent anything.
-            ConfigError: when fewer than ``min_envs`` were.
-            WorkerError: when an env or a worker fails; other envs can still be received.
+            NoPendingCallError: no env has a pending answer.
+            ConfigError: fewer than ``min_envs`` envs have a pending answer.
+            WorkerError: an env or a worker failed; other envs can still be received.
         """
         self._pending.require_no_call("recv")
         with self._pending.guard:
@@ -476,15 +473,15 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _receive(
         self, min_envs: int, timeout: float | None
     ) -> tuple[Any, Any, Any, Any, Any, npt.NDArray[np.int64]]:
-        """What ``recv`` returns."""
+        """Return the results of ``recv``."""
         self._pending.begin_again()
         num_busy = self._pending.num_busy()
         if not num_busy:
-            raise NoPendingCallError("recv: no env was sent anything", "recv")
+            raise NoPendingCallError("recv: no env has a pending answer; call send() first", "recv")
         min_envs = whole_number("recv: min_envs", min_envs, 1)
         if min_envs > num_busy:
             raise ConfigError(
-                f"recv: min_envs is {min_envs}, but {num_busy} envs have an answer under way"
+                f"recv: min_envs is {min_envs}, but only {num_busy} envs have a pending answer"
             )
         orders = self._orders
         ids = self._waits.timed(lambda: self._answers.wait_for_some(min_envs, timeout))
@@ -502,12 +499,15 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # ---------------------------------------------------------------- calls
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Per env, what its method ``name`` returns, or its attribute ``name``.
+        """Call the method ``name`` of every env, or read the attribute ``name``.
 
         Args:
-            name: of a method or attribute; the outermost wrapper that has it answers.
-            *args: given to the method of every env.
-            **kwargs: likewise.
+            name: name of a method or attribute, looked up from the outermost wrapper inwards.
+            *args: positional arguments of the method.
+            **kwargs: keyword arguments of the method.
+
+        Returns:
+            One result per env.
         """
         with self._pending.guard:
             self.call_async(name, *args, **kwargs)
@@ -517,42 +517,42 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin a call of every env's method; :meth:`call_wait` returns the results.
 
         Args:
-            name: as for :meth:`call`.
-            *args: given to the method of every env.
-            **kwargs: likewise.
+            name: see :meth:`call`.
+            *args: positional arguments of the method.
+            **kwargs: keyword arguments of the method.
         """
         self._pending.require_idle("call")
         _require_name("call", name)
         if name in _OWN_CALLS:
             raise ConfigError(
-                f"call({name!r}) would pass by what this vector env knows of its envs; use its "
-                f"own {name}()"
+                f"call({name!r}) would bypass the bookkeeping of this vector env; call {name}() of "
+                "the vector env instead"
             )
         self._request("call", [(name, args, kwargs)] * len(self._backends))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the call that :meth:`call_async` began, and return a result for each env.
+        """Wait for the call that :meth:`call_async` began, and return one result per env.
 
         Args:
-            timeout: seconds to wait at most; None waits for ever.
+            timeout: maximum wait in seconds; None waits without limit.
         """
         return tuple(value for values in self._outcomes("call", timeout) for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """The attribute ``name`` of every env."""
+        """Return the attribute ``name`` of every env."""
         return self.call(name)
 
     def apply(
         self, function: Callable[[Any], Any], env_ids: Sequence[int] | None = None
     ) -> list[Any]:
-        """``function(env)`` of some envs, called where each env lives.
+        """Call ``function(env)`` for some envs, in the processes that run them.
 
         Args:
-            function: gets an env, wrappers and all. It travels by value, as its result does.
-            env_ids: which envs; None means all.
+            function: receives the wrapped env. The function and its result are pickled by value.
+            env_ids: indices of the envs; None means all.
 
         Returns:
-            A result for each of ``env_ids``, in their order.
+            One result for each of ``env_ids``, in their order.
         """
         self._pending.require_idle("apply")
         if not callable(function):
@@ -569,8 +569,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Set an attribute of every env.
 
         Args:
-            name: of the attribute.
-            values: one value for all, or a list or tuple of one for each env.
+            name: name of the attribute.
+            values: one value for all envs, or a list or tuple with one value per env.
         """
         self._pending.require_idle("set_attr")
         _require_name("set_attr", name)
@@ -584,7 +584,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._outcomes("set_attr", None)
 
     def render(self) -> tuple[Any, ...]:
-        """The rendered frame of every env."""
+        """Return the rendered frame of every env."""
         return self.call("render")
 
     @property
@@ -594,18 +594,18 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """A copy of every env's generator, or the very one where the env is in this process."""
+        """Generator of every env: a copy, or the object itself if the env is in this process."""
         return self.get_attr("np_random")
 
     def _request(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:
-        """Begin a call of a method of every batch, with arguments for each."""
+        """Begin to call a method of every backend's batch; ``args`` has one entry per backend."""
         requests = [
             backend.request(method, *own) for backend, own in zip(self._backends, args, strict=True)
         ]
         self._pending.begin_call(method, list(zip(self._backends, requests, strict=True)))
 
     def _outcomes(self, method: str, timeout: float | None) -> list[Any]:
-        """Wait for a call; its results in the order of the envs, or the first failure."""
+        """Wait for a call; return the results of all backends, or raise the first failure."""
         self._pending.require_call(method)
         deadline = None if timeout is None else time.perf_counter() + timeout
         try:
@@ -628,38 +628,38 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are, processes or threads, without the calling one."""
+        """Number of worker processes or threads, without the calling one."""
         if self._final_statistics is not None:
             return sum(not backend.in_caller for backend in self._final_statistics.workers)
         return sum(not backend.steps_in_caller for backend in self._backends)
 
     @property
     def busy_s(self) -> tuple[float, ...]:
-        """Per backend, the seconds spent stepping; costs little, unlike :meth:`statistics`."""
+        """Seconds that each backend spent stepping; cheaper than :meth:`statistics`."""
         return tuple(backend.busy_s for backend in self._backends_or_last)
 
     @property
     def restarts(self) -> int:
-        """How often workers were replaced; costs little, unlike :meth:`statistics`."""
+        """Number of times that workers were replaced; cheaper than :meth:`statistics`."""
         return sum(backend.restarts for backend in self._backends_or_last)
 
     @property
     def waits(self) -> Waits:
-        """Where a collector that has the workers act by themselves notes how long it waits."""
+        """Waiting times; collectors whose workers act add theirs."""
         return self._waits
 
     @property
     def _backends_or_last(self) -> Sequence[Backend | WorkerStatistics]:
-        """The backends; after ``close``, what they were at last."""
+        """The backends; after ``close``, their last statistics."""
         last = self._final_statistics
         return self._backends if last is None else last.workers
 
     def statistics(self, looks: bool = True) -> Statistics:
-        """What was done so far, as a frozen snapshot; after ``close`` the last one.
+        """Return a snapshot of counters and times; after ``close`` the last one.
 
         Args:
-            looks: whether to look at the processes of workers and caller, which takes about 0.3 ms
-                for each; else they are as the last look has seen them, as after ``close``.
+            looks: measure the processes of workers and caller now, which takes about 0.3 ms per
+                process. Otherwise the last measurement is returned.
         """
         if self._final_statistics is not None:
             return self._final_statistics
@@ -668,7 +668,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
             workers=backends_observed(self._backends, self._waits, looks),
-            envs=envs_observed(self._arrays.watched, self._backends, self._waits),
+            envs=envs_observed(self._arrays.counters, self._backends, self._waits),
             caller=caller_observed(use, self._waits),
             seconds=time.perf_counter() - self._made_at,
         )
@@ -676,7 +676,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # ---------------------------------------------------------------- ends
 
     def _settle(self) -> None:
-        """Wait for what an interruption has left under way, and drop it."""
+        """Wait for the answers that an interrupted call left pending, and drop them."""
         self._pending.begin_again()
         for backend in self._answers.finish_order:
             backend.finish()
@@ -691,25 +691,24 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._pending.is_over()
 
     def close(self, **kwargs: Any) -> None:
-        """Close the envs and end the workers; closing twice is fine.
+        """Close the envs and stop the workers; may be called twice.
 
-        Where an exception has interrupted the closing (a Ctrl-C), closing again ends at once what
-        is left.
+        If Ctrl-C interrupts this, a second call stops the remaining workers at once.
 
         Args:
-            **kwargs: ``timeout``, seconds to wait for a pending call and for the envs' own closing,
-                5 by default, after which they are ended; ``terminate=True`` does not wait at all.
+            **kwargs: ``timeout``, the seconds to wait for pending calls and for ``close`` of the
+                envs before the workers are killed, 5 by default; ``terminate=True`` does not wait.
         """
         if hasattr(self, "_finalizer") and os.getpid() == self._owner_pid:
             self.close_extras(**kwargs)
         self.closed = True
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Do what ``close`` does, unless it is done."""
+        """Close the vector env, unless it is closed already."""
         if not self._finalizer.alive:
             return
         if self._final_statistics is None:
-            self._final_statistics = self.statistics(looks=False)  # nobody waits for /proc now
+            self._final_statistics = self.statistics(looks=False)  # without reading /proc
         if self.closed:
             self._pending.close()
             end_at_once(self._backends)
@@ -730,27 +729,27 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             )
 
     def _let_go(self) -> None:
-        """Give back memory, which goes with the last reference to it."""
+        """Drop references to shared memory, so that it is released."""
         self._finalizer.detach()
         self._pending.let_go()
         for name in _HELD:
             self.__dict__.pop(name, None)
 
     def __del__(self) -> None:
-        """The finalizer does what is to be done, once nobody has the vector env any more."""
+        """Do nothing; the finalizer closes a vector env without references."""
 
     def __enter__(self) -> VectorEnv:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if exc_info[0] is not None:  # whoever leaves so asks for no result
+        if exc_info[0] is not None:  # after an exception, no result will be read
             self._pending.was_cut_short = True
         self.close()
 
     def __reduce__(self) -> Any:
         raise UsageError(
-            "A vector env cannot be pickled or copied: its envs live in this process or in workers "
-            "of its own. Pass the function that makes it, and call that where it is needed"
+            "a vector env cannot be pickled or copied, because it has processes and shared memory. "
+            "Pass a function that creates it instead"
         )
 
 

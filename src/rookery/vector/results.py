@@ -1,28 +1,32 @@
-"""Results: what the envs have written, as the caller of a vector env gets it."""
+"""Results of a vector env: arrays for the caller, ended episodes, and a check for NaN."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from rookery.errors import UsageError
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.row_reader import RowReader
-from rookery.vector.nan import NanWatch
+
+_NAN_STEPS = 256  # steps between two checks, which take 2 us; NaN seldom disappears again
 
 
 class Results:
-    """Reads the arrays of all envs.
+    """Reads the arrays that the envs write, and chooses the buffer for their next results.
 
     Args:
-        arrays: that the envs write to.
-        copy: whether results are copied out of them.
+        arrays: arrays of all envs.
+        copy: copy results out of the arrays, instead of returning views.
 
     Attributes:
-        reader: of what has no column of its own.
-        buffer: that was ordered to be written last, by all envs together.
-        infos_per_env: whether infos come as a list with one dict for each env.
+        reader: reads values without a column, such as infos.
+        buffer: index of the buffer of the latest call.
+        infos_per_env: return infos as a list with one dict per env.
     """
 
     def __init__(self, arrays: BatchArrays, copy: bool) -> None:
@@ -32,22 +36,21 @@ class Results:
         self._arrays, self._copy = arrays, copy
         self._num_buffers = arrays.spaces.num_buffers
         self._num_envs = arrays.spaces.num_envs
-        # The buffer each env wrote last. It is noted once that is done: what was about to be
-        # ordered may be interrupted, and then nobody writes.
+        # The buffer that each env wrote last, noted afterwards, since the order may be interrupted.
         self._latest = np.zeros(self._num_envs, np.int64)
-        self._are_single = False  # whether the buffer holds results of single envs
+        self._are_single = False  # the buffer holds results of single orders
         self._nan_watch = NanWatch()
 
     def begin(self, buffer: int, env_ids: Any) -> None:
-        """Note that envs (None: all) are ordered to write into a buffer, to be read together."""
+        """Prepare a buffer for the results of a call of some envs; None means all."""
         self.buffer, self._are_single = buffer, False
-        if self._arrays.slab.added[buffer]:
+        if self._arrays.row_buffer.added[buffer]:
             ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
-            self._arrays.slab.forget_added(ids, buffer)
+            self._arrays.row_buffer.forget_added(ids, buffer)
 
     def begin_step(self) -> int:
-        """Note that all envs are ordered to write into the next buffer, and return that."""
-        if self._num_buffers == 1 and not self._arrays.slab.added[0]:
+        """Prepare the next buffer for a step of all envs, and return its index."""
+        if self._num_buffers == 1 and not self._arrays.row_buffer.added[0]:
             self._are_single = False
             return 0
         buffer = self.next_buffer()
@@ -55,34 +58,34 @@ class Results:
         return buffer
 
     def begin_singly(self, env_ids: npt.NDArray[np.int64]) -> int:
-        """Note that some envs are ordered to write a result each; return the buffer for it.
+        """Prepare a buffer for single orders to some envs, and return its index.
 
-        Results that were handed out as views stay as they are, for they lie in the other buffer.
+        Views that were returned before stay valid, because they belong to the other buffer.
         """
         if not self._are_single:
             self.buffer, self._are_single = self.next_buffer(), True
-        self._arrays.slab.forget_added(env_ids.tolist(), self.buffer)
+        self._arrays.row_buffer.forget_added(env_ids.tolist(), self.buffer)
         return self.buffer
 
     def carry_over(self, env_ids: npt.NDArray[np.int64], buffer: int) -> None:
-        """Put the last observations of some envs, which are idle, into the next results."""
-        slab = self._arrays.slab
+        """Copy the last observations of idle envs into the buffer of the next results."""
+        row_buffer = self._arrays.row_buffer
         for source in set(self._latest[env_ids].tolist()) - {buffer}:
             self._arrays.copy_rows(env_ids[self._latest[env_ids] == source], source, buffer)
-        slab.void_rows(env_ids, buffer)
-        slab.forget_added(env_ids.tolist(), buffer)
+        row_buffer.void_rows(env_ids, buffer)
+        row_buffer.forget_added(env_ids.tolist(), buffer)
         self._latest[env_ids] = buffer
 
     def written(self, env_ids: Any) -> None:
-        """Note that envs (an index) have written into the present buffer."""
+        """Note that envs (an index) have written into the current buffer."""
         self._latest[env_ids] = self.buffer
 
     def next_buffer(self) -> int:
-        """The buffer that the next results of all envs go into."""
+        """Return the index of the buffer for the next results of all envs."""
         return (self.buffer + 1) % self._num_buffers
 
     def step(self, has_told: bool) -> tuple[Any, Any, Any, Any, Any]:
-        """The results of a step of all envs, as ``step`` returns them."""
+        """Return the results of a step of all envs, as ``step`` does."""
         arrays, b = self._arrays, self.buffer
         self._nan_watch.note_step(arrays.obs[b])
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
@@ -92,18 +95,18 @@ class Results:
         return obs, reward, terminated, truncated, infos
 
     def reset(self, has_told: bool) -> tuple[Any, Any]:
-        """The results of a reset of all envs, as ``reset`` returns them.
+        """Return the results of a reset of all envs, as ``reset`` does.
 
         Args:
-            has_told: whether an env has told anything beside its columns.
+            has_told: an env sent anything besides its columns.
         """
         if self._num_buffers > 1:
             self.written(...)
-        has_infos = has_told or bool(self._arrays.slab.added[self.buffer])
+        has_infos = has_told or bool(self._arrays.row_buffer.added[self.buffer])
         return self._observations(), self._infos(has_infos)
 
     def some(self, ids: npt.NDArray[np.int64]) -> tuple[Any, Any, Any, Any, Any]:
-        """Copies of the results of some envs, int64 ``[k]``."""
+        """Return copies of the results of some envs, int64 ``[k]``."""
         self.written(ids)
         arrays, b = self._arrays, self.buffer
         if arrays.free_obs:
@@ -118,7 +121,7 @@ class Results:
         )
 
     def _observations(self) -> Any:
-        """The observations of the present buffer, batched: copies, or views with copy=False."""
+        """Return the observations of the current buffer: copies, or views with copy=False."""
         arrays, b = self._arrays, self.buffer
         if arrays.free_obs:
             self.reader.read_free(b, range(self._num_envs))
@@ -134,3 +137,71 @@ class Results:
                 return [{} for _ in range(self._num_envs)]
             return self.reader.infos_per_env(self.buffer)
         return self.reader.infos(self.buffer) if has_infos else {}
+
+
+class Episodes:
+    """Ended episodes in the disabled autoreset mode, whose envs must be reset before a step.
+
+    Args:
+        arrays: arrays of all envs.
+    """
+
+    def __init__(self, arrays: BatchArrays) -> None:
+        self._arrays = arrays
+        self._ended = np.zeros(arrays.spaces.num_envs, np.bool_)
+
+    def require(self, call: str, ids: Any) -> None:
+        """Raise if an episode of these envs (an index) has ended.
+
+        Raises:
+            UsageError: an episode has ended; no env was stepped.
+        """
+        over = self._ended[ids]
+        if over.any():
+            envs = (np.flatnonzero(over) if ids is ... else ids[over]).tolist()
+            raise UsageError(
+                f"{call}: the episodes of envs {envs} have ended. With autoreset_mode='disabled', "
+                "reset them first: reset(options={'reset_mask': mask}). No env was stepped"
+            )
+
+    def note(self, ids: Any, buffer: int, failed: Sequence[int] = ()) -> None:
+        """Note which episodes have ended.
+
+        Args:
+            ids: envs that have answered; an index.
+            buffer: index of the buffer that they have written.
+            failed: ids of envs whose rows are invalid.
+        """
+        kept = list(failed)
+        before = self._ended[kept]
+        terminated, truncated = self._arrays.terminated[buffer], self._arrays.truncated[buffer]
+        self._ended[ids] = terminated[ids] | truncated[ids]
+        self._ended[kept] = before
+
+
+class NanWatch:
+    """Warns once of NaN in observations, which usually spoils training silently."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._has_warned = False
+
+    def note_step(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        """Count a step, and check its observations now and then: columns ``[n, *shape]``."""
+        self._steps += 1
+        if self._steps % _NAN_STEPS == 1 and not self._has_warned:
+            self._look(columns)
+
+    def _look(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        for column in columns:
+            if column.dtype.kind != "f":
+                continue
+            per_env = np.isnan(column).reshape(len(column), -1).any(axis=1)
+            if per_env.any():
+                self._has_warned = True
+                gym.logger.warn(
+                    "%s",
+                    f"The observations of envs {np.flatnonzero(per_env).tolist()} contain NaN, "
+                    "which no Box space allows; training on them usually fails silently.",
+                )
+                return

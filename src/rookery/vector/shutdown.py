@@ -1,4 +1,4 @@
-"""Ending a vector env: close the envs, then stop whatever ran them, whatever happens."""
+"""The end of a vector env: close the envs, then stop the workers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rookery.vector.backend import Backend
 from rookery.worker.protocol import NotFinishedError
 
 CLOSE_GRACE_S = 5.0
-_STEP_S = 0.01  # how long one backend is waited for while others may have answered
+_STEP_S = 0.01  # wait for one backend, before the others are checked again
 
 
 def shut_down(owner_pid: int, backends: Sequence[Backend], grace_s: float = CLOSE_GRACE_S) -> None:
-    """Close the envs and stop the backends; the first error of an env is raised at the end.
+    """Close the envs and stop the backends; at the end, raise the first error of an env.
 
-    What is under way is waited for. A backend that hangs keeps no other from closing its envs.
+    Pending calls are completed first. A backend that hangs does not delay the others.
     """
-    if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
+    if os.getpid() != owner_pid:  # a forked copy does not own the workers
         return
     deadline = time.perf_counter() + grace_s
     errors: list[RookeryError] = []
@@ -29,7 +29,7 @@ def shut_down(owner_pid: int, backends: Sequence[Backend], grace_s: float = CLOS
             closing = [backend for backend in closing if not _has_closed(backend, errors)]
             if time.perf_counter() >= deadline:
                 break
-    except BaseException:  # whoever interrupts the closing does not want to wait for its rest
+    except BaseException:  # an interruption ends the waiting
         deadline = 0.0
         raise
     finally:
@@ -39,18 +39,18 @@ def shut_down(owner_pid: int, backends: Sequence[Backend], grace_s: float = CLOS
 
 
 def end_at_once(backends: Sequence[Backend]) -> None:
-    """Stop backends of which an interruption has left some; envs are closed where that is quick."""
+    """Stop the backends that an interrupted close left; close envs only where that is quick."""
     for backend in backends:
         try:
             if backend.steps_in_caller and backend.begin_close(time.perf_counter()):
                 backend.finish_call()
-        except RookeryError:  # whoever interrupted the closing hears of no more
+        except RookeryError:  # the interruption is reported instead
             continue
     _stop_all(backends, 0.0)
 
 
 def _begin_all(backends: Sequence[Backend], deadline: float) -> list[Backend]:
-    """Begin to close every backend, as soon as its envs have done what they were asked."""
+    """Begin to close every backend as soon as its envs have answered."""
     waiting, closing = list(backends), []
     while waiting:
         still = []
@@ -68,12 +68,12 @@ def _begin_all(backends: Sequence[Backend], deadline: float) -> list[Backend]:
 
 
 def _has_closed(backend: Backend, errors: list[RookeryError]) -> bool:
-    """Whether a backend's envs are closed; if not, it was given a moment."""
+    """Return True if the envs of a backend are closed; wait a moment for it."""
     try:
         backend.finish_call(time.perf_counter() + _STEP_S)
     except NotFinishedError:
         return False
-    except WorkerDied:  # closed enough; whoever used it was told, or did not care
+    except WorkerDied:  # there is nothing left to close
         return True
     except RookeryError as error:
         errors.append(error)
@@ -81,7 +81,7 @@ def _has_closed(backend: Backend, errors: list[RookeryError]) -> bool:
 
 
 def _stop_all(backends: Sequence[Backend], deadline: float) -> None:
-    """Stop every backend, also when an interruption keeps one from being stopped gently."""
+    """Stop every backend, also if an exception interrupts this."""
     left = list(backends)
     try:
         while left:

@@ -1,9 +1,10 @@
-"""What new worker processes are told, and what keeps it from travelling, in words."""
+"""The division of envs among workers, and the pickled specification of each worker."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rookery.common.pickling import by_value
 from rookery.common.unpicklable import advice_for, find_culprit
@@ -15,15 +16,21 @@ from rookery.worker.protocol import BatchMaker, WorkerSpec
 _FORK = "inherit it with start_method='fork', "
 
 
+def split(num_envs: int, num_parts: int) -> list[range]:
+    """Return consecutive ranges of ``num_envs`` envs, whose lengths differ by at most 1."""
+    bounds = [num_envs * i // num_parts for i in range(num_parts + 1)]
+    return [range(a, b) for a, b in pairwise(bounds)]
+
+
 def make_specs(
     makers: Sequence[BatchMaker], environment: dict[str, str] | None
 ) -> list[WorkerSpec]:
-    """What each worker is told.
+    """Return the specification of each worker.
 
     Args:
-        makers: of their envs.
-        environment: their environment variables; None for workers on other machines, where those
-            of this one and its working directory mean nothing.
+        makers: factories of the workers' batches.
+        environment: environment variables of the workers. None for workers on other machines, where
+            the variables and the working directory of this machine have no meaning.
     """
     registered = registrations.collect()
     folder = None if environment is None else _working_directory()
@@ -31,20 +38,20 @@ def make_specs(
 
 
 def pickled_spec(spec: WorkerSpec) -> bytes:
-    """What a worker is told that inherits nothing; nothing has started if that fails.
+    """Pickle a specification, before any process starts.
 
     Raises:
-        PicklingError: when an env's recipe cannot travel; it names the culprit.
+        PicklingError: an env cannot be pickled; the message has the path to the part at fault.
     """
     try:
         return by_value(spec)
     except Exception as error:
         is_near = spec.environment is not None
-        raise _cannot_travel(spec.make_batch, error, _FORK if is_near else "") from error
+        raise _not_picklable(spec.make_batch, error, _FORK if is_near else "") from error
 
 
-def _cannot_travel(maker: BatchMaker, error: Exception, fork: str) -> PicklingError:
-    env_id, recipe, what, advice = _culprit(maker)
+def _not_picklable(maker: BatchMaker, error: Exception, fork: str) -> PicklingError:
+    env_id, recipe, what, advice = _unpicklable_part(maker)
     advice = advice or (
         f"Ways out: build it in the worker with rookery.Deferred(factory, ...), {fork}"
         "or keep the envs in this process with backend='serial' or backend='thread'"
@@ -55,8 +62,8 @@ def _cannot_travel(maker: BatchMaker, error: Exception, fork: str) -> PicklingEr
     )
 
 
-def _culprit(maker: BatchMaker) -> tuple[int, EnvRecipe, str, str]:
-    """Return env, recipe, the path to what in it cannot be pickled, and advice for such a part."""
+def _unpicklable_part(maker: BatchMaker) -> tuple[int, EnvRecipe, str, str]:
+    """Return env id, recipe, path to the unpicklable part, and advice for such a part."""
     for env_id, recipe in enumerate(maker.recipes, maker.first_id):
         parts = [("env", recipe.source), ("wrappers", recipe.wrappers)]
         parts += [(f"env_kwargs[{name!r}]", value) for name, value in recipe.kwargs.items()]
