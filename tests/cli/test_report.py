@@ -34,8 +34,9 @@ def test_the_page_of_a_run_lies_in_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_run(
-        tmp_path / "run", telemetry=telemetry_rows(), evaluations=[(5000, 200.0, 9.0)], gamma=0.9
-    )
+        tmp_path / "run", telemetry=telemetry_rows(), evaluations=[(5000, 200.0, 9.0)],
+        gamma=0.9, learning_rate=3e-4,
+    )  # fmt: skip
     before = {file.name for file in path.iterdir()}
     assert main(["report", str(path)]) == 0
     page = path / "report.html"
@@ -46,7 +47,7 @@ def test_the_page_of_a_run_lies_in_its_folder(
         assert part in text
     # gamma is not the default; the learning rate is
     assert '<td class="changed">0.9</td><td class="quiet">0.99</td>' in text
-    assert '<tr><th>learning_rate</th><td>0.001</td><td class="quiet">0.001</td>' in text
+    assert '<tr><th>learning_rate</th><td>0.0003</td><td class="quiet">0.0003</td>' in text
     assert main(["report", str(path)]) == 0  # in the place of the one before
     RunDirectory(path).clear()  # as a new run in the folder does
     assert not page.exists()

@@ -13,11 +13,11 @@ from gymnasium import spaces
 
 import rookery
 from rookery import DQNConfig, PPOConfig, QRDQNConfig, SACConfig, TD3Config
-from rookery.learn.base import actor_critic_policy
 from rookery.learn.off_policy.dqn import DQN
 from rookery.learn.off_policy.qrdqn import QRDQN
 from rookery.learn.off_policy.sac import SAC
 from rookery.learn.off_policy.td3 import TD3
+from rookery.learn.on_policy.actor_critic import actor_critic_policy
 
 KINDS = {
     "dqn": (DQN, DQNConfig(hidden_sizes=(8,)), "CartPole-v1"),

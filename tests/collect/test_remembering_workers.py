@@ -15,8 +15,9 @@ import rookery
 from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig, Rollout
 from rookery.common.trees import tree_map
 from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.batches import actions_of, advantage_batch, evaluate
 from rookery.learn.on_policy.impala import Impala
-from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
+from rookery.learn.on_policy.ppo import PPO
 from rookery.policy.torch.torch_policy import TorchPolicy
 from rookery.rollout.rollout import side_by_side
 from rookery.run.checks import FiniteRollouts

@@ -17,7 +17,8 @@ from tallying import EXIT, HANG, KILL, RAISE, Tally
 import rookery
 from rookery import DQNConfig, FaultPolicy, PPOConfig, Rollout, WorkerCollector, seeding
 from rookery.learn.off_policy.dqn import DQN
-from rookery.learn.on_policy.ppo import PPO, advantage_batch, evaluate
+from rookery.learn.on_policy.batches import advantage_batch, evaluate
+from rookery.learn.on_policy.ppo import PPO
 from rookery.policy import make_policy
 from rookery.rollout.replay import Replay
 from rookery.rollout.rollout import side_by_side

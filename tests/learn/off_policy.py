@@ -50,7 +50,7 @@ def numbers(learner: Any) -> Any:
 
 
 def moved(optimizer: Any) -> list[Any]:
-    """Have an optimiser note the gradients that it is given, and move nothing."""
+    """Record the gradients that an optimizer receives, and do not update parameters."""
     seen: list[Any] = []
     optimizer.step = lambda gradient, rate: seen.append(gradient.clone())
     return seen

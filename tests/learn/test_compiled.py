@@ -12,7 +12,7 @@ from programs import output_of
 from rookery import ConfigError
 from rookery.learn.machine import require_compiler
 
-# A program of its own: torch's compiler leaves caches, and processes where it is not told to use
+# A separate program: torch's compiler leaves caches, and processes where it is not told to use
 # none. It prints the gradients of all steps of some updates, and the weights that they lead to.
 SCRIPT = """
 import json, sys
@@ -93,7 +93,7 @@ def test_compiled_networks_have_the_gradients_and_the_weights_of_others(
     compiled_gradients, compiled_weights = _learned(name, "compiled", tmp_path, monkeypatch)
     assert any(tmp_path.rglob("*.so")), "nothing was compiled"
     assert len(gradients) == len(compiled_gradients) > 1
-    # Each step begins with the weights of those before it, whose rounding it inherits.
+    # Each step starts from the rounding errors of the steps before it.
     for plain, compiled in zip(gradients, compiled_gradients, strict=True):
         scale = float(np.abs(plain).max())
         np.testing.assert_allclose(compiled, plain, rtol=1e-3, atol=1e-4 * scale)

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from off_policy import B, T, disturb, made_up_rollout, moved
 
 from rookery import ConfigError, DQNConfig, SpaceError
-from rookery.learn.off_policy.budget import UpdateBudget
 from rookery.learn.off_policy.dqn import DQN, huber
+from rookery.learn.off_policy.replay_learner import UpdateBudget
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Discrete(3, start=1)
 MASKED = spaces.Dict(numbers=OBS, action_mask=spaces.MultiBinary(3))

@@ -1,4 +1,4 @@
-"""Every algorithm learns from observations of which a part is empty, or has no axis."""
+"""Every algorithm learns from observations with an empty part or a part without axes."""
 
 from __future__ import annotations
 

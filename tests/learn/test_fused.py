@@ -14,7 +14,8 @@ from torch import nn
 
 from rookery import A2CConfig, PPOConfig
 from rookery.learn.on_policy.a2c import A2C
-from rookery.learn.on_policy.ppo import PPO, Batch
+from rookery.learn.on_policy.batches import Batch
+from rookery.learn.on_policy.ppo import PPO
 from rookery.policy.numpy.numpy_policy import NumpyPolicy
 
 N = 40

@@ -9,8 +9,7 @@ from gymnasium import spaces
 
 import rookery
 from rookery.learn.config import ImpalaConfig
-from rookery.learn.on_policy.impala import Impala
-from rookery.learn.on_policy.vtrace import vtrace
+from rookery.learn.on_policy.impala import Impala, vtrace
 from rookery.rollout import EpisodeTracker, Rollout
 
 T, B = 5, 3

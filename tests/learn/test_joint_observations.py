@@ -1,4 +1,4 @@
-"""Networks whose observations have several parts can represent functions of all parts together."""
+"""Networks for observations with several parts can represent functions of all parts together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Letters(nn.Module):
         return torch.relu(self.layer(torch.tensor(counts, dtype=torch.float32)))
 
 
-# The two parts that have to be read together, with the encoders of the user's own.
+# Two parts that must be read together, with and without custom encoders.
 PAIRS: dict[str, tuple[spaces.Dict, tuple[str, str], Any]] = {
     "image and numbers": (spaces.Dict(a=IMAGE, b=VECTOR), ("a", "b"), None),
     "image and choice": (spaces.Dict(a=IMAGE, b=spaces.Discrete(3)), ("a", "b"), None),
@@ -124,10 +124,12 @@ def test_critics_can_depend_on_image_and_action_together(name: str, space: Any) 
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "impala", "dqn", "qrdqn"])
-@pytest.mark.parametrize("shows_mask", [False, True])
-def test_an_image_alone_keeps_heads_right_behind_its_encoder(name: str, shows_mask: bool) -> None:
+@pytest.mark.parametrize("has_action_mask", [False, True])
+def test_an_image_alone_keeps_heads_right_behind_its_encoder(
+    name: str, has_action_mask: bool
+) -> None:
     space: Any = IMAGE
-    if shows_mask:  # no network reads the mask
+    if has_action_mask:  # no network reads the mask
         space = spaces.Dict(a=IMAGE, action_mask=spaces.MultiBinary(2))
     _, policy = _policy(name, space)
     assert not len(policy.model.module.network.towers)

@@ -16,6 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import rookery
+import rookery.learn.on_policy.batches
 import rookery.learn.on_policy.impala
 import rookery.learn.on_policy.ppo
 from rookery.rollout.replay import Replay
@@ -26,7 +27,7 @@ ENDLESS = REWARD / (1.0 - GAMMA)  # what is to come if nothing ever ends: 5
 
 
 class Endless(gym.Env[Any, Any]):
-    """Rewards every step alike, and nothing ever changes; but somebody cuts it off."""
+    """An env with equal rewards and observations, which a time limit truncates."""
 
     observation_space = spaces.Box(-1, 1, (1,))
 
@@ -112,7 +113,9 @@ def _forgets_final_values(function: Callable[..., Any]) -> Callable[..., Any]:
 def _forget_what_was_cut_off(patch: pytest.MonkeyPatch) -> None:
     """Take the end of an episode that was cut off for the end of all rewards."""
     patch.setattr(
-        rookery.learn.on_policy.ppo, "gae", _forgets_final_values(rookery.learn.on_policy.ppo.gae)
+        rookery.learn.on_policy.batches,
+        "gae",
+        _forgets_final_values(rookery.learn.on_policy.batches.gae),
     )
     patch.setattr(
         rookery.learn.on_policy.impala,

@@ -1,4 +1,4 @@
-"""Learners from replay whose weights lie apart from the model's, as on a GPU."""
+"""Replay learners with a copy of the weights, as on a GPU."""
 
 from __future__ import annotations
 

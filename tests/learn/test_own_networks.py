@@ -1,4 +1,4 @@
-"""What users bring learns: encoders, networks, images, joint actions, masks, text."""
+"""Learning with custom encoders and networks, images, joint actions, masks and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several learners, each with envs of its own, learn what one learns that has all of them."""
+"""Several learners learn the same as one learner with the envs of all."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from rookery.learn.off_policy.td3 import TD3
 from rookery.learn.on_policy.a2c import A2C
 from rookery.learn.on_policy.impala import Impala
 from rookery.learn.on_policy.ppo import PPO
-from rookery.learn.parallel.averages import Moments, average, together
-from rookery.learn.parallel.peers import Alone, Peers, SharedPieces
+from rookery.learn.parallel.peers import Alone, Moments, Peers, SharedPieces, average, together
 
 T, B = 8, 6
 SPACE = spaces.Box(-3, 3, (3,))
@@ -82,7 +81,7 @@ def _rollout(policy: Any, seed: int, num_invalid: int = 0) -> Rollout:
 
 
 def _columns(rollout: Rollout, envs: slice) -> Rollout:
-    """Those of some envs."""
+    """Return the rollout of some of the envs."""
     part = Rollout.allocate(T, rollout.obs[0, envs], rollout.action[0, envs])
     for name in (
         "obs",

@@ -1,4 +1,4 @@
-"""Where learners compute: in the model's own memory, or apart from it as on a GPU."""
+"""Learners that compute in the model's memory, or in a copy as on a GPU."""
 
 from __future__ import annotations
 
@@ -144,11 +144,11 @@ def test_compiling_needs_a_compiler(monkeypatch):
     with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler.*no-such-compiler"):
         require_compiler()
     config = PPOConfig(compile=True)
-    with pytest.raises(ConfigError, match="leave compile out"):
+    with pytest.raises(ConfigError, match="use compile=False"):
         PPO(PPO.make_policy(config, VECTOR, DISCRETE, 0), config, B)
 
 
-# ---------------------------------------------------------------- what travels
+# ---------------------------------------------------------------- what is pickled
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def sent(monkeypatch) -> list[np.ndarray]:
 
 
 def _read_by(module) -> list[torch.Tensor]:
-    """What the encoder of images reads from now on, one batch after the other."""
+    """Return a list of all batches that the image encoder reads from now on."""
     read: list[torch.Tensor] = []
     module.encoder.parts[0].register_forward_pre_hook(lambda _, given: read.append(given[0]))
     return read

@@ -11,7 +11,9 @@ from torch import nn
 
 from rookery import ConfigError, PPOConfig, Rollout
 from rookery.common.trees import stack
-from rookery.learn.on_policy.ppo import PPO, Batch, advantage_batch, standardized
+from rookery.learn.on_policy.actor_critic import standardized
+from rookery.learn.on_policy.batches import Batch, advantage_batch
+from rookery.learn.on_policy.ppo import PPO
 from rookery.policy import make_policy
 
 T, B = 8, 4

@@ -13,8 +13,9 @@ from gymnasium import spaces
 import rookery
 from rookery import A2CConfig, ConfigError, ImpalaConfig, PPOConfig, Rollout
 from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.batches import actions_of, advantage_batch, evaluate
 from rookery.learn.on_policy.impala import Impala
-from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
+from rookery.learn.on_policy.ppo import PPO
 from rookery.policy.torch.torch_policy import TorchPolicy
 from rookery.run.checks import FiniteRollouts
 
@@ -139,7 +140,7 @@ def test_one_nan_costs_its_transition_and_not_what_is_remembered(core, space):
 
 
 class Forgetful(rookery.Policy):
-    """A policy of the user's that remembers the sum of what it was shown, NaN and all."""
+    """A custom policy that remembers the sum of its observations, including NaN."""
 
     is_recurrent = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rookery.learn.on_policy.vtrace import vtrace
+from rookery.learn.on_policy.impala import vtrace
 from rookery.rollout import gae
 
 T, B, GAMMA = 7, 5, 0.9

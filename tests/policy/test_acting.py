@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 import rookery
 from rookery import ConfigError
-from rookery.learn.base import actor_critic_policy
+from rookery.learn.on_policy.actor_critic import actor_critic_policy
 from rookery.policy import NumpyPolicy, make_policy
 from rookery.policy.actions import action_layout
 from rookery.policy.torch.networks import SquashedActor

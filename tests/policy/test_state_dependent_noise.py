@@ -11,9 +11,9 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from rookery import A2CConfig, ConfigError, PPOConfig, SACConfig, SpaceError
-from rookery.learn.base import actor_critic_policy
 from rookery.learn.fast import FusedGradient
 from rookery.learn.off_policy.sac import SAC
+from rookery.learn.on_policy.actor_critic import actor_critic_policy
 from rookery.policy import NumpyPolicy, make_policy
 from rookery.policy.torch.distributions import SquashedGaussian
 from rookery.policy.torch.networks import SquashedActor

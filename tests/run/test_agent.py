@@ -14,7 +14,7 @@ from training_envs import Match
 import rookery
 from rookery import A2CConfig, DQNConfig, ImpalaConfig, PPOConfig, SACConfig
 from rookery.common.trees import tree_map
-from rookery.learn.base import actor_critic_policy
+from rookery.learn.on_policy.actor_critic import actor_critic_policy
 from rookery.policy import make_policy
 from rookery.run.agent import Agent
 from rookery.run.evaluation import as_it_was

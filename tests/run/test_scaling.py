@@ -24,7 +24,7 @@ def test_the_same_number_of_envs_changes_nothing():
 def test_ppo_keeps_the_rollout_by_shortening_or_lengthening_it(num_envs, num_steps):
     config, reasons = scaled(PPOConfig(num_steps=128), "ppo", 8, num_envs)
     assert config.num_steps == num_steps
-    assert config.minibatch_size == 256 and config.learning_rate == 1e-3
+    assert config.minibatch_size == 256 and config.learning_rate == 3e-4
     assert len(reasons) == 1 and reasons[0].startswith("ppo: num_steps 128 ->")
 
 
@@ -34,7 +34,7 @@ def test_below_the_horizon_minibatches_grow_and_the_learning_rate_with_their_roo
     assert config.num_steps == math.ceil(gae_horizon(0.99, 0.95)) == 17
     growth = 256 * 17 / (8 * 128)
     assert config.minibatch_size == 256 * 17 // 4  # four minibatches, as before
-    assert config.learning_rate == pytest.approx(1e-3 * math.sqrt(growth), rel=1e-3)
+    assert config.learning_rate == pytest.approx(3e-4 * math.sqrt(growth), rel=1e-3)
     assert config.final_learning_rate == pytest.approx(1e-4 * math.sqrt(growth), rel=1e-3)
     named = [reason.split()[1] for reason in reasons]
     assert named == ["num_steps", "minibatch_size", "learning_rate", "final_learning_rate"]
@@ -42,7 +42,7 @@ def test_below_the_horizon_minibatches_grow_and_the_learning_rate_with_their_roo
 
 def test_the_learning_rate_grows_to_four_times_at_most():
     config, _ = scaled(PPOConfig(), "ppo", 8, 8192)
-    assert config.learning_rate == pytest.approx(1e-3 * MOST_RATE_GROWTH)
+    assert config.learning_rate == pytest.approx(3e-4 * MOST_RATE_GROWTH)
 
 
 def test_rollouts_that_are_shorter_than_the_horizon_are_not_shortened_further():
@@ -80,10 +80,10 @@ def test_a_replay_holds_some_rows_of_every_env():
 def test_given_settings_stay_and_the_others_follow():
     config, reasons = scaled(PPOConfig(num_steps=128), "ppo", 8, 32, frozenset({"num_steps"}))
     assert config.num_steps == 128
-    assert config.minibatch_size == 1024 and config.learning_rate == pytest.approx(2e-3)
+    assert config.minibatch_size == 1024 and config.learning_rate == pytest.approx(6e-4)
     config, reasons = scaled(PPOConfig(), "ppo", 8, 256, frozenset({"learning_rate"}))
-    assert config.learning_rate == 1e-3
-    assert any("learning_rate stays 0.001, because it was given" in each for each in reasons)
+    assert config.learning_rate == 3e-4
+    assert any("learning_rate stays 0.0003, because it was given" in each for each in reasons)
 
 
 def test_a_learning_rate_function_stays_with_a_reason():

@@ -1,6 +1,7 @@
-"""Rollouts in, new weights out: one file per algorithm, read from top to bottom.
+"""The algorithms: each turns rollouts into new weights of a policy.
 
-Torch is loaded with the first algorithm; settings need none.
+Runs, tuning and the command line import this package. Torch is loaded with the first algorithm, and
+not for settings. Start reading in `rookery.learn.base`, then in `rookery.learn.on_policy.ppo`.
 """
 
 from rookery.learn.config import (

@@ -1,4 +1,8 @@
-"""The seam between training and algorithms: rollouts go in, the policy's weights change."""
+"""The interface between runs and algorithms.
+
+A run passes rollouts to `RolloutLearner.update`, which trains the policy's weights in place.
+`Algorithm` is the form that users write, `Learner` the form of the algorithms of this library.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,25 @@ from typing import Any
 import gymnasium.spaces as spaces
 
 from rookery.common.trees import merge_axes, take
-from rookery.learn.config_base import noise_settings
 from rookery.learn.parallel.peers import ALONE, Peers
-from rookery.policy import make_policy
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 
 
 class RolloutLearner(ABC):
-    """What algorithms and learners have in common: rollouts go in, a state comes out.
+    """The common part of `Algorithm` and `Learner`: it learns from rollouts, and has a state.
 
     Attributes:
-        collectors: where the policy may act, see ``TrainSettings.collector``; "auto" is the first.
-        reads_values: whether it reads a rollout's ``log_prob`` and values; collectors need not
-            compute them otherwise.
-        keeps_replay: whether it keeps experience beyond an update.
-        log_steps: env steps between two lines of metrics; 0 makes one for each update.
-        latest_metrics: those of which a line has the latest value, not the mean over its updates:
-            counters, and where schedules stand.
-        summed_metrics: those of which a line has the sum: what was counted in an update.
+        collectors: Places where the policy may act, see ``TrainSettings.collector``; "auto" chooses
+            the first.
+        reads_values: True if `update` reads a rollout's ``log_prob`` and values; otherwise
+            collectors need not compute these.
+        keeps_replay: True if experience is kept after an update.
+        log_steps: Env steps between two log lines; 0 writes a line for each update.
+        latest_metrics: Names of metrics that are logged with their latest value, such as
+            counters and schedules. Other metrics are logged with their mean over the updates
+            since the last line.
+        summed_metrics: Names of metrics that are logged with their sum over the updates.
     """
 
     collectors: tuple[str, ...] = ("caller", "workers")
@@ -38,11 +42,11 @@ class RolloutLearner(ABC):
 
     @abstractmethod
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
-        """Learn from a rollout; it may be overwritten after the call.
+        """Learn from a rollout; the caller may overwrite its arrays after the call.
 
         Args:
-            rollout: what was experienced since the last call.
-            progress: how much of the training is done, from 0 to 1; moves schedules.
+            rollout: The experience since the last call.
+            progress: Progress of the training, from 0 to 1, for schedules.
 
         Returns:
             Metrics by name; docs/metrics.md explains those of this library.
@@ -50,40 +54,33 @@ class RolloutLearner(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy that is needed to go on.
+        """Return everything except the policy that is needed to resume.
 
-        Plain data: dicts, lists, tuples, numbers, strings, arrays of numpy and tensors of torch.
+        The state is plain data: dicts, lists, tuples, numbers, strings, numpy arrays and tensors.
         """
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore a state that `state_dict` returned."""
 
     def replay_state(self) -> dict[str, Any] | None:
-        """The experience it keeps, as plain data; None if it keeps none, or not for later."""
+        """Return the stored experience as plain data; None if there is none to save."""
         return None
 
     def load_replay_state(self, state: dict[str, Any]) -> None:
-        """Take over what `replay_state` gave."""
+        """Restore experience that `replay_state` returned."""
         raise NotImplementedError(f"{type(self).__name__} keeps no experience")
 
 
 class Algorithm(RolloutLearner):
-    """What a run is trained with. Deriving from it is convenient; having its methods is enough.
+    """An algorithm that users pass to a run; a class with the same methods works too.
 
-    A run asks `make_policy` for who acts, then calls `start` once and `update` with each rollout.
+    A run calls `make_policy`, then `start` once, then `update` with each rollout. The attributes of
+    `RolloutLearner` describe the algorithm further.
 
     Attributes:
-        num_steps: steps of every env between two calls of `update`.
-        name: what it is called in folders and pictures.
-        collectors: where the policy may act, see `TrainSettings`; "auto" is the first.
-        reads_values: whether it reads a rollout's ``log_prob`` and values; collectors need not
-            compute them otherwise.
-        keeps_replay: whether it keeps experience beyond an update.
-        log_steps: env steps between two lines of metrics; 0 makes one for each update.
-        latest_metrics: those of which a line has the latest value, not the mean over its updates:
-            counters, and where schedules stand.
-        summed_metrics: those of which a line has the sum: what was counted in an update.
+        num_steps: Steps of every env between two calls of `update`.
+        name: Name of the algorithm in folders and pictures.
     """
 
     num_steps: int
@@ -95,30 +92,30 @@ class Algorithm(RolloutLearner):
     ) -> Policy:
         """Build the policy that acts while this algorithm learns.
 
-        Its deterministic actions are those of evaluation. ``policy.model`` holds what is learned.
+        Evaluations use its deterministic actions. ``policy.model`` holds the trained parameters.
 
         Args:
-            observation_space: of one env.
-            action_space: of one env.
-            seed: of the initial weights and the drawn actions.
+            observation_space: Observation space of one env.
+            action_space: Action space of one env.
+            seed: Seed of the initial weights and of the sampled actions.
 
         Raises:
-            SpaceError: a space that the algorithm cannot do with.
+            SpaceError: the algorithm does not support a space.
         """
 
     @abstractmethod
     def start(self, policy: Policy, num_envs: int, seed: int) -> None:
-        """Prepare to learn the weights of ``policy.model``, which are written in place."""
+        """Prepare to train the weights of ``policy.model`` in place."""
 
 
 class Learner(RolloutLearner):
-    """One algorithm of this library. Made as ``Learner(policy, config, num_envs, seed, peers)``.
+    """An algorithm of this library, created as ``Learner(policy, config, num_envs, seed, peers)``.
 
-    A learner is given every rollout once, right after it was collected. One that learns from old
-    experience keeps a replay of its own.
+    A learner receives every rollout once, right after it was collected. A learner that uses older
+    experience has a replay buffer.
 
     Attributes:
-        peers: those who learn these weights together; each has rollouts of its own.
+        peers: Learners that train the same weights together, each with other rollouts.
     """
 
     peers: Peers
@@ -135,7 +132,7 @@ class Learner(RolloutLearner):
     ) -> Any:
         """Build the policy that acts while this algorithm learns; see `Algorithm.make_policy`.
 
-        ``encoder`` and ``network`` are the user's own, see
+        ``encoder`` and ``network`` are custom modules, see
         `rookery.policy.torch.policy_module.PolicyModule`.
         """
 
@@ -143,36 +140,10 @@ class Learner(RolloutLearner):
     def __init__(
         self, policy: Any, config: Any, num_envs: int, seed: int = 0, peers: Peers = ALONE
     ) -> None:
-        """Prepare to learn the weights of ``policy.model``, in place."""
-
-
-def actor_critic_policy(
-    config: Any,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
-    seed: int,
-    encoder: Any = None,
-    network: Any = None,
-) -> Policy:
-    """Build the policy of an algorithm with actor and critic; see `Algorithm.make_policy`."""
-    return make_policy(
-        observation_space,
-        action_space,
-        encoder=encoder,
-        network=network,
-        image=config.image_encoder,
-        hidden_sizes=config.hidden_sizes,
-        activation=config.activation,
-        normalize_obs=config.normalize_obs,
-        orthogonal_init=getattr(config, "orthogonal_init", True),
-        **noise_settings(config),
-        core=config.recurrent,
-        core_size=config.memory_size,
-        seed=seed,
-    )
+        """Prepare to train the weights of ``policy.model`` in place."""
 
 
 def observe(rollout: Rollout, model: Any, peers: Peers = ALONE) -> None:
-    """Merge everybody's valid observations into the statistics of ``model``, if it has any."""
+    """Merge the valid observations of all learners into the statistics of ``model``, if any."""
     if getattr(model.module, "normalizer", None) is not None:
         model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()), peers.gather)

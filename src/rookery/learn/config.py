@@ -1,11 +1,17 @@
-"""Settings of the learners, importable without torch."""
+"""Settings of the algorithms, importable without torch.
+
+A setting that several algorithms have is documented once, in the base class that they share. An
+algorithm declares it again if its default differs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
 
 from rookery.common.arguments import check_choice
+from rookery.common.docstrings import with_inherited_attributes
 from rookery.errors import ConfigError
 from rookery.learn.config_base import (
     Config,
@@ -21,256 +27,176 @@ from rookery.learn.config_base import (
     shares,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class PPOConfig(Config):
-    """Settings of PPO. Every field is a flag of ``rookery train ppo``.
-
-    Attributes:
-        num_steps: Steps of every env per rollout.
-        num_epochs: Passes over each rollout.
-        minibatch_size: Transitions per gradient step.
-        gamma: Discount.
-        gae_lambda: Lambda of generalised advantage estimation.
-        learning_rate: Adam's step size at the start, or a function of the share that is done.
-        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        clip_range: How far the probability ratio may leave 1 at the start, or a function likewise.
-        final_clip_range: Clip range at the end, reached linearly; unset, it stays constant.
-        value_clip_range: How far a value may move from the rollout's; unset, any distance.
-        entropy_coef: Weight of the entropy bonus, or a function likewise.
-        value_coef: Weight of the value loss.
-        max_grad_norm: Longest gradient; longer ones are scaled down.
-        normalize_advantage: Whether advantages are standardised per minibatch.
-        target_kl: No further epochs once the approximate KL divergence passes this.
-        hidden_sizes: Widths of the hidden layers. Unset: 64 64; none if the observation is one
-            image or a memory follows.
-        activation: tanh or relu.
-        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
-            al. 2018), which is deeper and takes several times as long.
-        initial_log_std: Logarithm of the deviation of continuous actions at the start; of
-            state-dependent noise, of the deviations of its matrix.
-        state_dependent_noise: Explore by noise that is a function of the state for some steps
-            (Raffin et al. 2021), instead of drawing it anew at every step; for Box actions.
-        noise_interval: Steps for which such a function is kept; -1 keeps it for num_steps.
-        orthogonal_init: Initial weights of towers and heads are orthogonal, those of the actor's
-            head a hundredth; without, uniform within 1/sqrt(inputs), as torch's own are.
-        normalize_obs: Standardise observations by running statistics.
-        normalize_reward: Divide rewards by the running deviation of the return.
-        recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
-            (lstm) behind the hidden layers; there are none of those unless they are asked for.
-        memory_size: Units of each memory.
-        sequence_length: Steps through which gradients flow back in time; it divides num_steps.
-        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
-        compile: Translate torch networks by torch.compile; needs a C++ compiler.
-    """
-
-    num_steps: int = 128
-    num_epochs: int = 10
-    minibatch_size: int = 256
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    learning_rate: Scheduled = 1e-3
-    final_learning_rate: float | None = 0.0
-    clip_range: Scheduled = 0.2
-    final_clip_range: float | None = None
-    value_clip_range: float | None = None
-    entropy_coef: Scheduled = 0.0
-    value_coef: float = 0.5
-    max_grad_norm: float = 0.5
-    normalize_advantage: bool = True
-    target_kl: float | None = None
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "tanh"
-    image_encoder: Literal["nature", "impala"] = "nature"
-    initial_log_std: float = 0.0
-    state_dependent_noise: bool = False
-    noise_interval: int = -1
-    orthogonal_init: bool = True
-    normalize_obs: bool = False
-    normalize_reward: bool = False
-    recurrent: Literal["none", "gru", "lstm"] = "none"
-    memory_size: int = 64
-    sequence_length: int = 16
-    device: str = "cpu"
-    compile: bool = False
-
-    def __post_init__(self) -> None:
-        counts(self, "num_steps", "num_epochs", "minibatch_size", "memory_size", "sequence_length")
-        known_memory(self)
-        if self.recurrent != "none" and self.num_steps % self.sequence_length:
-            raise ConfigError(
-                f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
-                f"{self.num_steps}"
-            )
-        at_least(self, 0, "learning_rate", "clip_range", "entropy_coef", "max_grad_norm")
-        shares(self, "gamma", "gae_lambda")
-        finite(self, "initial_log_std")
-        known_interval(self)
-        known_network(self)
-        known_device(self)
-        flags(self)
-
-    def rows_per_gradient_step(self, num_envs: int) -> int:
-        return min(self.minibatch_size, self.num_steps * num_envs)
-
-    def check(self, num_envs: int) -> None:
-        rows = self.num_steps * num_envs
-        if self.minibatch_size > rows and self.minibatch_size != type(self)().minibatch_size:
-            raise ConfigError(
-                f"minibatch_size is {self.minibatch_size}, but a rollout of {num_envs} envs with "
-                f"num_steps {self.num_steps} has {rows} transitions only"
-            )
+Kind = TypeVar("Kind", bound=type[Any])
 
 
-@dataclass(frozen=True, slots=True)
-class ImpalaConfig(Config):
-    """Settings of IMPALA. Every field is a flag of ``rookery train impala``.
+def _listed(*topics: str) -> Callable[[Kind], Kind]:
+    """Let ``--help``, config.json and ``help`` list the fields of a dataclass in this order."""
 
-    Attributes:
-        num_steps: Steps of every env per rollout.
-        gamma: Discount.
-        trace_lambda: Lambda of V-trace; 1 is the paper's.
-        rho_clip: Bound on the importance weight of a step.
-        c_clip: Bound on the weight that carries corrections back.
-        learning_rate: Adam's step size at the start, or a function of the share that is done.
-        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        entropy_coef: Weight of the entropy bonus, or a function likewise.
-        value_coef: Weight of the value loss.
-        max_grad_norm: Longest gradient; longer ones are scaled down.
-        normalize_advantage: Whether advantages are standardised per rollout.
-        hidden_sizes: Widths of the hidden layers. Unset: 64 64; none if the observation is one
-            image or a memory follows.
-        activation: tanh or relu.
-        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
-            al. 2018), which is deeper and takes several times as long.
-        normalize_obs: Standardise observations by running statistics.
-        recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
-            (lstm) behind the hidden layers; there are none of those unless they are asked for.
-        memory_size: Units of each memory.
-        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
-        compile: Translate torch networks by torch.compile; needs a C++ compiler.
-    """
+    def order(kind: Kind) -> Kind:
+        found = {field.name: field for field in fields(kind)}
+        names = [*" ".join(topics).split(), *found]
+        kind.__dataclass_fields__ = {name: found[name] for name in names}
+        return with_inherited_attributes(kind)
 
-    num_steps: int = 20
-    gamma: float = 0.99
-    trace_lambda: float = 1.0
-    rho_clip: float = 1.0
-    c_clip: float = 1.0
-    learning_rate: Scheduled = 2e-3
-    final_learning_rate: float | None = 0.0
-    entropy_coef: Scheduled = 0.01
-    value_coef: float = 0.5
-    max_grad_norm: float = 0.5
-    normalize_advantage: bool = False
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "tanh"
-    image_encoder: Literal["nature", "impala"] = "nature"
-    normalize_obs: bool = False
-    recurrent: Literal["none", "gru", "lstm"] = "none"
-    memory_size: int = 64
-    device: str = "cpu"
-    compile: bool = False
-
-    def __post_init__(self) -> None:
-        counts(self, "num_steps", "memory_size")
-        known_memory(self)
-        at_least(self, 0, "rho_clip", "c_clip", "learning_rate", "entropy_coef", "max_grad_norm")
-        shares(self, "gamma", "trace_lambda")
-        known_network(self)
-        known_device(self)
-        flags(self)
+    return order
 
 
-@dataclass(frozen=True, slots=True)
-class A2CConfig(Config):
-    """Settings of A2C. Every field is a flag of ``rookery train a2c``.
-
-    Attributes:
-        num_steps: Steps of every env per rollout, and so per gradient step.
-        gamma: Discount.
-        gae_lambda: Lambda of generalised advantage estimation; 1 is the n-step advantage.
-        learning_rate: RMSProp's step size at the start, or a function of the share that is done.
-        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        entropy_coef: Weight of the entropy bonus, or a function likewise.
-        value_coef: Weight of the value loss.
-        max_grad_norm: Longest gradient; longer ones are scaled down.
-        normalize_advantage: Whether advantages are standardised per rollout.
-        rms_decay: Decay of RMSProp's mean of squared gradients.
-        rms_epsilon: Added to its root.
-        hidden_sizes: Widths of the hidden layers. Unset: 64 64; none if the observation is one
-            image or a memory follows.
-        activation: tanh or relu.
-        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
-            al. 2018), which is deeper and takes several times as long.
-        initial_log_std: Logarithm of the deviation of continuous actions at the start; of
-            state-dependent noise, of the deviations of its matrix.
-        state_dependent_noise: Explore by noise that is a function of the state for some steps
-            (Raffin et al. 2021), instead of drawing it anew at every step; for Box actions.
-        noise_interval: Steps for which such a function is kept; -1 keeps it for num_steps.
-        orthogonal_init: Initial weights of towers and heads are orthogonal, those of the actor's
-            head a hundredth; without, uniform within 1/sqrt(inputs), as torch's own are.
-        normalize_obs: Standardise observations by running statistics.
-        normalize_reward: Divide rewards by the running deviation of the return.
-        recurrent: Remember the episode, in gated recurrent units (gru) or long short-term memories
-            (lstm) behind the hidden layers; there are none of those unless they are asked for.
-        memory_size: Units of each memory.
-        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
-        compile: Translate torch networks by torch.compile; needs a C++ compiler.
-    """
-
-    num_steps: int = 5
-    gamma: float = 0.99
-    gae_lambda: float = 1.0
-    learning_rate: Scheduled = 3e-3
-    final_learning_rate: float | None = 0.0
-    entropy_coef: Scheduled = 0.0
-    value_coef: float = 0.5
-    max_grad_norm: float = 0.5
-    normalize_advantage: bool = False
-    rms_decay: float = 0.99
-    rms_epsilon: float = 1e-5
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "tanh"
-    image_encoder: Literal["nature", "impala"] = "nature"
-    initial_log_std: float = 0.0
-    state_dependent_noise: bool = False
-    noise_interval: int = -1
-    orthogonal_init: bool = True
-    normalize_obs: bool = False
-    normalize_reward: bool = False
-    recurrent: Literal["none", "gru", "lstm"] = "none"
-    memory_size: int = 64
-    device: str = "cpu"
-    compile: bool = False
-
-    def __post_init__(self) -> None:
-        counts(self, "num_steps", "memory_size")
-        known_memory(self)
-        at_least(self, 0, "learning_rate", "entropy_coef", "max_grad_norm", "rms_epsilon")
-        shares(self, "gamma", "gae_lambda", "rms_decay")
-        finite(self, "initial_log_std")
-        known_interval(self)
-        known_network(self)
-        known_device(self)
-        flags(self)
+# ---------------------------------------------------------------- shared by several algorithms
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayConfig(Config):
-    """What the settings of all learners from replay begin with.
+@dataclass(frozen=True, kw_only=True)
+class CommonConfig(Config):
+    """Settings of every algorithm.
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
+        gamma: Discount.
+        learning_rate: Adam's step size at the start, or a function of the progress from 0 to 1.
+        hidden_sizes: Widths of the hidden layers; unset, 64 64.
+        activation: tanh or relu.
+        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
+            al. 2018), which is deeper and takes several times as long.
+        normalize_obs: Standardise observations by running statistics.
+        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+    """
+
+    num_steps: int
+    gamma: float = 0.99
+    learning_rate: Scheduled = 1e-3
+    hidden_sizes: tuple[int, ...] | None = None
+    activation: str = "tanh"
+    image_encoder: Literal["nature", "impala"] = "nature"
+    normalize_obs: bool = False
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        counts(self, "num_steps")
+        at_least(self, 0, "learning_rate")
+        shares(self, "gamma")
+        known_network(self)
+        known_device(self)
+        flags(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneNetworkConfig(CommonConfig):
+    """Settings of the algorithms that train one network with one optimizer.
+
+    Attributes:
+        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
+        max_grad_norm: Greatest norm of a gradient; longer gradients are scaled down.
+        compile: Compile torch networks with torch.compile; needs a C++ compiler.
+    """
+
+    final_learning_rate: float | None = 0.0
+    max_grad_norm: float
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "max_grad_norm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateDependentNoiseConfig(CommonConfig):
+    """Settings of the exploration of continuous actions by normal distributions.
+
+    Attributes:
+        initial_log_std: Logarithm of the initial standard deviation of continuous actions. With
+            state-dependent noise, it applies to the entries of the noise matrix.
+        state_dependent_noise: Explore Box actions with noise that is a function of the state and
+            stays the same function for several steps (Raffin et al. 2021), instead of drawing
+            independent noise at every step.
+        noise_interval: Steps before a new noise function is drawn; -1 means num_steps.
+    """
+
+    initial_log_std: float = 0.0
+    state_dependent_noise: bool = False
+    noise_interval: int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        finite(self, "initial_log_std")
+        known_interval(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialWeightsConfig(CommonConfig):
+    """Settings of the initial weights.
+
+    Attributes:
+        orthogonal_init: Draw orthogonal initial weights behind the encoder, with those of the last
+            layer of the actor or the action values scaled by 0.01. Off, weights are uniform within
+            1/sqrt(inputs), the default of torch.
+    """
+
+    orthogonal_init: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticConfig(OneNetworkConfig):
+    """Settings of the algorithms that learn from the latest rollout: PPO, A2C and IMPALA.
+
+    Attributes:
+        num_steps: Steps of every env per rollout.
+        entropy_coef: Weight of the entropy bonus, or a function of the progress from 0 to 1.
+        value_coef: Weight of the value loss.
+        normalize_advantage: Standardise the advantages of each gradient step.
+        hidden_sizes: Widths of the hidden layers. Unset: 64 64, or no layers if the observation is
+            one image or the network is recurrent.
+        recurrent: Recurrent layers behind the hidden layers: none, gru (gated recurrent units) or
+            lstm (long short-term memory). With them, hidden layers exist only if hidden_sizes is
+            set.
+        memory_size: Units of each recurrent layer.
+    """
+
+    entropy_coef: Scheduled = 0.0
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    normalize_advantage: bool = False
+    recurrent: Literal["none", "gru", "lstm"] = "none"
+    memory_size: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts(self, "memory_size")
+        known_memory(self)
+        at_least(self, 0, "entropy_coef")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageConfig(ActorCriticConfig, StateDependentNoiseConfig, InitialWeightsConfig):
+    """Settings of the algorithms with generalised advantage estimation: PPO and A2C.
+
+    Attributes:
+        gae_lambda: Lambda of generalised advantage estimation; 1 gives the n-step advantage.
+        normalize_reward: Divide rewards by the running standard deviation of the return.
+    """
+
+    gae_lambda: float
+    normalize_reward: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shares(self, "gae_lambda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig(InitialWeightsConfig):
+    """Settings of the algorithms that learn from a replay buffer.
+
+    Attributes:
         updates_per_step: Gradient steps per env step, whatever the number of envs.
         warmup_steps: Env steps before the first gradient step.
-        replay_size: Transitions that are kept, over all envs.
-        save_replay: Whether checkpoints keep the replay, so that a resumed run is the same run.
+        replay_size: Transitions that the replay buffer keeps, over all envs.
+        save_replay: Save the replay buffer in checkpoints, so that a resumed run gives the same
+            results as an uninterrupted one.
         batch_size: Transitions per gradient step.
-        gamma: Discount.
-        n_step: Rewards that are summed before a value stands in for the rest.
-        orthogonal_init: Initial weights behind the encoder are orthogonal, those of the last layer
-            of actor or action values a hundredth, and biases zero; without, both are uniform within
-            1/sqrt(inputs), as torch's own are.
+        n_step: Rewards that are summed before the estimated value of the next state is added.
+        target_rate: Fraction of the way that target networks move at each update; 1 copies the
+            weights.
+        adam_epsilon: Added to the square root of Adam's mean of squared gradients.
     """
 
     num_steps: int = 1
@@ -279,18 +205,16 @@ class ReplayConfig(Config):
     replay_size: int = 200_000
     save_replay: bool = True
     batch_size: int = 256
-    gamma: float = 0.99
     n_step: int = 1
-    orthogonal_init: bool = True
+    target_rate: float
+    adam_epsilon: float
+    activation: str = "relu"
 
-    # Subclasses call it by its class: super() does not find its way in a dataclass with slots.
     def __post_init__(self) -> None:
-        counts(self, "num_steps", "replay_size", "batch_size", "n_step")
-        at_least(self, 0, "updates_per_step", "warmup_steps", "learning_rate", "adam_epsilon")
-        shares(self, "gamma", "target_rate")
-        known_network(self)
-        known_device(self)
-        flags(self)
+        super().__post_init__()
+        counts(self, "replay_size", "batch_size", "n_step")
+        at_least(self, 0, "updates_per_step", "warmup_steps", "adam_epsilon")
+        shares(self, "target_rate")
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
         return self.batch_size
@@ -299,7 +223,7 @@ class ReplayConfig(Config):
         self.replay_rows(num_envs)
 
     def replay_rows(self, num_envs: int) -> int:
-        """How many steps of every env the replay keeps."""
+        """Return the number of steps of every env that the replay buffer keeps."""
         rows = self.replay_size // num_envs
         if rows < self.num_steps:
             raise ConfigError(
@@ -309,235 +233,292 @@ class ReplayConfig(Config):
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class DQNConfig(ReplayConfig):
+@dataclass(frozen=True, kw_only=True)
+class ActionValueConfig(ReplayConfig, OneNetworkConfig):
+    """Settings of the algorithms that learn action values: DQN and QR-DQN.
+
+    Attributes:
+        double: Double Q-learning: the online network chooses an action, and the target network
+            estimates its value.
+        prioritized: Prioritised replay: draw transitions by their error.
+        priority_exponent: Alpha of prioritised replay; 0 draws all transitions equally often.
+        priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.
+        target_interval: Gradient steps between two updates of the target network.
+        initial_epsilon: Fraction of random actions at the start.
+        final_epsilon: Fraction of random actions at the end of exploration.
+        exploration_fraction: Part of the training during which the fraction of random actions
+            decreases linearly.
+        hidden_sizes: Widths of the hidden layers. Unset: 128 128, or no layers if the observation
+            is one image.
+    """
+
+    num_steps: int = 4
+    updates_per_step: float = 0.5
+    replay_size: int = 100_000
+    batch_size: int = 128
+    n_step: int = 3
+    double: bool = True
+    prioritized: bool = False
+    priority_exponent: float = 0.6
+    priority_correction: float = 0.4
+    target_interval: int = 100
+    target_rate: float = 1.0
+    initial_epsilon: float = 1.0
+    final_epsilon: float = 0.05
+    exploration_fraction: float = 0.2
+    adam_epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts(self, "target_interval")
+        shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
+        shares(self, "priority_exponent", "priority_correction")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwinCriticConfig(ReplayConfig):
+    """Settings of the algorithms with an actor and two critics: SAC and TD3.
+
+    Attributes:
+        learning_rate: Adam's step size, or a function of the progress from 0 to 1.
+        warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
+        target_rate: Fraction of the way that target networks move at each update.
+    """
+
+    target_rate: float = 0.005
+    adam_epsilon: float = 1e-8
+
+
+# ---------------------------------------------------------------- one class per algorithm
+
+
+@_listed(
+    "num_steps num_epochs minibatch_size gamma gae_lambda learning_rate final_learning_rate",
+    "clip_range final_clip_range value_clip_range entropy_coef value_coef max_grad_norm",
+    "normalize_advantage target_kl hidden_sizes activation image_encoder initial_log_std",
+    "state_dependent_noise noise_interval orthogonal_init normalize_obs normalize_reward",
+    "recurrent memory_size sequence_length",
+)
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(AdvantageConfig):
+    """Settings of PPO. Every field is a flag of ``rookery train ppo``.
+
+    Attributes:
+        num_epochs: Passes over each rollout.
+        minibatch_size: Transitions per gradient step.
+        clip_range: Greatest distance of the probability ratio from 1 at the start, or a function
+            of the progress from 0 to 1.
+        final_clip_range: Clip range at the end, reached linearly; unset, it stays constant.
+        value_clip_range: Greatest change of a value in an update, as in OpenAI Baselines; unset,
+            values are not clipped.
+        target_kl: Skip the remaining epochs once the approximate KL divergence exceeds this.
+        sequence_length: Steps through which gradients flow back in time in a recurrent network;
+            must divide num_steps.
+    """
+
+    num_steps: int = 128
+    num_epochs: int = 10
+    minibatch_size: int = 256
+    gae_lambda: float = 0.95
+    learning_rate: Scheduled = 3e-4
+    final_learning_rate: float | None = None
+    clip_range: Scheduled = 0.2
+    final_clip_range: float | None = None
+    value_clip_range: float | None = None
+    normalize_advantage: bool = True
+    target_kl: float | None = None
+    sequence_length: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts(self, "num_epochs", "minibatch_size", "sequence_length")
+        if self.recurrent != "none" and self.num_steps % self.sequence_length:
+            raise ConfigError(
+                f"sequence_length is {self.sequence_length}; it must divide num_steps, which is "
+                f"{self.num_steps}"
+            )
+        at_least(self, 0, "clip_range")
+
+    def rows_per_gradient_step(self, num_envs: int) -> int:
+        return min(self.minibatch_size, self.num_steps * num_envs)
+
+    def check(self, num_envs: int) -> None:
+        rows = self.num_steps * num_envs
+        if self.minibatch_size > rows and self.minibatch_size != type(self)().minibatch_size:
+            raise ConfigError(
+                f"minibatch_size is {self.minibatch_size}, but a rollout of {num_envs} envs with "
+                f"num_steps {self.num_steps} has only {rows} transitions"
+            )
+
+
+@_listed(
+    "num_steps gamma trace_lambda rho_clip c_clip learning_rate final_learning_rate entropy_coef",
+    "value_coef max_grad_norm normalize_advantage hidden_sizes activation image_encoder",
+    "normalize_obs recurrent memory_size",
+)
+@dataclass(frozen=True, kw_only=True)
+class ImpalaConfig(ActorCriticConfig):
+    """Settings of IMPALA. Every field is a flag of ``rookery train impala``.
+
+    Attributes:
+        trace_lambda: Lambda of V-trace; the paper uses 1.
+        rho_clip: Upper bound of the importance weight of a step.
+        c_clip: Upper bound of the weight that carries corrections back in time.
+    """
+
+    num_steps: int = 20
+    trace_lambda: float = 1.0
+    rho_clip: float = 1.0
+    c_clip: float = 1.0
+    learning_rate: Scheduled = 2e-3
+    entropy_coef: Scheduled = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "rho_clip", "c_clip")
+        shares(self, "trace_lambda")
+
+
+@_listed(
+    "num_steps gamma gae_lambda learning_rate final_learning_rate entropy_coef value_coef",
+    "max_grad_norm normalize_advantage rms_decay rms_epsilon hidden_sizes activation image_encoder",
+    "initial_log_std state_dependent_noise noise_interval orthogonal_init normalize_obs",
+    "normalize_reward recurrent memory_size",
+)
+@dataclass(frozen=True, kw_only=True)
+class A2CConfig(AdvantageConfig):
+    """Settings of A2C. Every field is a flag of ``rookery train a2c``.
+
+    Attributes:
+        num_steps: Steps of every env per rollout, and so per gradient step.
+        learning_rate: RMSProp's step size at the start, or a function of the progress from 0 to 1.
+        rms_decay: Decay of RMSProp's mean of squared gradients.
+        rms_epsilon: Added to the square root of RMSProp's mean of squared gradients.
+    """
+
+    num_steps: int = 5
+    gae_lambda: float = 1.0
+    learning_rate: Scheduled = 3e-3
+    rms_decay: float = 0.99
+    rms_epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "rms_epsilon")
+        shares(self, "rms_decay")
+
+
+@_listed(
+    "num_steps updates_per_step warmup_steps replay_size save_replay batch_size gamma n_step",
+    "orthogonal_init double dueling prioritized priority_exponent priority_correction",
+    "learning_rate final_learning_rate target_interval target_rate initial_epsilon final_epsilon",
+    "exploration_fraction adam_epsilon max_grad_norm hidden_sizes activation image_encoder",
+    "normalize_obs",
+)
+@dataclass(frozen=True, kw_only=True)
+class DQNConfig(ActionValueConfig):
     """Settings of DQN. Every field is a flag of ``rookery train dqn``.
 
-    Those of `ReplayConfig` are among them; what is said of one here counts.
-
     Attributes:
-        double: Let the online network choose the action that the target network values.
-        dueling: Learn the state's value and the actions' advantages in separate towers.
-        prioritized: Draw transitions by their error.
-        priority_exponent: Alpha of prioritised replay; 0 draws all alike.
-        priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.
-        learning_rate: Adam's step size at the start, or a function of the share that is done.
-        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        target_interval: Gradient steps between two updates of the target network.
-        target_rate: How far the target network goes towards the online one; 1 copies it.
-        initial_epsilon: Share of random actions at the start.
-        final_epsilon: Share of random actions at the end of exploration.
-        exploration_fraction: Part of the training in which the share falls, linearly.
-        adam_epsilon: Added to the root of Adam's mean of squared gradients.
-        max_grad_norm: Longest gradient; longer ones are scaled down.
-        hidden_sizes: Widths of the hidden layers. Unset: 128 128; none if the observation is one
-            image.
-        activation: tanh or relu.
-        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
-            al. 2018), which is deeper and takes several times as long.
-        normalize_obs: Standardise observations by running statistics.
-        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
-        compile: Translate torch networks by torch.compile; needs a C++ compiler.
+        dueling: Learn the value of the state and the advantages of the actions in separate towers.
     """
 
-    num_steps: int = 4
-    updates_per_step: float = 0.5
-    replay_size: int = 100_000
-    batch_size: int = 128
-    n_step: int = 3
-    double: bool = True
     dueling: bool = True
-    prioritized: bool = False
-    priority_exponent: float = 0.6
-    priority_correction: float = 0.4
-    learning_rate: Scheduled = 1e-3
-    final_learning_rate: float | None = 0.0
-    target_interval: int = 100
-    target_rate: float = 1.0
-    initial_epsilon: float = 1.0
-    final_epsilon: float = 0.05
-    exploration_fraction: float = 0.2
-    adam_epsilon: float = 1e-5
     max_grad_norm: float = 10.0
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "relu"
-    image_encoder: Literal["nature", "impala"] = "nature"
-    normalize_obs: bool = False
-    device: str = "cpu"
-    compile: bool = False
-
-    def __post_init__(self) -> None:
-        ReplayConfig.__post_init__(self)
-        counts(self, "target_interval")
-        at_least(self, 0, "max_grad_norm")
-        shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
-        shares(self, "priority_exponent", "priority_correction")
 
 
-@dataclass(frozen=True, slots=True)
-class QRDQNConfig(ReplayConfig):
+@_listed(
+    "num_steps updates_per_step warmup_steps replay_size save_replay batch_size gamma n_step",
+    "orthogonal_init num_quantiles huber_limit double prioritized priority_exponent",
+    "priority_correction learning_rate final_learning_rate target_interval target_rate",
+    "initial_epsilon final_epsilon exploration_fraction adam_epsilon max_grad_norm hidden_sizes",
+    "activation image_encoder normalize_obs",
+)
+@dataclass(frozen=True, kw_only=True)
+class QRDQNConfig(ActionValueConfig):
     """Settings of QR-DQN. Every field is a flag of ``rookery train qrdqn``.
 
-    Those of `ReplayConfig` are among them; what is said of one here counts.
-
     Attributes:
-        num_quantiles: Quantiles of the return that are learned of every action.
-        huber_limit: Error up to which the quantiles' loss is quadratic; 0 makes it linear all over.
-        double: Let the online network choose the action that the target network values.
-        prioritized: Draw transitions by their error.
-        priority_exponent: Alpha of prioritised replay; 0 draws all alike.
-        priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.
-        learning_rate: Adam's step size at the start, or a function of the share that is done.
-        final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        target_interval: Gradient steps between two updates of the target network.
-        target_rate: How far the target network goes towards the online one; 1 copies it.
-        initial_epsilon: Share of random actions at the start.
-        final_epsilon: Share of random actions at the end of exploration.
-        exploration_fraction: Part of the training in which the share falls, linearly.
-        adam_epsilon: Added to the root of Adam's mean of squared gradients.
-        max_grad_norm: Longest gradient, of a loss that is summed over the quantiles; longer ones
-            are scaled down.
-        hidden_sizes: Widths of the hidden layers. Unset: 128 128; none if the observation is one
-            image.
-        activation: tanh or relu.
-        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
-            al. 2018), which is deeper and takes several times as long.
-        normalize_obs: Standardise observations by running statistics.
-        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
-        compile: Translate torch networks by torch.compile; needs a C++ compiler.
+        num_quantiles: Quantiles of the return that are learned for every action.
+        huber_limit: Error up to which the quantile loss is quadratic; 0 makes it linear everywhere.
+        max_grad_norm: Greatest norm of a gradient; longer gradients are scaled down. The loss is a
+            sum over the quantiles.
     """
 
-    num_steps: int = 4
-    updates_per_step: float = 0.5
-    replay_size: int = 100_000
-    batch_size: int = 128
-    n_step: int = 3
     num_quantiles: int = 50
     huber_limit: float = 1.0
-    double: bool = True
-    prioritized: bool = False
-    priority_exponent: float = 0.6
-    priority_correction: float = 0.4
-    learning_rate: Scheduled = 1e-3
-    final_learning_rate: float | None = 0.0
-    target_interval: int = 100
-    target_rate: float = 1.0
-    initial_epsilon: float = 1.0
-    final_epsilon: float = 0.05
-    exploration_fraction: float = 0.2
-    adam_epsilon: float = 1e-5
     max_grad_norm: float = 500.0
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "relu"
-    image_encoder: Literal["nature", "impala"] = "nature"
-    normalize_obs: bool = False
-    device: str = "cpu"
-    compile: bool = False
 
     def __post_init__(self) -> None:
-        ReplayConfig.__post_init__(self)
-        counts(self, "target_interval", "num_quantiles")
-        at_least(self, 0, "max_grad_norm", "huber_limit")
-        shares(self, "initial_epsilon", "final_epsilon", "exploration_fraction")
-        shares(self, "priority_exponent", "priority_correction")
+        super().__post_init__()
+        counts(self, "num_quantiles")
+        at_least(self, 0, "huber_limit")
 
 
-@dataclass(frozen=True, slots=True)
-class SACConfig(ReplayConfig):
+@_listed(
+    "num_steps updates_per_step warmup_steps replay_size save_replay batch_size gamma n_step",
+    "orthogonal_init learning_rate adam_epsilon target_rate entropy_coef target_entropy",
+    "state_dependent_noise noise_interval initial_log_std hidden_sizes activation image_encoder",
+    "normalize_obs",
+)
+@dataclass(frozen=True, kw_only=True)
+class SACConfig(TwinCriticConfig, StateDependentNoiseConfig):
     """Settings of SAC. Every field is a flag of ``rookery train sac``.
 
-    Those of `ReplayConfig` are among them; what is said of one here counts.
-
     Attributes:
-        warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
-        n_step: Rewards, with the entropies between them, that are summed before a value stands in
-            for the rest.
-        learning_rate: Adam's step size, of actor, critics and entropy coefficient, or a function
-            of the share that is done.
-        adam_epsilon: Added to the root of Adam's mean of squared gradients.
-        target_rate: How far the target critics go towards the critics at every gradient step.
-        entropy_coef: Weight of the entropy; unset, learned.
-        target_entropy: Entropy that the learned weight aims at; unset, minus the action's size.
-        state_dependent_noise: Explore by noise that is a function of the state for some steps
-            (Raffin et al. 2021), instead of drawing it anew at every step. Deviations are then
-            parameters instead of outputs of the network.
-        noise_interval: Steps for which such a function is kept; -1 keeps it for num_steps.
-        initial_log_std: Logarithm of those deviations at the start.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64.
-        activation: tanh or relu.
-        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
-            al. 2018), which is deeper and takes several times as long.
-        normalize_obs: Standardise observations by running statistics.
-        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+        n_step: Rewards, and the entropies between them, that are summed before the estimated value
+            of the next state is added.
+        entropy_coef: Weight of the entropy; unset, it is learned.
+        target_entropy: Entropy that the learned weight aims at; unset, minus the number of
+            components of an action.
+        state_dependent_noise: Explore with noise that is a function of the state and stays the
+            same function for several steps (Raffin et al. 2021), instead of drawing independent
+            noise at every step. Standard deviations are then parameters instead of outputs of the
+            network.
+        initial_log_std: Logarithm of the initial standard deviations of state-dependent noise.
     """
 
-    learning_rate: Scheduled = 1e-3
-    adam_epsilon: float = 1e-8
-    target_rate: float = 0.005
     entropy_coef: float | None = None
     target_entropy: float | None = None
-    state_dependent_noise: bool = False
-    noise_interval: int = -1
     initial_log_std: float = -3.0
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "relu"
-    image_encoder: Literal["nature", "impala"] = "nature"
-    normalize_obs: bool = False
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
-        ReplayConfig.__post_init__(self)
+        super().__post_init__()
         if self.entropy_coef is not None:
             at_least(self, 0, "entropy_coef")
-        finite(self, "initial_log_std")
-        known_interval(self)
 
 
-@dataclass(frozen=True, slots=True)
-class TD3Config(ReplayConfig):
+@_listed(
+    "num_steps updates_per_step warmup_steps replay_size save_replay batch_size gamma n_step",
+    "orthogonal_init learning_rate adam_epsilon target_rate policy_delay exploration_noise",
+    "exploration_noise_kind target_noise target_noise_clip hidden_sizes activation image_encoder",
+    "normalize_obs",
+)
+@dataclass(frozen=True, kw_only=True)
+class TD3Config(TwinCriticConfig):
     """Settings of TD3. Every field is a flag of ``rookery train td3``.
-
-    Those of `ReplayConfig` are among them; what is said of one here counts.
 
     Attributes:
         updates_per_step: Gradient steps of the critics per env step, whatever the number of envs.
-        warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
-        learning_rate: Adam's step size, of actor and critics, or a function of the share that is
-            done.
-        adam_epsilon: Added to the root of Adam's mean of squared gradients.
-        target_rate: How far the targets go towards actor and critics when these are followed.
-        policy_delay: Gradient steps of the critics for one of the actor and of the targets.
-        exploration_noise: Deviation of the noise on actions; bounds of actions are -1 and 1 here.
-        exploration_noise_kind: normal, drawn at every step by itself; or ornstein-uhlenbeck, which
-            wanders from step to step and begins at zero in every episode (theta 0.15, dt 0.01;
-            exploration_noise is its sigma, and its deviation grows from a tenth of it to 1.8 times
-            of it).
-        target_noise: Deviation of the noise on the actions of the targets.
-        target_noise_clip: The most that noise may be.
-        hidden_sizes: Widths of the hidden layers; unset, 64 64.
-        activation: tanh or relu.
-        image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
-            al. 2018), which is deeper and takes several times as long.
-        normalize_obs: Standardise observations by running statistics.
-        device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
+        policy_delay: Gradient steps of the critics per gradient step of the actor and update of the
+            target networks.
+        exploration_noise: Standard deviation of the noise on actions, which are scaled to [-1, 1].
+        exploration_noise_kind: normal (independent at every step) or ornstein-uhlenbeck (correlated
+            over time, zero at the start of every episode, with theta 0.15 and dt 0.01). For the
+            latter, exploration_noise is sigma, and the standard deviation grows from 0.1 to 1.8
+            times sigma.
+        target_noise: Standard deviation of the noise on the target actions.
+        target_noise_clip: Greatest absolute value of the noise on the target actions.
     """
 
-    learning_rate: Scheduled = 1e-3
-    adam_epsilon: float = 1e-8
-    target_rate: float = 0.005
     policy_delay: int = 2
     exploration_noise: float = 0.1
     exploration_noise_kind: Literal["normal", "ornstein-uhlenbeck"] = "normal"
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
-    hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "relu"
-    image_encoder: Literal["nature", "impala"] = "nature"
-    normalize_obs: bool = False
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
-        ReplayConfig.__post_init__(self)
+        super().__post_init__()
         counts(self, "policy_delay")
         at_least(self, 0, "exploration_noise", "target_noise", "target_noise_clip")
         check_choice(

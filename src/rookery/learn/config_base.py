@@ -1,4 +1,4 @@
-"""What the settings of all learners are: plain data, and checked; importable without torch."""
+"""The base class of all settings, and the checks of their values; importable without torch."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from rookery.errors import ConfigError
 
 C = TypeVar("C", bound="Config")
 
-# A number, or a function of the share of training that is done, from 0 to 1.
+# A number, or a function of the progress of the training, from 0 to 1.
 Scheduled: TypeAlias = float | Callable[[float], float]
 
 
 class Config:
-    """Settings of one algorithm: a frozen dataclass that JSON can hold.
+    """Settings of one algorithm: a frozen dataclass that can be stored as JSON.
 
     Attributes:
-        num_steps: steps of every env before each call of the learner.
-        hidden_sizes: widths of the hidden layers.
+        num_steps: Steps of every env before each call of the learner.
+        hidden_sizes: Widths of the hidden layers.
     """
 
     __slots__ = ()
@@ -40,7 +40,7 @@ class Config:
     hidden_sizes: tuple[int, ...] | None
 
     def __new__(cls, *values: Any, **settings: Any) -> Any:
-        """Refuse unknown names with a suggestion, which the dataclass's TypeError lacks.
+        """Reject unknown names with a suggestion, which the TypeError of a dataclass lacks.
 
         Raises:
             ConfigError: a keyword is not a setting.
@@ -50,33 +50,32 @@ class Config:
         return object.__new__(cls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields by name, as plain data; a function is written as where it can be imported."""
+        """Return the fields by name, as plain data; a function becomes its import path."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {k: {"function": reference(v)} if callable(v) else v for k, v in values.items()}
 
     def rows_per_gradient_step(self, num_envs: int) -> int:
-        """How many transitions one gradient step reads."""
+        """Return the number of transitions that one gradient step reads."""
         return self.num_steps * num_envs
 
     def check(self, num_envs: int) -> None:
-        """Complain of settings that do not go with so many envs.
+        """Raise if the settings do not fit this number of envs.
 
         Raises:
-            ConfigError: then.
+            ConfigError: they do not fit.
         """
-        return
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether the policy remembers the episode."""
+        """True if the policy has recurrent layers."""
         return getattr(self, "recurrent", "none") != "none"
 
     @classmethod
     def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
-        """Undo `to_dict`, also after a trip through JSON, which turns tuples into lists.
+        """Build the settings from the result of `to_dict`, also after a round trip through JSON.
 
         Raises:
-            ConfigError: there is no such setting, or one has a value that cannot be.
+            ConfigError: a name is unknown or a value is invalid.
         """
         _known_settings(cls, values)
         return cls(**{name: _value(name, value) for name, value in values.items()})
@@ -87,7 +86,7 @@ def _known_settings(kind: type[Any], names: Iterable[str]) -> None:
 
 
 class _LostFunction:
-    """Stands for a function that was not written down; it is an error to ask it anything."""
+    """Placeholder for a function that config.json could not store; calling it is an error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -100,7 +99,7 @@ class _LostFunction:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Undo what `Config.to_dict` and JSON have made of one value."""
+    """Return one value as it was before `Config.to_dict` and JSON changed it."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, dict):
@@ -115,12 +114,12 @@ def _value(name: str, value: Any) -> Any:
 
 
 def at_least(config: Any, low: float, *names: str) -> None:
-    """Refuse settings that are no numbers of at least ``low``, nor functions of the progress."""
+    """Reject settings that are neither numbers of at least ``low`` nor functions."""
     for name in names:
         value = getattr(config, name)
         if callable(value):
             if getattr(config, f"final_{name}", None) not in (None, 0.0):
-                raise ConfigError(f"{name} is a function; it says itself where final_{name} is")
+                raise ConfigError(f"{name} is a function, so final_{name} must not be set")
             continue
         if not _is_number(value):
             raise unfit(name, "a number", value)
@@ -129,7 +128,7 @@ def at_least(config: Any, low: float, *names: str) -> None:
 
 
 def finite(config: Any, *names: str) -> None:
-    """Refuse settings that are no finite numbers."""
+    """Reject settings that are not finite numbers."""
     for name in names:
         value = getattr(config, name)
         if not (_is_number(value) and math.isfinite(value)):
@@ -137,14 +136,14 @@ def finite(config: Any, *names: str) -> None:
 
 
 def counts(config: Any, *names: str) -> None:
-    """Refuse settings other than whole numbers of at least 1; store ``1e5`` as an int."""
+    """Reject settings other than whole numbers of at least 1; store ``1e5`` as an int."""
     for name in names:
         number = whole_number(name, without_fraction(getattr(config, name)), 1)
         object.__setattr__(config, name, number)  # the dataclasses are frozen
 
 
 def shares(config: Any, *names: str) -> None:
-    """Refuse settings that do not lie in [0, 1]."""
+    """Reject settings outside [0, 1]."""
     for name in names:
         value = getattr(config, name)
         if not _is_number(value):
@@ -158,14 +157,14 @@ def _is_number(value: Any) -> bool:
 
 
 def flags(config: Any) -> None:
-    """Refuse settings that must be True or False, and are something else."""
+    """Reject settings that must be True or False and are something else."""
     for field in fields(config):
         if isinstance(field.default, bool):
             check_flag(field.name, getattr(config, field.name))
 
 
 def known_network(config: Any) -> None:
-    """Refuse hidden layers, activations and networks for images that cannot be."""
+    """Reject invalid hidden layers, activations and networks for images."""
     sizes = config.hidden_sizes
     is_tuple = isinstance(sizes, (tuple, list))
     if sizes is not None and not (is_tuple and all(type(n) is int and n > 0 for n in sizes)):
@@ -175,23 +174,23 @@ def known_network(config: Any) -> None:
 
 
 def known_memory(config: Any) -> None:
-    """Refuse kinds of memory that there are not, or that cannot be compiled."""
+    """Reject unknown kinds of recurrent layers, and compiling them."""
     check_choice("recurrent", config.recurrent, ("none", "gru", "lstm"))
     if config.recurrent != "none" and config.compile:
         raise ConfigError(
-            f"compile is for networks without memory; leave it out with recurrent="
+            f"compile does not support recurrent networks; use compile=False with recurrent="
             f"{config.recurrent!r}"
         )
 
 
 def known_interval(config: Any) -> None:
-    """Refuse an interval of state-dependent noise that is neither -1 nor a number of steps."""
+    """Reject a ``noise_interval`` that is neither -1 nor a number of steps."""
     if config.noise_interval != -1:
         whole_number("noise_interval", config.noise_interval, 1)
 
 
 def noise_settings(config: Any) -> dict[str, Any]:
-    """What settings say of state-dependent noise, as policies are made with it."""
+    """Return the arguments of `rookery.policy.make_policy` that concern exploration noise."""
     interval = getattr(config, "noise_interval", -1)
     return {
         "initial_log_std": getattr(config, "initial_log_std", 0.0),
@@ -201,7 +200,7 @@ def noise_settings(config: Any) -> dict[str, Any]:
 
 
 def known_device(config: Any) -> None:
-    """Refuse devices that torch has no such name for."""
+    """Reject names that are not devices of torch."""
     device = config.device
     if isinstance(device, str) and re.fullmatch(r"cpu|cuda(:\d+)?|mps", device):
         return

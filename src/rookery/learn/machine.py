@@ -1,4 +1,4 @@
-"""Whether this machine can do what settings ask for: devices, and compiling."""
+"""Checks that this machine has the device and the compiler that settings require."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _COMPILERS = ("g++", "clang++", "c++", "cl")
 
 
 def require_machine(device: str, compiled: bool) -> None:
-    """Refuse a device or a compilation that this machine cannot do; asks torch only if it must.
+    """Reject a device or a compilation that this machine cannot do; import torch only if needed.
 
     Raises:
-        ConfigError: there is no such device, or no compiler.
-        MissingExtra: torch is needed, and not installed.
+        ConfigError: the device or a compiler is missing.
+        MissingExtra: torch is needed and not installed.
     """
     if device != "cpu":
         torch_device(device)
@@ -28,10 +28,10 @@ def require_machine(device: str, compiled: bool) -> None:
 
 
 def torch_device(name: str) -> torch.device:
-    """Find the device that ``name`` means.
+    """Return the torch device of this name.
 
     Raises:
-        ConfigError: torch knows no such device, or this machine has none.
+        ConfigError: torch does not know the name, or this machine lacks the device.
         MissingExtra: torch is not installed.
     """
     try:
@@ -56,14 +56,14 @@ def torch_device(name: str) -> torch.device:
 
 
 def require_compiler() -> None:
-    """Refuse to go on without a C++ compiler.
+    """Raise if a C++ compiler is missing.
 
     Raises:
-        ConfigError: none is found in CXX or on the PATH.
+        ConfigError: neither CXX nor the PATH has a compiler.
     """
     candidates = (os.environ["CXX"],) if os.environ.get("CXX") else _COMPILERS
     if not any(map(shutil.which, candidates)):
         raise ConfigError(
             f"compile needs a C++ compiler, and none of {', '.join(candidates)} is on the PATH; "
-            "install one, name it in the environment variable CXX, or leave compile out"
+            "install one, name it in the environment variable CXX, or use compile=False"
         )

@@ -1,6 +1,6 @@
-"""Optimisers on one flat tensor, and the gradient step that learners take.
+"""Optimizers of one flat tensor, and the gradient step of all learners.
 
-All parameters are one tensor, so a step is a few operations, done in place.
+All parameters are one tensor, so a step is a few operations in place.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rookery.learn.off_policy.target import fill, to_host
-from rookery.learn.parallel.averages import average
-from rookery.learn.parallel.peers import ALONE, Peers
+from rookery.learn.parallel.peers import ALONE, Peers, average
 
 
 class Adam:
@@ -23,9 +23,9 @@ class Adam:
 
     Args:
         parameters: float32 ``[size]``, changed in place.
-        beta1: decay of the mean of gradients.
-        beta2: decay of the mean of squared gradients.
-        epsilon: added to the root of the latter.
+        beta1: Decay of the mean of gradients.
+        beta2: Decay of the mean of squared gradients.
+        epsilon: Added to the root of the mean of squared gradients.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradient: Tensor, learning_rate: float) -> None:
-        """Move the parameters, in place; ``gradient`` is float32 ``[size]``."""
+        """Update the parameters in place; ``gradient`` is float32 ``[size]``."""
         beta1, beta2 = self._betas
         self._steps += 1
         self._mean.lerp_(gradient, 1.0 - beta1)
@@ -50,28 +50,28 @@ class Adam:
         self._parameters.addcdiv_(self._mean, self._scratch, value=-rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments and step count, as plain data."""
+        """Return the moments and the step count as plain data."""
         return {"mean": to_host(self._mean), "square": to_host(self._square), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore a state that `state_dict` returned."""
         fill(self._mean, state["mean"])
         fill(self._square, state["square"])
         self._steps = int(state["steps"])
 
 
 class RMSProp:
-    """Tieleman and Hinton (2012), lecture 6.5; the statistics are shared, as in Mnih et al. (2016).
+    """Tieleman and Hinton (2012), lecture 6.5, with shared statistics as in Mnih et al. (2016).
 
     ``square = decay * square + (1 - decay) * g^2``, then a step of
-    ``rate * g / (sqrt(square) + epsilon)``: torch's form, in which others publish their settings.
-    With epsilon under the root, and a mean that starts at one, those of A2C ended at -1 239 and
-    -421 on LunarLander, and with this at -91 and 113.
+    ``rate * g / (sqrt(square) + epsilon)``. Torch has the same form, and published settings refer
+    to it. With epsilon under the root and a mean that starts at one, A2C reached returns of -1239
+    and -421 on LunarLander with published settings; this form reached -91 and 113.
 
     Args:
         parameters: float32 ``[size]``, changed in place.
-        decay: of the mean of squared gradients.
-        epsilon: added to its root.
+        decay: Decay of the mean of squared gradients.
+        epsilon: Added to the root of the mean of squared gradients.
     """
 
     def __init__(self, parameters: Tensor, decay: float = 0.99, epsilon: float = 1e-5) -> None:
@@ -81,17 +81,17 @@ class RMSProp:
 
     @torch.no_grad()
     def step(self, gradient: Tensor, learning_rate: float) -> None:
-        """Move the parameters, in place; ``gradient`` is float32 ``[size]``."""
+        """Update the parameters in place; ``gradient`` is float32 ``[size]``."""
         self._square.mul_(self._decay).addcmul_(gradient, gradient, value=1.0 - self._decay)
         torch.sqrt(self._square, out=self._scratch).add_(self._epsilon)
         self._parameters.addcdiv_(gradient, self._scratch, value=-learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """The mean of squares, as plain data."""
+        """Return the mean of squares as plain data."""
         return {"square": to_host(self._square)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore a state that `state_dict` returned."""
         fill(self._square, state["square"])
 
 
@@ -105,24 +105,24 @@ def gradient_step(
     peers: Peers = ALONE,
     num_rows: int = 1,
 ) -> dict[str, float]:
-    """Move the parameters by a gradient, scaled down to ``max_norm``, if all is finite.
+    """Update the parameters with a gradient, scaled down to ``max_norm``, if all is finite.
 
-    A loss or a gradient that is not finite would turn every parameter into NaN, for good. The step
-    is left out instead, and counted.
+    A loss or gradient that is not finite would turn every parameter into NaN. Such a step is
+    skipped and counted.
 
     Args:
-        optimizer: moves the parameters.
-        loss: the scalar that was differentiated.
-        gradient: float32 ``[size]``; scaled in place.
-        learning_rate: see `rookery.learn.schedule.scheduled`.
-        max_norm: the greatest length.
-        scalars: what else is to be reported.
-        peers: those who take this step together, each with a gradient of its own.
-        num_rows: that the loss is a mean of; a learner with more of them counts for more.
+        optimizer: The optimizer of the parameters.
+        loss: The scalar that was differentiated.
+        gradient: float32 ``[size]``, scaled in place.
+        learning_rate: Step size, see `rookery.learn.schedule.scheduled`.
+        max_norm: Greatest norm of the gradient.
+        scalars: Further metrics.
+        peers: Learners that take this step together, each with its gradient.
+        num_rows: Number of rows that the loss is a mean of, the weight of this learner.
 
     Returns:
-        The scalars, ``loss``, ``gradient_norm``, before it was scaled, and
-        ``skipped_gradient_steps``, 0 or 1.
+        The scalars, ``loss``, ``gradient_norm`` before scaling, and ``skipped_gradient_steps``,
+        0 or 1.
     """
     named = {**scalars, "loss": loss}
     if peers.size > 1:
@@ -131,7 +131,7 @@ def gradient_step(
         named = {**means}
     norm = torch.linalg.vector_norm(gradient)
     tensors = {name: x.detach() for name, x in named.items() if isinstance(x, Tensor)}
-    # All at once: on a device, every number that is asked for waits for all that was computed.
+    # One transfer: on a GPU, reading each number waits for all earlier computations.
     numbers = torch.stack([*tensors.values(), norm]).tolist()
     metrics = {**named, **dict(zip([*tensors, "gradient_norm"], numbers, strict=True))}
     is_finite = math.isfinite(metrics["gradient_norm"]) and math.isfinite(metrics["loss"])
@@ -140,3 +140,14 @@ def gradient_step(
             gradient *= max_norm / metrics["gradient_norm"]
         optimizer.step(gradient, learning_rate)
     return {**metrics, "skipped_gradient_steps": float(not is_finite)}
+
+
+def to_host(tensor: Tensor) -> npt.NDArray[Any]:
+    """Copy a tensor into a fresh numpy array."""
+    return np.array(tensor.detach().cpu().numpy())
+
+
+def fill(tensor: Tensor, values: Any) -> None:
+    """Copy the values of an array into a tensor."""
+    with torch.no_grad():
+        tensor.copy_(torch.from_numpy(np.array(values)))

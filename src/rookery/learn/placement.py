@@ -1,4 +1,4 @@
-"""Where a model is learned: in place on the cpu, or as a copy on another device."""
+"""The device on which a model is trained, and the choice of how gradients are computed."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Placement(Generic[M]):
-    """The module of a model where a learner computes with it.
+    """The module of a model on the device of its learner.
 
-    On the cpu it is the model's own. On another device it is a copy, which is the true one within
-    `learning`, and the model's is the true one outside.
+    On the CPU, this is the module of the model. On another device it is a copy. Within `learning`
+    the copy has the current weights; outside, the model has them.
 
     Args:
-        model: what is learned.
+        model: The model to train.
         device: "cpu", "cuda", "cuda:N" or "mps".
-        compiles: whether torch.compile translates the module's ``run``.
+        compiles: True to compile the module's ``run`` with torch.compile.
 
     Attributes:
-        module: to compute with.
-        run: the module's ``run``, maybe compiled.
-        flat: its parameters: ``flat.gradient(loss)``, and ``flat.tensor`` for an optimiser.
-        device: where they are.
+        module: The module on the device.
+        run: The module's ``run``, compiled if ``compiles`` is set.
+        flat: Parameters of the module: ``flat.gradient(loss)``, and ``flat.tensor`` for optimizers.
+        device: Device of the module.
     """
 
     def __init__(self, model: Model, device: str = "cpu", compiles: bool = False) -> None:
@@ -50,7 +50,7 @@ class Placement(Generic[M]):
 
     @contextmanager
     def learning(self) -> Iterator[M]:
-        """Bring the weights to the device, and back afterwards; modules are in training mode."""
+        """Copy the weights to the device and back afterwards, with the module in training mode."""
         if not self._is_shared:
             self.flat.tensor.copy_(torch.from_numpy(self._model.parameters))
             self.flat.load_buffers(self._model.flat.buffers())
@@ -65,12 +65,12 @@ class Placement(Generic[M]):
             self._model.gather()
 
     def tensors(self, tree: Tree) -> Tree:
-        """Bring arrays to the device; on the cpu without a copy."""
+        """Convert arrays to tensors on the device; on the CPU without a copy."""
         return to_tensors(tree, self.device)
 
 
 def is_there(model: Model, device: torch.device) -> bool:
-    """Whether the module of ``model`` is on ``device`` already."""
+    """Return True if the module of ``model`` is on ``device`` already."""
     return model.flat.tensor.device == device
 
 
@@ -92,13 +92,13 @@ def loss_gradient(
     """Compute the gradient of ``learner.loss`` for a minibatch, by hand or with torch.
 
     Args:
-        learner: the learner, whose `loss` returns a dict with the scalar tensor ``loss``.
-        batch: the minibatch, passed to `loss`.
-        fused: what `fused_gradient` returned for the learner's policy.
-        flat: all parameters of the policy.
+        learner: A learner; its `loss` returns a dict with the scalar tensor ``loss``.
+        batch: The minibatch, passed to `loss`.
+        fused: The result of `fused_gradient` for the learner's policy.
+        flat: All parameters of the policy.
 
     Returns:
-        The gradient, float32 ``[size]``, and what `loss` returns for the minibatch.
+        The gradient, float32 ``[size]``, and the result of `loss`.
     """
     found = None if fused is None else fused.gradient(learner, batch)
     if found is None:
@@ -108,13 +108,13 @@ def loss_gradient(
 
 
 def compiled(function: F) -> F:
-    """Translate a function of tensors at its first call, which takes a minute or so.
+    """Return a function that torch.compile compiles at its first call, in about a minute.
 
     Raises:
-        ConfigError: there is no compiler, or torch cannot compile under this Python.
+        ConfigError: a compiler is missing, or torch cannot compile in this Python.
     """
     require_compiler()
     try:
         return cast(F, torch.compile(function))
     except RuntimeError as error:
-        raise ConfigError(f"compile is not possible here: {error}; leave it out") from error
+        raise ConfigError(f"torch cannot compile here: {error}; use compile=False") from error

@@ -1,4 +1,4 @@
-"""Settings that move during training, and means of metrics."""
+"""Settings that change during the training, and means of metrics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rookery.learn.config_base import Scheduled
 
 
 def scheduled(start: Scheduled, final: float | None, progress: float) -> float:
-    """The present value of a setting that moves.
+    """Return the present value of a setting with a schedule.
 
     Args:
-        start: its value at the start, or a function of ``progress`` that says all.
-        final: where it goes linearly; None leaves it at ``start``.
-        progress: how much of the training is done; from 0 to 1, or it is taken so.
+        start: Value at the start, or a function of ``progress`` that returns the value.
+        final: Value at the end, reached linearly; None keeps ``start``. Ignored for a function.
+        progress: Progress of the training, clipped to [0, 1].
 
     Raises:
-        ConfigError: the function fails, or gives no number of at least 0.
+        ConfigError: the function raises, or returns something other than a number of at least 0.
     """
     progress = min(max(progress, 0.0), 1.0)
     if not callable(start):
@@ -34,22 +34,22 @@ def scheduled(start: Scheduled, final: float | None, progress: float) -> float:
             f"the schedule {start!r} raised {type(error).__name__} at {progress:g}: {error}"
         ) from error
     try:
-        number = float(value)  # of numpy and torch, too
+        number = float(value)  # also of numpy and torch
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if isinstance(value, (str, bool)) or not 0.0 <= number < math.inf:
         raise ConfigError(
-            f"the schedule {start!r} gives {value!r} at {progress:g}, which is no number of at "
-            "least 0"
+            f"the schedule {start!r} returned {value!r} at {progress:g}; it must return a number "
+            "of at least 0"
         )
     return number
 
 
 def check_schedules(config: Any) -> None:
-    """Ask functions among the settings for their values at the beginning, amid, and at the end.
+    """Call the functions among the settings at progress 0, 0.5 and 1.
 
     Raises:
-        ConfigError: one of them gives no number.
+        ConfigError: a function raises, or returns something other than a number of at least 0.
     """
     for field in fields(config):
         value = getattr(config, field.name)
@@ -63,7 +63,7 @@ def check_schedules(config: Any) -> None:
 
 
 def means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean of every metric over ``rows``, which all have the same; empty without rows."""
+    """Return the mean of every metric over ``rows``, which have equal keys; empty without rows."""
     if not rows:
         return {}
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}

@@ -1,8 +1,9 @@
-"""What learners of continuous actions share: SAC and TD3."""
+"""The base class of the algorithms with an actor and two critics: SAC and TD3."""
 
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +14,7 @@ from torch import Tensor, nn
 
 from rookery.errors import SpaceError
 from rookery.learn.config_base import noise_settings
-from rookery.learn.off_policy.replay_learner import ReplayLearner
-from rookery.learn.off_policy.target import Target
+from rookery.learn.off_policy.replay_learner import ReplayLearner, Target
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.learn.schedule import scheduled
@@ -28,17 +28,37 @@ from rookery.policy.torch.networks import SquashedActor
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.policy.torch.value_networks import Critics
 
-_CRITICS = 1  # the second of the networks that draw initial weights
+_CRITICS = 1  # number of the critics among the networks that draw initial weights; the actor is 0
 _NO_LIMIT = float("inf")
 
 
 class TwinCriticLearner(ReplayLearner):
-    """Learns an actor and two critics, which target critics follow.
+    """A learner of an actor and two critics with target networks.
 
-    Subclasses say what the losses are.
+    Subclasses define the losses and the exploration.
     """
 
     policy: SquashedPolicy
+
+    @classmethod
+    def make_policy(
+        cls,
+        config: Any,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+        encoder: Any = None,
+        network: Any = None,
+    ) -> SquashedPolicy:
+        inner = actor_policy(config, observation_space, action_space, seed, encoder, network)
+        policy = cls._exploring(config, inner)
+        policy.is_uniform = config.warmup_steps > 0
+        return policy
+
+    @staticmethod
+    @abstractmethod
+    def _exploring(config: Any, inner: NetworkPolicy) -> SquashedPolicy:
+        """Return the policy of the actor ``inner`` with the algorithm's exploration."""
 
     def __init__(
         self,
@@ -61,15 +81,15 @@ class TwinCriticLearner(ReplayLearner):
         """Take one gradient step on the critics; return metrics.
 
         Args:
-            loss: of the critics.
-            values: of the batch, ``[2, N]``, reported as their mean.
-            rate: the learning rate.
+            loss: Loss of the critics.
+            values: float32 ``[2, N]``, the critics' values of the batch, for metrics.
+            rate: The learning rate.
         """
         gradient = self._critic_flat.gradient(loss)
-        told = {"value_loss": loss, "action_value": values.mean()}
+        scalars = {"value_loss": loss, "action_value": values.mean()}
         peers, rows = self.peers, values.shape[1]
         return gradient_step(
-            self._critic_optimizer, loss, gradient, rate, _NO_LIMIT, told, peers, rows
+            self._critic_optimizer, loss, gradient, rate, _NO_LIMIT, scalars, peers, rows
         )
 
     def _improve_actor(
@@ -79,9 +99,9 @@ class TwinCriticLearner(ReplayLearner):
         rate: float,
         scalars: Mapping[str, Tensor | float] = MappingProxyType({}),
     ) -> dict[str, float]:
-        """Take one gradient step on the actor; return metrics, ``scalars`` among them.
+        """Take one gradient step on the actor; return metrics, including ``scalars``.
 
-        ``loss`` is a mean over ``num_rows``.
+        ``loss`` is a mean over ``num_rows`` rows.
         """
         gradient = self.placement.flat.gradient(loss)
         peers = self.peers
@@ -116,18 +136,20 @@ def actor_policy(
     """Build the policy of a `SquashedActor`.
 
     Args:
-        config: the settings.
-        observation_space: of one env.
-        action_space: of one env, a bounded Box.
-        seed: of the weights and of the actions.
-        encoder: the user's own, of which actor and critics have one each; see `PolicyModule`.
-        network: the user's own actor, from observations to outputs ``[N, 2 A]``.
+        config: The settings.
+        observation_space: Observation space of one env.
+        action_space: Action space of one env, a bounded Box.
+        seed: Seed of the weights and of the actions.
+        encoder: Custom encoder, copied for the critics; see `PolicyModule`.
+        network: Custom actor, from observations to outputs ``[N, 2 A]``.
 
     Raises:
-        SpaceError: actions are of another kind, or without bounds.
+        SpaceError: the action space is not a bounded Box.
     """
     if not isinstance(action_space, spaces.Box):
-        raise SpaceError(f"it acts in a bounded Box of floats; action_space is {action_space}")
+        raise SpaceError(
+            f"this algorithm needs a bounded Box of floats; action_space is {action_space}"
+        )
 
     def build(
         num_features: int, widths: Sequence[int], layout: Any, generator: torch.Generator
@@ -159,10 +181,10 @@ def actor_policy(
 
 
 def critics_for(policy: ExploringPolicy, actor: PolicyModule, config: Any, seed: int) -> Critics:
-    """Build two critics, whose weights are drawn apart from the actor's.
+    """Build two critics, with random weights that do not depend on the actor's.
 
-    Their encoder begins as a copy of the actor's. Beside a whole network of the user's, which has
-    none, it is the built-in one.
+    Their encoder starts as a copy of the actor's. With a custom actor, which has no encoder, it is
+    the built-in encoder.
     """
     generator = torch.Generator().manual_seed(seed_for(seed, WEIGHTS, _CRITICS))
     encoder: nn.Module = copy.deepcopy(actor.encoder).cpu()
@@ -181,5 +203,5 @@ def critics_for(policy: ExploringPolicy, actor: PolicyModule, config: Any, seed:
 
 
 def hidden_sizes(config: Any) -> tuple[int, ...]:
-    """The widths of the hidden layers of actor and critics."""
+    """Return the widths of the hidden layers of actor and critics."""
     return (64, 64) if config.hidden_sizes is None else tuple(config.hidden_sizes)

@@ -1,21 +1,21 @@
-"""What learners from replay share: experience, when to learn from it, and batches on the device."""
+"""The base class of the algorithms with a replay buffer, its update budget and target networks."""
 
 from __future__ import annotations
 
+import copy
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rookery.common.trees import Tree, merge_axes
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.learn.base import Learner, observe
-from rookery.learn.off_policy.budget import UpdateBudget
-from rookery.learn.off_policy.target import fill, to_host
-from rookery.learn.optimizers import Adam
+from rookery.learn.optimizers import Adam, fill, to_host
 from rookery.learn.parallel.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
@@ -26,21 +26,24 @@ from rookery.policy.torch.policy_module import PolicyModule
 from rookery.rollout import Rollout
 from rookery.rollout.replay import Replay, Transitions
 
+M = TypeVar("M", bound=nn.Module)
+
 
 class Batch(NamedTuple):
-    """N transitions as tensors on the learner's device; see `Transitions`.
+    """N transitions as tensors on the learner's device; see `rookery.rollout.replay.Transitions`.
 
     Attributes:
-        place: int64 ``[N]``, an array.
-        obs: normalised, ``[N, *obs]``.
-        action: rows ``[N, K]``, see `rookery.policy.actions`.
-        reward: float32 ``[N]``.
-        next_obs: normalised, ``[N, *obs]``.
-        discount: float32 ``[N]``.
-        weight: float32 ``[N]``.
-        next_mask: bool ``[N, num_choices]``; None where actions are not masked.
-        path_obs: normalised, ``[(n_step - 1) * N, *obs]``; None where nobody asked.
-        path_discount: float32 ``[n_step - 1, N]``; likewise.
+        place: int64 ``[N]``, numpy array of the positions in the replay buffer.
+        obs: Normalised observations, ``[N, *obs]``.
+        action: ``[N, K]``, as rows of the action layout, see `rookery.policy.actions`.
+        reward: float32 ``[N]``, discounted sum of the next ``n_step`` rewards.
+        next_obs: Normalised observations after these steps, ``[N, *obs]``.
+        discount: float32 ``[N]``, factor of the value of ``next_obs``.
+        weight: float32 ``[N]``, importance weights of prioritised replay.
+        next_mask: bool ``[N, num_choices]``, legal actions at ``next_obs``; None without masks.
+        path_obs: Normalised observations between the two, ``[(n_step - 1) * N, *obs]``; None
+            unless the learner was created with ``with_path=True``.
+        path_discount: float32 ``[n_step - 1, N]``, discounts of ``path_obs``; None without it.
     """
 
     place: Any
@@ -56,16 +59,16 @@ class Batch(NamedTuple):
 
 
 class ReplayLearner(Learner):
-    """A learner that keeps what was experienced, and draws from it.
+    """A learner that stores experience in a replay buffer and samples batches from it.
 
-    Subclasses say what a gradient step is, and how to explore. Exploration is written into the
-    policy's model, so that it reaches every copy of the policy with the weights.
+    Subclasses define the gradient step and the exploration. Exploration is written into the
+    policy's model, so that every copy of the policy receives it with the weights.
 
     Attributes:
-        policy: who acts.
-        config: the settings.
-        placement: the policy's module where it is learned.
-        actor: that module.
+        policy: The policy that acts.
+        config: The settings.
+        placement: The policy's module on the learner's device.
+        actor: The module of ``placement``.
     """
 
     reads_values = False
@@ -107,7 +110,7 @@ class ReplayLearner(Learner):
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         if self._replay.is_empty:
-            self._budget.begin_anew()  # perhaps the run was resumed without its replay
+            self._budget.restart()  # the run may have been resumed without its replay buffer
         self._replay.add(rollout)
         observe(rollout, self.policy.model, self.peers)
         due = self._budget.spend(sum(self.peers.gather(rollout.num_transitions)))
@@ -127,25 +130,26 @@ class ReplayLearner(Learner):
         }
 
     def _begin(self) -> None:
-        """Prepare for the first gradient step: weights may have been given to the policy before."""
+        """Prepare for the first gradient step, after the policy may have received other weights."""
 
     @abstractmethod
     def _step(self, progress: float) -> dict[str, float]:
         """Take one gradient step; return metrics.
 
-        ``skipped_gradient_steps`` among them counts those left out as they were not finite.
+        The metric ``skipped_gradient_steps`` counts steps that were skipped because their loss or
+        gradient was not finite.
         """
 
     @abstractmethod
     def _explore(self, progress: float) -> None:
-        """Set how the policy is to explore from now on."""
+        """Set the exploration of the policy for the next steps."""
 
     @abstractmethod
     def _settings(self, progress: float) -> dict[str, float]:
-        """Where the schedules stand, as metrics."""
+        """Return the present values of the schedules as metrics."""
 
     def _sample(self, beta: float = 1.0) -> Batch:
-        """Draw one's own part of a batch of transitions; see `Replay.sample`."""
+        """Sample this learner's part of a batch of transitions; see `Replay.sample`."""
         size, rank = self.peers.size, self.peers.rank
         count = (self.config.batch_size * (rank + 1)) // size
         count -= (self.config.batch_size * rank) // size
@@ -156,7 +160,7 @@ class ReplayLearner(Learner):
         mask, path = None, found.path_obs
         if self.policy.has_action_mask:
             rows = np.reshape(found.next_obs[MASK_KEY], (len(found.reward), -1))
-            # After a termination some envs show none; the value there counts nothing.
+            # Some envs have no legal action after a termination; the value there has factor 0.
             mask = (rows != 0) | (found.discount == 0.0)[:, None]
         return Batch(
             found.place,
@@ -175,11 +179,11 @@ class ReplayLearner(Learner):
 
     @abstractmethod
     def _optimizers(self) -> Mapping[str, Adam]:
-        """By name, for checkpoints."""
+        """Return the optimizers by name, for checkpoints."""
 
     @abstractmethod
     def _apart(self) -> Mapping[str, FlatParameters]:
-        """Parameters that are not the policy's, such as those of targets, by name."""
+        """Return all parameters outside the policy, such as those of target networks, by name."""
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -198,10 +202,10 @@ class ReplayLearner(Learner):
             optimizer.load_state_dict(state[name])
         for name, part in self._apart().items():
             fill(part.tensor, state[name])
-        if self.peers.rank:  # each draws from its own replay
+        if self.peers.rank:  # each learner samples from its own buffer
             return
         self._rng.bit_generator.state = state["rng"]
-        # The state of another device's generator has another form; then noise begins anew.
+        # A generator of another device has a state of another shape; the noise then starts afresh.
         noise = torch.from_numpy(np.array(state["noise"]))
         if noise.shape == self._noise.get_state().shape:
             self._noise.set_state(noise)
@@ -211,3 +215,83 @@ class ReplayLearner(Learner):
 
     def load_replay_state(self, state: dict[str, Any]) -> None:
         self._replay.load_state_dict(state)
+
+
+class UpdateBudget:
+    """Counter that keeps the gradient steps per env step constant for any number of envs.
+
+    Fractions are carried over. With a ratio of 0.25 and 6 envs, steps of all envs give 1, 2, 1, 2
+    gradient steps.
+
+    Args:
+        ratio: Gradient steps per env step.
+        warmup_steps: Env steps at the start without gradient steps.
+    """
+
+    def __init__(self, ratio: float, warmup_steps: int) -> None:
+        self._ratio = ratio
+        self._warmup_steps = warmup_steps
+        self._env_steps = self._spent = 0
+        self._since = self._spent_before = 0  # since the last change of ratio or warm-up
+
+    @property
+    def is_warming_up(self) -> bool:
+        """True while env steps give no gradient steps."""
+        return self._env_steps < self._warmup_steps
+
+    def spend(self, env_steps: int) -> int:
+        """Add ``env_steps`` env steps; return the number of gradient steps to take now."""
+        self._env_steps += env_steps
+        earned = self._earned()
+        due, self._spent = earned - self._spent, earned
+        return due
+
+    def _earned(self) -> int:
+        """Return the gradient steps for all env steps so far."""
+        begin = max(self._since, self._warmup_steps)
+        return self._spent_before + math.floor(max(self._env_steps - begin, 0) * self._ratio)
+
+    def restart(self) -> None:
+        """Warm up again, because the experience from before is gone."""
+        self._env_steps = self._spent = 0
+        self._since = self._spent_before = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters as plain data."""
+        return {
+            "env_steps": self._env_steps,
+            "spent": self._spent,
+            "since": self._since,
+            "spent_before": self._spent_before,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the counters; a different ratio or warm-up applies from there on."""
+        self._env_steps, self._spent = int(state["env_steps"]), int(state["spent"])
+        # Checkpoints of 0.9.0 do not contain these two.
+        self._since = int(state.get("since", 0))
+        self._spent_before = int(state.get("spent_before", 0))
+        if self._earned() != self._spent:
+            self._since, self._spent_before = self._env_steps, self._spent
+
+
+class Target(Generic[M]):
+    """A target network: a copy of a module that follows it and is never differentiated.
+
+    Args:
+        module: The module to follow.
+        flat: Parameters of the module.
+
+    Attributes:
+        module: The copy.
+        flat: Parameters of the copy.
+    """
+
+    def __init__(self, module: M, flat: FlatParameters) -> None:
+        self._followed = flat
+        self.module: M = copy.deepcopy(module).requires_grad_(False).eval()
+        self.flat = FlatParameters(self.module)
+
+    def follow(self, rate: float) -> None:
+        """Move the fraction ``rate`` of the way to the followed module; 1 copies it."""
+        self.flat.tensor.lerp_(self._followed.tensor, rate)

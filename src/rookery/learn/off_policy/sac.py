@@ -1,27 +1,26 @@
 """Soft actor-critic, to be read from top to bottom.
 
 Haarnoja et al. (2018), "Soft Actor-Critic Algorithms and Applications": two critics, a squashed
-Gaussian actor, and an entropy coefficient that is learned along with them.
+Gaussian actor, and a learned entropy coefficient.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
-import gymnasium.spaces as spaces
 import torch
 from torch import Tensor, nn
 
 from rookery.common.trees import Tree
 from rookery.learn.config import SACConfig
-from rookery.learn.off_policy.continuous import TwinCriticLearner, actor_policy
+from rookery.learn.off_policy.continuous import TwinCriticLearner
 from rookery.learn.off_policy.replay_learner import Batch
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.exploring import SquashedGaussianPolicy
 from rookery.policy.model import FlatParameters
+from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.torch.distributions import SquashedGaussian
 
 
@@ -37,24 +36,14 @@ class EntropyCoefficient(nn.Module):
 
 
 class SAC(TwinCriticLearner):
-    """The learner. It writes the weights of ``policy.model``."""
+    """The SAC learner, which writes the weights of ``policy.model``."""
 
     policy: SquashedGaussianPolicy
     config: SACConfig
 
     @staticmethod
-    def make_policy(
-        config: SACConfig,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        seed: int,
-        encoder: Any = None,
-        network: Any = None,
-    ) -> SquashedGaussianPolicy:
-        inner = actor_policy(config, observation_space, action_space, seed, encoder, network)
-        policy = SquashedGaussianPolicy(inner)
-        policy.is_uniform = config.warmup_steps > 0
-        return policy
+    def _exploring(config: SACConfig, inner: NetworkPolicy) -> SquashedGaussianPolicy:
+        return SquashedGaussianPolicy(inner)
 
     def __init__(
         self,
@@ -91,12 +80,12 @@ class SAC(TwinCriticLearner):
         critic = self._improve_critics(value_loss, values, rate)
 
         policy_loss, log_prob = self.actor_loss(batch)
-        told = {
+        scalars = {
             "policy_loss": policy_loss,
             "entropy": -log_prob.mean(),
             "entropy_coef": alpha,
         }
-        actor = self._improve_actor(policy_loss, len(log_prob), rate, told)
+        actor = self._improve_actor(policy_loss, len(log_prob), rate, scalars)
 
         skipped = critic["skipped_gradient_steps"] + actor["skipped_gradient_steps"]
         if self.config.entropy_coef is None and not skipped:
@@ -127,10 +116,10 @@ class SAC(TwinCriticLearner):
 
     @torch.no_grad()
     def _targets(self, batch: Batch, alpha: Tensor) -> Tensor:
-        """``r + discount * (min_k Q'_k(s', a') - alpha log pi(a' | s'))`` with a' drawn now.
+        """Compute ``r + discount * (min_k Q'_k(s', a') - alpha log pi(a' | s'))`` for a new a'.
 
-        Equations 3 and 5; the lesser of two target critics, section 5. A return of several steps
-        has the entropies of the states between in it too, each by an action drawn there now.
+        Equations 3 and 5, with the smaller of two target critics, section 5. An n-step return also
+        contains the entropies of the states in between, estimated with newly drawn actions.
         """
         action, log_prob = self._draw(batch.next_obs)
         soft_value = self._target_critics.module(batch.next_obs, action).amin(0) - alpha * log_prob
@@ -159,7 +148,7 @@ class SAC(TwinCriticLearner):
         return loss
 
     def _draw(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        """Draw actions, through which gradients flow, and their log probabilities."""
+        """Draw differentiable actions and their log probabilities."""
         drawn = self.actor.distribution(self.actor.run(obs).outputs)
         assert isinstance(drawn, SquashedGaussian)
         return drawn.rsample(self._noise)

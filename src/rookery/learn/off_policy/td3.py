@@ -1,8 +1,8 @@
 """Twin delayed deep deterministic policy gradients, to be read from top to bottom.
 
-Fujimoto et al. (2018), "Addressing Function Approximation Error in Actor-Critic Methods": two
-critics, of which the lesser is believed, noise on the actions of the targets, and an actor that is
-learned less often than the critics.
+Fujimoto et al. (2018), "Addressing Function Approximation Error in Actor-Critic Methods": targets
+use the smaller value of two critics and noisy actions, and the actor is trained less often than the
+critics.
 """
 
 from __future__ import annotations
@@ -10,43 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium.spaces as spaces
 import torch
 from torch import Tensor
 
 from rookery.common.trees import Tree
 from rookery.learn.config import TD3Config
-from rookery.learn.off_policy.continuous import TwinCriticLearner, actor_policy
-from rookery.learn.off_policy.replay_learner import Batch
-from rookery.learn.off_policy.target import Target
+from rookery.learn.off_policy.continuous import TwinCriticLearner
+from rookery.learn.off_policy.replay_learner import Batch, Target
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.exploring import NoisyPolicy, OrnsteinUhlenbeckPolicy
 from rookery.policy.model import FlatParameters
+from rookery.policy.network_policy import NetworkPolicy
 
 
 class TD3(TwinCriticLearner):
-    """The learner. It writes the weights of ``policy.model``.
+    """The TD3 learner, which writes the weights of ``policy.model``.
 
-    The actor's outputs are those of SAC's; the first half, squashed, is the action, and the second
-    half is left alone.
+    The actor has the outputs of SAC's actor. The first half, squashed, is the action; the second
+    half is unused.
     """
 
     policy: NoisyPolicy
     config: TD3Config
 
     @staticmethod
-    def make_policy(
-        config: TD3Config,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        seed: int,
-        encoder: Any = None,
-        network: Any = None,
-    ) -> NoisyPolicy:
-        inner = actor_policy(config, observation_space, action_space, seed, encoder, network)
-        wanders = config.exploration_noise_kind == "ornstein-uhlenbeck"
-        policy = OrnsteinUhlenbeckPolicy(inner) if wanders else NoisyPolicy(inner)
-        policy.is_uniform = config.warmup_steps > 0
+    def _exploring(config: TD3Config, inner: NetworkPolicy) -> NoisyPolicy:
+        is_correlated = config.exploration_noise_kind == "ornstein-uhlenbeck"
+        policy = OrnsteinUhlenbeckPolicy(inner) if is_correlated else NoisyPolicy(inner)
         policy.noise = config.exploration_noise
         return policy
 
@@ -66,7 +56,7 @@ class TD3(TwinCriticLearner):
         self._target_actor.follow(1.0)
 
     def _step(self, progress: float) -> dict[str, float]:
-        """Take one gradient step on the critics, and now and then one on the actor."""
+        """Take a gradient step on the critics, and on the actor every ``policy_delay`` steps."""
         rate = self._learning_rate(progress)
         batch = self._sample()
 
@@ -102,7 +92,7 @@ class TD3(TwinCriticLearner):
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> Tensor:
-        """``r + discount * min_k Q'_k(s', a')``: equation 10, and for a' equation 14.
+        """Compute ``r + discount * min_k Q'_k(s', a')``: equation 10, and for a' equation 14.
 
         ``a' = clip(mu'(s') + clip(noise, -c, c), -1, 1)``.
         """
@@ -135,6 +125,6 @@ class TD3(TwinCriticLearner):
 
 
 def _action(module: Any, obs: Tree) -> Tensor:
-    """``mu(s)``, float32 ``[N, A]``, between -1 and 1."""
+    """Return ``mu(s)``, float32 ``[N, A]``, between -1 and 1."""
     outputs: Tensor = module.run(obs).outputs
     return torch.tanh(outputs[:, : outputs.shape[1] // 2])

@@ -1,19 +1,18 @@
-"""What learners of action values share: DQN and QR-DQN."""
+"""The base class of the algorithms that learn action values: DQN and QR-DQN."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium.spaces as spaces
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rookery.errors import SpaceError
-from rookery.learn.off_policy.replay_learner import Batch, ReplayLearner
-from rookery.learn.off_policy.target import Target, to_host
-from rookery.learn.optimizers import Adam, gradient_step
+from rookery.learn.off_policy.replay_learner import Batch, ReplayLearner, Target
+from rookery.learn.optimizers import Adam, gradient_step, to_host
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.learn.placement import compiled
 from rookery.learn.schedule import scheduled
@@ -21,7 +20,7 @@ from rookery.policy import make_policy
 from rookery.policy.exploring import EpsilonGreedyPolicy
 from rookery.policy.model import FlatParameters
 
-# With 64 64, runs on CartPole came to values beyond any return, and one in three stayed there.
+# With 64 64, action values on CartPole diverged, and did not recover in one run of three.
 HIDDEN_SIZES = (128, 128)
 
 
@@ -29,9 +28,9 @@ class ValueLoss(NamedTuple):
     """The loss of a batch.
 
     Attributes:
-        loss: the scalar to be differentiated.
-        error: float32 ``[N]``, of each transition; priorities follow it.
-        scalars: what else is to be reported.
+        loss: The scalar to differentiate.
+        error: float32 ``[N]``, error of each transition, which determines its priority.
+        scalars: Further metrics.
     """
 
     loss: Tensor
@@ -40,12 +39,62 @@ class ValueLoss(NamedTuple):
 
 
 class ValueLearner(ReplayLearner):
-    """Learns action values with one network, which a target network follows.
+    """A learner of action values with one network and a target network.
 
-    Subclasses say what the loss is.
+    Subclasses define the network and the loss.
     """
 
     policy: EpsilonGreedyPolicy
+
+    @classmethod
+    def make_policy(
+        cls,
+        config: Any,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+        encoder: Any = None,
+        network: Any = None,
+    ) -> EpsilonGreedyPolicy:
+        num_actions = count_actions(action_space)
+
+        def build(
+            num_features: int, widths: Sequence[int], _: Any, generator: torch.Generator
+        ) -> nn.Module:
+            return cls._network(config, num_actions, num_features, widths, generator)
+
+        greedy = make_policy(
+            observation_space,
+            action_space,
+            seed=seed,
+            num_exploration=1,
+            encoder=encoder,
+            network=None if network is None else cls._custom_network(config, network),
+            image=config.image_encoder,
+            build=build if network is None else None,
+            hidden_sizes=config.hidden_sizes,
+            default_sizes=HIDDEN_SIZES,
+            normalize_obs=config.normalize_obs,
+        )
+        policy = EpsilonGreedyPolicy(greedy)
+        policy.epsilon = config.initial_epsilon
+        return policy
+
+    @staticmethod
+    @abstractmethod
+    def _network(
+        config: Any,
+        num_actions: int,
+        num_features: int,
+        widths: Sequence[int],
+        generator: torch.Generator,
+    ) -> nn.Module:
+        """Build the network of action values behind the encoder."""
+
+    @staticmethod
+    def _custom_network(config: Any, network: Any) -> Any:
+        """Return the function that builds the user's network from the two spaces."""
+        return network
 
     def __init__(
         self,
@@ -71,17 +120,17 @@ class ValueLearner(ReplayLearner):
 
     @abstractmethod
     def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The part of the loss that may be compiled.
+        """Compute the part of the loss that may be compiled.
 
         Returns:
-            The error of each transition, float32 ``[N]``, and the estimates it was made of.
+            The error of each transition, float32 ``[N]``, and the estimates of the network.
         """
 
     def _begin(self) -> None:
         self._target.follow(1.0)
 
     def _step(self, progress: float) -> dict[str, float]:
-        """Take one gradient step on the loss; now and then the target network follows."""
+        """Take one gradient step; update the target network every ``target_interval`` steps."""
         config = self.config
         batch = self._sample(scheduled(config.priority_correction, 1.0, progress))
         loss, error, scalars = self.loss(batch)
@@ -108,7 +157,7 @@ class ValueLearner(ReplayLearner):
         return scheduled(self.config.learning_rate, self.config.final_learning_rate, progress)
 
     def _explore(self, progress: float) -> None:
-        """The share of random actions falls in the first part of the training."""
+        """Decrease the fraction of random actions during the first part of the training."""
         config = self.config
         explored = progress / max(config.exploration_fraction, 1e-9)
         self.policy.epsilon = scheduled(config.initial_epsilon, config.final_epsilon, explored)
@@ -123,60 +172,22 @@ class ValueLearner(ReplayLearner):
         return {"target": self._target.flat}
 
 
-def epsilon_greedy_policy(
-    config: Any,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
-    seed: int,
-    encoder: Any,
-    network: Any,
-    build: Any,
-) -> EpsilonGreedyPolicy:
-    """Build the policy of a network of action values; see `Learner.make_policy`.
-
-    Args:
-        config: the settings.
-        observation_space: of one env.
-        action_space: of one env.
-        seed: of the weights and of the actions.
-        encoder: the user's own.
-        network: the user's own, or None.
-        build: makes the built-in network, see `PolicyModule`; not called beside ``network``.
-    """
-    greedy = make_policy(
-        observation_space,
-        action_space,
-        seed=seed,
-        num_exploration=1,
-        encoder=encoder,
-        network=network,
-        image=config.image_encoder,
-        build=build if network is None else None,
-        hidden_sizes=config.hidden_sizes,
-        default_sizes=HIDDEN_SIZES,
-        normalize_obs=config.normalize_obs,
-    )
-    policy = EpsilonGreedyPolicy(greedy)
-    policy.epsilon = config.initial_epsilon
-    return policy
-
-
 def best_action(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Choose the legal action of the greatest value: int64 ``[N, 1]``.
+    """Return the legal action with the greatest value, int64 ``[N, 1]``.
 
     Args:
-        values: float32 ``[N, A]``.
-        mask: bool ``[N, A]``, the legal ones; None allows all.
+        values: float32 ``[N, A]``, action values.
+        mask: bool ``[N, A]``, True for legal actions; None allows all.
     """
     legal = values if mask is None else values.masked_fill(~mask, -torch.inf)
     return legal.argmax(1, keepdim=True)
 
 
 def count_actions(action_space: spaces.Space[Any]) -> int:
-    """Count the actions to value.
+    """Return the number of actions.
 
     Raises:
-        SpaceError: they are not a few to choose from.
+        SpaceError: the action space is not Discrete.
     """
     if not isinstance(action_space, spaces.Discrete):
         kind = type(action_space).__name__

@@ -1,46 +1,50 @@
 """IMPALA (Espeholt et al. 2018), to be read from top to bottom.
 
-Actors go on while the learner learns, so a rollout was made by weights that are some versions old.
-One `Impala.update`: evaluate all that was observed under the present weights, correct by V-trace
-for what the actors would have done differently, and take one gradient step.
+Actors continue while the learner learns, so the weights that made a rollout may be several versions
+old. One `Impala.update` evaluates the rollout with the present weights, corrects the difference
+between the two policies with V-trace, and takes one gradient step.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rookery.learn.base import Learner, actor_critic_policy, observe
+from rookery.learn.base import Learner, observe
 from rookery.learn.config import ImpalaConfig
-from rookery.learn.on_policy.ppo import (
+from rookery.learn.on_policy.actor_critic import (
     Scalars,
-    actions_of,
+    actor_critic_policy,
     explained_variance,
-    legal_choices,
-    observed,
-    remembered,
     standardized,
 )
-from rookery.learn.on_policy.vtrace import vtrace
+from rookery.learn.on_policy.batches import actions_of, legal_choices, observed, remembered
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import scheduled
 from rookery.policy.torch.policy_module import PolicyModule
 from rookery.rollout import Rollout
+from rookery.rollout.returns import following_value
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Present(NamedTuple):
-    """What the present weights make of a rollout.
+    """Outputs of the network for a rollout under the present weights.
 
     Attributes:
-        outputs: float32 ``[T * B, num_outputs]``.
-        value: float32 ``[T, B]``.
-        last_value: float32 ``[B]``, without a gradient.
-        final_value: float32 ``[T, B]``, without a gradient; zero where no episode was truncated.
+        outputs: float32 ``[T * B, num_outputs]``, inputs of the action distributions.
+        value: float32 ``[T, B]``, values of the observations.
+        last_value: float32 ``[B]``, values of the observations after the last step, without a
+            gradient.
+        final_value: float32 ``[T, B]``, values of the final observations of truncated episodes,
+            without a gradient; zero elsewhere.
     """
 
     outputs: Tensor
@@ -50,20 +54,20 @@ class Present(NamedTuple):
 
 
 class Impala(Learner):
-    """The learner. It writes the weights of ``policy.model`` in place.
+    """The IMPALA learner, which writes the weights of ``policy.model`` in place.
 
     Args:
-        policy: who acts, as `make_policy` makes it.
-        config: the settings.
-        num_envs: of the rollouts; IMPALA does not depend on it.
-        seed: IMPALA draws nothing.
-        peers: those who learn these weights together; alone unless told.
+        policy: The policy to train, as `make_policy` builds it.
+        config: The settings.
+        num_envs: Number of envs of every rollout; not used.
+        seed: Not used, because IMPALA draws nothing.
+        peers: Learners that train the same weights together.
 
     Attributes:
-        model: whose parameters are learned; policies that act with it see every change.
-        module: the policy's `PolicyModule` on the learner's device, for losses to read.
-        config: the settings.
-        entropy_coef: present value of the setting, which may follow a schedule.
+        model: The model; its parameters are trained in place.
+        module: The policy's `PolicyModule` on the learner's device, for losses to use.
+        config: The settings.
+        entropy_coef: Present value of the setting, which may follow a schedule.
     """
 
     collectors = ("async", "workers", "caller")
@@ -86,15 +90,6 @@ class Impala(Learner):
         self._optimizer = Adam(self._place.flat.tensor)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
-        """Learn from a rollout, of whatever version.
-
-        Args:
-            rollout: what was experienced; it may be overwritten after the call.
-            progress: how much of the training is done, from 0 to 1; moves schedules.
-
-        Returns:
-            Metrics by name; docs/metrics.md explains them.
-        """
         config = self.config
         learning_rate = scheduled(config.learning_rate, config.final_learning_rate, progress)
         self.entropy_coef = scheduled(config.entropy_coef, None, progress)
@@ -102,7 +97,7 @@ class Impala(Learner):
         if any_of(self.peers, rollout.valid.any()):
             with self._place.learning():
                 scalars = self.loss(rollout)
-                # Not a mean over rows, so it is not averaged over the learners with the others.
+                # Not a mean over rows, so the learners must not average it.
                 variance = scalars.pop("explained_variance", None)
                 loss = scalars.pop("loss")
                 gradient = self._place.flat.gradient(loss)
@@ -145,7 +140,7 @@ class Impala(Learner):
         }
 
     def evaluate(self, rollout: Rollout) -> Present:
-        """Run on what was acted on, and on the last and the cut-off observations."""
+        """Run the network on the observations, the last ones and those at truncations."""
         place, module = self._place, self._place.module
         shape = rollout.reward.shape
         final_obs, t, b = rollout.cut_off()
@@ -167,7 +162,7 @@ class Impala(Learner):
         return Present(outputs, found.value.reshape(shape), last_value, final_value)
 
     def _corrected(self, rollout: Rollout, log_ratio: Tensor, now: Present) -> tuple[Tensor, ...]:
-        """V-trace's targets and advantages, ``[T, B]`` each; they are constants of the loss."""
+        """Return V-trace's targets and advantages, ``[T, B]`` each, as constants of the loss."""
         config = self.config
         values = now.value, now.last_value, now.final_value
         value, last_value, final_value = (v.detach().cpu().numpy() for v in values)
@@ -193,3 +188,78 @@ class Impala(Learner):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
+
+
+# ---------------------------------------------------------------- V-trace
+
+
+class VTrace(NamedTuple):
+    """Value targets and advantages of a rollout.
+
+    Attributes:
+        target: float32 ``[T, B]``, ``v_t``, the target of the value.
+        advantage: float32 ``[T, B]``, the factor of the policy gradient; zero in invalid rows.
+    """
+
+    target: Floats
+    advantage: Floats
+
+
+def vtrace(
+    log_ratio: Floats,
+    reward: Floats,
+    value: Floats,
+    last_value: Floats,
+    terminated: Flags,
+    truncated: Flags,
+    final_value: Floats,
+    *,
+    gamma: float,
+    rho_clip: float = 1.0,
+    c_clip: float = 1.0,
+    trace_lambda: float = 1.0,
+    valid: Flags | None = None,
+) -> VTrace:
+    """Correct for the difference between the policy that acted and the policy that is trained.
+
+    Espeholt et al. (2018), "IMPALA", section 4.1. With ``rho_t = min(rho_clip, pi / mu)`` and
+    ``c_t = lambda * min(c_clip, pi / mu)`` (their remark 2), equation 1 in its recursive form
+    (remark 1) is::
+
+        v_t - V_t = rho_t * (r_t + gamma * V_{t+1} - V_t) + gamma * c_t * (v_{t+1} - V_{t+1})
+
+    and the policy gradient of section 4.2 has the factor ``rho_t * (r_t + gamma * v_{t+1} - V_t)``.
+    If both policies are the same (``log_ratio`` is zero), targets are n-step returns. At the end of
+    an episode, ``V_{t+1}`` and ``v_{t+1}`` are zero after a termination and ``final_value`` after a
+    truncation. Nothing is carried over from the next row, which belongs to another episode.
+
+    Args:
+        log_ratio: float32 ``[T, B]``, ``log pi - log mu`` of the taken actions. ``pi`` is the
+            policy that is trained, ``mu`` the policy that acted.
+        reward: float32 ``[T, B]``, rewards of the steps.
+        value: float32 ``[T, B]``, present values of the observations acted on.
+        last_value: float32 ``[B]``, present values of the observations after the last row.
+        terminated: bool ``[T, B]``, True where an episode terminated.
+        truncated: bool ``[T, B]``, True where an episode was truncated.
+        final_value: float32 ``[T, B]``, read where ``truncated`` and not ``terminated``.
+        gamma: Discount.
+        rho_clip: Decides which policy's value is learned; with infinity, the value of ``pi``.
+        c_clip: Decides how far corrections reach back in time.
+        trace_lambda: Lambda; 0 uses one step.
+        valid: bool ``[T, B]``. The target of an invalid row is its value, so that the row before it
+            bootstraps from that value.
+    """
+    ratio = np.exp(log_ratio)
+    rho = np.minimum(rho_clip, ratio)
+    decay = gamma * trace_lambda * np.minimum(c_clip, ratio)
+    decay = np.where(terminated | truncated, 0.0, decay)
+    if valid is not None:
+        rho, decay = np.where(valid, rho, 0.0), np.where(valid, decay, 0.0)
+    next_value = following_value(value, last_value, terminated, truncated, final_value)
+    correction = np.asarray(rho * (reward + gamma * next_value - value), np.float32)
+    for t in range(len(reward) - 2, -1, -1):
+        correction[t] += decay[t] * correction[t + 1]
+    target = value + correction
+    next_target = following_value(target, last_value, terminated, truncated, final_value)
+    advantage = rho * (reward + gamma * next_target - value)
+    return VTrace(np.asarray(target, np.float32), np.asarray(advantage, np.float32))

@@ -1,1 +1,4 @@
-"""Several learners that share one set of weights."""
+"""Several learners that train one set of weights.
+
+Algorithms and ``rookery.run`` import it. Start reading in `rookery.learn.parallel.peers`.
+"""

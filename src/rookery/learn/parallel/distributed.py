@@ -1,4 +1,4 @@
-"""Learners in processes of their own, which exchange numbers by torch.distributed."""
+"""Learners in separate processes, which exchange numbers with torch.distributed."""
 
 from __future__ import annotations
 
@@ -20,35 +20,39 @@ from rookery.learn.parallel.peers import PeerLost, Peers
 
 T = TypeVar("T")
 
-# Others wait while one evaluates, or while its envs are slow; one that ends is noticed at once.
+# Learners wait while one evaluates or has slow envs. The exit of a learner is noticed at once.
 _PATIENCE = datetime.timedelta(days=30)
 _TCP = "tcp://"
 _LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
 class ProcessGroup(Peers):
-    """The default process group of torch.distributed, gloo on CPUs and NCCL between GPUs.
+    """The default process group of torch.distributed, with gloo on CPUs and NCCL between GPUs.
 
     Args:
-        rank: which learner this is.
-        size: how many there are.
-        store: how they find each other: a file, on this machine; ``"tcp://host:port"``, on several;
-            None where torchrun says so in the environment.
+        rank: Number of this learner.
+        size: Number of learners.
+        store: The meeting point of the learners: a file for learners on one machine,
+            ``"tcp://host:port"`` for several machines, or None if torchrun sets it in the
+            environment.
 
     Attributes:
-        store: as given; for the first of several machines, with the port that was found.
+        store: The meeting point. The first learner replaces port 0 by the port that it listens on.
 
     Raises:
-        ConfigError: this process is in a group already, or torch was built without groups.
+        ConfigError: this process is in a group already, or torch was built without
+            torch.distributed.
     """
 
     def __init__(self, rank: int, size: int, store: str | None) -> None:
         if not dist.is_available():
-            raise ConfigError("several learners need torch.distributed, which this torch lacks")
+            raise ConfigError(
+                "several learners need torch.distributed, which this build of torch lacks"
+            )
         if dist.is_initialized():
             raise ConfigError(
                 "this process is in a group of torch.distributed already; train with one learner, "
-                "or call torch.distributed.destroy_process_group() first"
+                "or call torch.distributed.destroy_process_group() before"
             )
         self.rank, self.size, self.store = rank, size, store
         self._server: Any = None
@@ -60,7 +64,7 @@ class ProcessGroup(Peers):
             self.store = f"{_TCP}{host}:{self._server.port}"
 
     def connect(self) -> None:
-        """Wait for all others."""
+        """Join the group, and wait until all learners have joined."""
         store, rank, size = self.store, self.rank, self.size
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         with self._noticing():
@@ -92,14 +96,14 @@ class ProcessGroup(Peers):
         return found
 
     def hear(self, value: Any) -> Any:
-        """What the first learner says: its ``value``; that of others is not looked at."""
+        """Return the ``value`` of the first learner; the values of others are ignored."""
         box = [value]
         with self._noticing():
             dist.broadcast_object_list(box, 0)
         return box[0]
 
     def close(self) -> None:
-        """Leave the group; what others wait for fails. Twice is fine."""
+        """Leave the group, so that calls of other learners fail; a second call does nothing."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -107,7 +111,7 @@ class ProcessGroup(Peers):
     def _noticing(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # torch has no type of its own for it in all its versions
+        except RuntimeError as error:  # older torch versions raise no more specific type
             raise PeerLost(str(error)) from error
 
 
@@ -117,7 +121,7 @@ def _parts(address: str) -> tuple[str, int]:
 
 
 def _facing(host: str) -> str | None:
-    """The network device by which this machine reaches another; None where that is not known."""
+    """Return the network device that reaches ``host``; None if it is unknown."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, 9))  # sends nothing
@@ -132,7 +136,7 @@ def _facing(host: str) -> str | None:
 
 @contextmanager
 def _through(device: str | None) -> Iterator[None]:
-    """Within the block, learners meet by a device: the host's own name may lead nowhere."""
+    """Let gloo use this network device within the block; the host name may not resolve."""
     name = "GLOO_SOCKET_IFNAME"
     if device is None or name in os.environ:
         yield
