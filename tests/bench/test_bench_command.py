@@ -13,10 +13,11 @@ import gymnasium as gym
 import pytest
 from patience import PATIENCE_S
 
+import benchmarks.speed_up
 import rookery.cli.bench
+from benchmarks.synthetic import COMPUTE, WAIT, synthetic
 from rookery.bench.contenders import SERIAL, Contender, Subject
 from rookery.bench.sample import Order, SampleFailed, carried_out, take
-from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
 from rookery.cli import main
 from rookery.env.recipe import EnvRecipe
 
@@ -114,7 +115,7 @@ def _played(monkeypatch: pytest.MonkeyPatch, most: int = 10**6) -> None:
             **dict.fromkeys(probed, 1e-3),
         }
 
-    monkeypatch.setattr("rookery.bench.rounds.take", play)
+    monkeypatch.setattr("rookery.bench.sample.take", play)
     measure = rookery.cli.bench.measure_in_rounds
 
     def measure_played(*args: Any, **options: Any) -> Any:
@@ -137,7 +138,9 @@ def test_speed_up_prints_each_point_beside_the_model(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     _played(monkeypatch)
-    assert main(["bench", "--speed-up", *TINY, "--num-envs", "4"]) == 0
+    arguments = [*TINY, "--num-envs", "4"]
+    monkeypatch.setattr(sys, "argv", ["speed_up", *arguments])
+    benchmarks.speed_up.main()
     captured = capsys.readouterr()
     told = json.loads(captured.out.splitlines()[-1])
     results = json.loads((folder / "bench-speed-up.json").read_text())
@@ -150,16 +153,13 @@ def test_speed_up_prints_each_point_beside_the_model(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "give either an env or --speed-up"),
-        (["CartPole-v1", "--speed-up"], "give either an env or --speed-up"),
+        ([], "the following arguments are required: env"),
         (["CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["CartPole-v1", "--num-envs", "0"], "argument --num-envs: invalid _count value: '0'"),
         (["CartPole-v1", "--contenders", "SB4"], "--contenders 'SB4' is unknown or not installed"),
         (["CartPole-v1", "--output", "x.png"], "--output must be a file whose name ends in .json"),
         (["CartPole-v1", "--output", "no/x.json"], "the folder no of --output"),
         (["CartPole-v1", "--seconds", "0"], "--seconds must be a finite number above 0"),
-        (["--speed-up", "--num-workers", "2"], "--num-workers cannot be combined with --speed-up"),
-        (["--speed-up", "--num-envs", "2", "4"], "--speed-up takes one number of envs"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(

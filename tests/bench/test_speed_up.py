@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from rookery.bench.contenders import LOOP, SERIAL, Contender
-from rookery.bench.picture import draw_speed_up
-from rookery.bench.rounds import Measured
-from rookery.bench.sample import Order
-from rookery.bench.speed_up import (
+from benchmarks.speed_up_model import (
     CALLER,
     PROBE,
     PROCESSES,
@@ -28,7 +24,10 @@ from rookery.bench.speed_up import (
     points_of,
     table_of,
 )
-from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
+from benchmarks.speed_up_picture import draw_speed_up
+from benchmarks.synthetic import COMPUTE, WAIT, synthetic
+from rookery.bench.contenders import LOOP, SERIAL, Contender
+from rookery.bench.sample import Measured, Order
 from rookery.vector.auto.plans import Measurement
 
 

@@ -12,8 +12,14 @@ import pytest
 from rookery.bench.conditions import conditions
 from rookery.bench.contenders import LOOP, SERIAL, Contender, Subject, contenders_for
 from rookery.bench.picture import draw_throughput
-from rookery.bench.rounds import Measured, measure_in_rounds, shuffled
-from rookery.bench.sample import Order, SampleFailed, carried_out
+from rookery.bench.sample import (
+    Measured,
+    Order,
+    SampleFailed,
+    carried_out,
+    measure_in_rounds,
+    shuffled,
+)
 from rookery.bench.throughput import (
     limit_of,
     limits_of,

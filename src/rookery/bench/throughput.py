@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rookery.bench.contenders import LOOP, SERIAL
-from rookery.bench.rounds import Measured
+from rookery.bench.sample import Measured
 
 
 @dataclass(frozen=True)
