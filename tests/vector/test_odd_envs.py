@@ -480,7 +480,7 @@ def test_nonsense_is_refused_and_changes_nothing(kind: str) -> None:
         for nonsense in ("a", 2.5, True, 0):
             with pytest.raises(rookery.ConfigError, match="min_envs must be a whole number"):
                 venv.recv(nonsense)  # type: ignore[arg-type]
-        with pytest.raises(rookery.UsageError, match="answers of .* are pending"):
+        with pytest.raises(rookery.UsageError, match=r"answers of .* are pending"):
             venv.reset()
         assert len(venv.recv(2)[-1]) == 2
         for use in (lambda: venv.call(5), lambda: venv.set_attr(5, 1), lambda: venv.apply(5)):

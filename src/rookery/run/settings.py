@@ -357,6 +357,19 @@ class TrainSettings(
         return cls(**values)
 
 
+# The settings of each topic, in the order in which ``rookery train --help-all`` lists them.
+TOPICS: dict[str, type[Any]] = {
+    "preset": PresetSettings,
+    "schedule": ScheduleSettings,
+    "envs": EnvSettings,
+    "collection": CollectionSettings,
+    "faults": FaultSettings,
+    "evaluation": EvaluationSettings,
+    "saving": SavingSettings,
+    "log": LogSettings,
+}
+
+
 def is_number(value: Any) -> bool:
     """Return True if ``value`` is a number other than NaN; a bool is not a number."""
     kinds = (int, float, np.integer, np.floating)
