@@ -20,8 +20,8 @@ from rookery.learn.config_base import Config
 from rookery.run.plan import RunPlan
 from rookery.tuning.candidates import Candidate
 from rookery.tuning.halving import CandidateFailed
-from rookery.tuning.measurer import Subject
-from rookery.tuning.measuring import Measurer
+from rookery.tuning.measurer import Measurer
+from rookery.tuning.measuring_process import Subject
 from rookery.tuning.memory import ceiling_here
 from rookery.tuning.search import tune
 

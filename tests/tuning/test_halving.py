@@ -1,7 +1,5 @@
 """Candidates, halving, the knee and the table, given figures that were never measured."""
 
-import io
-
 import pytest
 
 from rookery.errors import ConfigError
@@ -15,10 +13,9 @@ from rookery.tuning.halving import (
     num_rounds,
     slice_seconds,
 )
-from rookery.tuning.knee import best_of_each, knee, limits_of
 from rookery.tuning.memory import Ceiling, MemoryModel
-from rookery.tuning.table import COLUMNS, TAKEN, print_table, rows_of
-from rookery.tuning.trials import Slice, Trial
+from rookery.tuning.outcome import COLUMNS, TAKEN, print_trials, rows_of
+from rookery.tuning.trials import Slice, Trial, best_of_each, knee, limits_of
 
 SERIAL = Mode("caller", "serial")
 WORKERS = Mode("workers", "process", 2)
@@ -334,7 +331,7 @@ def test_without_a_model_of_memory_that_is_said():
 # ---------------------------------------------------------------- the table
 
 
-def test_the_table_tells_what_was_tried():
+def test_the_table_has_one_row_for_each_trial(capsys: pytest.CaptureFixture[str]):
     failed = trial(16, 0, WORKERS)
     failed.failure = "EnvFailed: no [red]server[/red]"
     skipped = trial(32, 0, WORKERS)
@@ -343,13 +340,12 @@ def test_the_table_tells_what_was_tried():
     chosen = trial(4, 1000, memory_bytes=2**30)
     rows = rows_of([failed, skipped, leaking, chosen], chosen.candidate)
     assert all(len(row) == len(COLUMNS) for row in rows)
-    assert [row[0] for row in rows] == ["4", "8", "16", "32"]
-    assert rows[0] == ("4", "caller", "this process", "1,000", "900 - 1,100", "", "1 GB", TAKEN)
+    assert [row[1] for row in rows] == ["4", "8", "16", "32"]
+    assert rows[0] == ("caller, this process", "4", "1,000", "900 - 1,100", "", "1 GB", TAKEN)
     assert rows[1][-1] == "memory grew by 512 MB in 1,000 steps, maybe a leak"
     assert rows[2][-1] == "failed: EnvFailed: no [red]server[/red]"
     assert rows[3][-1] == "as with 16 envs: that"
     pytest.importorskip("rich")
-    printed = io.StringIO()
-    print_table([failed, skipped, leaking, chosen], chosen.candidate, printed)
-    text = printed.getvalue()
+    print_trials([failed, skipped, leaking, chosen], chosen.candidate)
+    text = capsys.readouterr().out
     assert "[red]server[/red]" in text and "loop steps/s" not in text and TAKEN in text

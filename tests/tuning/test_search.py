@@ -19,8 +19,7 @@ pytest.importorskip("optuna")
 import rookery.tuning.hyperparameters.search
 from rookery.cli import main
 from rookery.run.presets import find_preset
-from rookery.tuning.hyperparameters.job import run_trial
-from rookery.tuning.hyperparameters.jobs import Answer, Job, Task
+from rookery.tuning.hyperparameters.jobs import Answer, Job, Task, run_trial
 from rookery.tuning.hyperparameters.outcome import best_rows, preset_of, require_own
 from rookery.tuning.hyperparameters.search import AllTrialsFailed, Search, fitted
 from rookery.tuning.hyperparameters.space import SearchSpace

@@ -17,8 +17,8 @@ from rookery.run.env_source import EnvSource
 from rookery.run.presets.tuned import Tuned
 from rookery.run.settings import TrainSettings
 from rookery.tuning.halving import CandidateFailed
-from rookery.tuning.measurer import Subject, rollout_steps
-from rookery.tuning.measuring import Measurer
+from rookery.tuning.measurer import Measurer
+from rookery.tuning.measuring_process import Subject, rollout_steps
 from rookery.tuning.memory import Ceiling
 from rookery.tuning.search import TuningFailed, TuningInterrupted, tune
 

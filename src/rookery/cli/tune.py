@@ -16,9 +16,8 @@ from rookery.run.algorithms import BUILT_IN, Given
 from rookery.run.named_wrappers import wrapper_at
 from rookery.run.presets import find_preset
 from rookery.tuning.memory import parse_memory
-from rookery.tuning.outcome import Outcome, draw
+from rookery.tuning.outcome import Outcome, draw, print_trials
 from rookery.tuning.search import OF_RUNS, tune
-from rookery.tuning.table import print_table
 
 try:
     from tyro.conf import OmitArgPrefixes
@@ -92,7 +91,7 @@ def _tune_parallelism(arguments: list[str]) -> int:
     )
     outcome.tuned.write(output)
     draw(outcome, picture, told.whole_loop)
-    print_table(outcome.trials, outcome.chosen, sys.stdout)
+    print_trials(outcome.trials, outcome.chosen)
     for line in _conclusion(outcome, name, command.env, output):
         print(line)
     figures = outcome.tuned.figures

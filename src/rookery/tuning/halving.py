@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rookery.errors import RookeryError
 from rookery.tuning.candidates import Candidate, Mode
-from rookery.tuning.trials import Slice, Trial
+from rookery.tuning.trials import Slice, Trial, by_num_envs
 
 LEAST_S, MOST_S = 0.3, 10.0  # duration of one slice
 FINALISTS = 2  # candidates of each number of envs in the last round
@@ -203,14 +203,6 @@ def num_rounds(trials: Sequence[Trial]) -> int:
     """Return the number of rounds until two candidates of each number of envs are left."""
     sizes = [len(group) / FINALISTS for group in by_num_envs(trials).values()]
     return max((math.ceil(math.log2(max(size, 2))) for size in sizes), default=0) + 1
-
-
-def by_num_envs(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
-    """Group trials by number of envs, in increasing order."""
-    groups: dict[int, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial.candidate.num_envs, []).append(trial)
-    return dict(sorted(groups.items()))
 
 
 def leaders(
