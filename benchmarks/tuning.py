@@ -1,4 +1,4 @@
-"""Whether `rookery tune` finds what a full search finds.
+"""Compare the result of `rookery tune` with a full search.
 
     python -m benchmarks.tuning Acrobot-v1 MiniGrid-Empty-5x5-v0 HalfCheetah-v5 --minutes 1.5
 
@@ -37,15 +37,17 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=1.5, help="of each turn, twice that of the fastest"
     )
-    told = parser.parse_args()
-    for env in told.envs:
+    arguments = parser.parse_args()
+    for env in arguments.envs:
         settings: dict[str, Any] = {"preset": "auto"}
-        found = tune(env, told.algo, minutes=told.minutes, say=_say, **settings)
+        found = tune(env, arguments.algo, minutes=arguments.minutes, say=_say, **settings)
         known = {t.candidate: t.rate if t.is_measured else 0.0 for t in found.trials}
-        once = rates_of(env, told.algo, settings, known, 1, told.seconds)
-        fastest = sorted(once, key=lambda candidate: -once[candidate][0])[: told.fastest]
+        once = rates_of(env, arguments.algo, settings, known, 1, arguments.seconds)
+        fastest = sorted(once, key=lambda candidate: -once[candidate][0])[: arguments.fastest]
         compared = {each: once[each][0] for each in (found.chosen, *fastest)}
-        rates = rates_of(env, told.algo, settings, compared, told.turns, 2 * told.seconds)
+        rates = rates_of(
+            env, arguments.algo, settings, compared, arguments.turns, 2 * arguments.seconds
+        )
         print(json.dumps({"env": env, **_compared(found.chosen, once, rates)}), flush=True)
 
 
@@ -62,8 +64,8 @@ def rates_of(
     Args:
         env: of the runs.
         algo: its name, or its settings.
-        settings: likewise.
-        known: what to measure, and about how many steps per second it makes; 0 if nobody knows.
+        settings: settings of the run.
+        known: candidates, with their approximate steps per second; 0 if unknown.
             The slower it is, the shorter are its rollouts, so that some fit into a turn.
         turns: how often each is measured.
         seconds: of each turn.

@@ -148,7 +148,11 @@ def test_who_fails_is_not_tried_again_and_the_others_go_on() -> None:
 
     told: list[bool] = []
     measured = measure_in_rounds(
-        [_order("a"), _order("b")], 3, 1.0, take=take, tell=lambda _, s: told.append(s is not None)
+        [_order("a"), _order("b")],
+        3,
+        1.0,
+        take=take,
+        report=lambda _, s: told.append(s is not None),
     )
     assert sorted(taken) == ["a", "a", "a", "b"] and told.count(True) == 3 and len(told) == 6
     assert len(measured[0].samples) == 3 and measured[1].failure == "no licence"

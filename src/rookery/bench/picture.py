@@ -29,11 +29,11 @@ def draw_throughput(
     figure = new_figure((8.5, len(numbers) * (_ROOM_INCHES + _BAR_INCHES * most)))
     for place, num_envs in enumerate(numbers, 1):
         axes = figure.add_subplot(len(numbers), 1, place)
-        own = [row for row in rows if row.num_envs == num_envs]
-        _draw_bars(axes, own, limits.get(num_envs))
+        chosen = [row for row in rows if row.num_envs == num_envs]
+        _draw_bars(axes, chosen, limits.get(num_envs))
         limit = limits.get(num_envs)
-        told = "" if limit is None else f" (limit {limit.steps_per_second:,.0f} steps/s)"
-        axes.set_title(plain(f"{title}, {num_envs} envs{told}"), fontsize="medium", loc="left")
+        best = "" if limit is None else f" (limit {limit.steps_per_second:,.0f} steps/s)"
+        axes.set_title(plain(f"{title}, {num_envs} envs{best}"), fontsize="medium", loc="left")
         axes.set_xlabel("environment steps per second", fontsize="small")
     figure.savefig(file, format="png")
 

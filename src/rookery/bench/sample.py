@@ -111,7 +111,7 @@ def measure_in_rounds(
     rounds: int,
     timeout_s: float,
     seed: int = 0,
-    tell: Callable[[Measured, dict[str, Any] | None], None] = lambda *_: None,
+    report: Callable[[Measured, dict[str, Any] | None], None] = lambda *_: None,
     take: Callable[[Order, float], dict[str, Any]] = take,
     into: list[Measured] | None = None,
 ) -> list[Measured]:
@@ -122,7 +122,7 @@ def measure_in_rounds(
         rounds: number of rounds.
         timeout_s: longest time of a sample in seconds; longer ones are failures.
         seed: seed of the random order in each round.
-        tell: function that is called with each sample, or None after a failure.
+        report: function that is called with each sample, or None after a failure.
         take: function that takes one sample.
         into: list that receives the results, also if Ctrl-C interrupts; None for a new list.
     """
@@ -136,7 +136,7 @@ def measure_in_rounds(
                     sample = each.samples[turn] = take(each.order, timeout_s)
                 except SampleFailed as error:
                     each.failure = str(error)
-            tell(each, sample)
+            report(each, sample)
     return measured
 
 

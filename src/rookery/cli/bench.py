@@ -85,7 +85,7 @@ def measure_with_progress(
             counter.done(f"{what} failed: {each.failure}" if each.failure else "")
 
         measure_in_rounds(
-            orders, command.rounds, command.timeout, command.seed, tell=show, into=measured
+            orders, command.rounds, command.timeout, command.seed, report=show, into=measured
         )
 
 

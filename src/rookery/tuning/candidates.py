@@ -16,7 +16,7 @@ _WHERE = {"serial": "this process", "process": "workers", "native": "native batc
 
 @dataclass(frozen=True)
 class Mode:
-    """Where the envs run and the policy acts, independent of the number of envs.
+    """Location of envs and policy, independent of the number of envs.
 
     Attributes:
         collector: see `TrainSettings.collector`.

@@ -195,7 +195,7 @@ def open_study(file: Path, question: Question | None, sampler: str, pruner: str)
         MissingExtra: Optuna is not installed.
     """
     optuna = require_optuna()
-    with _held(file):
+    with _locked(file):
         try:
             storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
             study = optuna.create_study(
@@ -275,7 +275,7 @@ def _question(written: Mapping[str, Any]) -> Question:
 
 
 @contextlib.contextmanager
-def _held(file: Path) -> Iterator[None]:
+def _locked(file: Path) -> Iterator[None]:
     """Lock a study for this process."""
     try:
         from filelock import FileLock, Timeout
