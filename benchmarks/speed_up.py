@@ -112,8 +112,8 @@ def _write(
         "num_envs": num_envs,
         "conditions": {**where, "load_average_after": load()},
         "settings": {name: getattr(command, name) for name in _SETTINGS},
-        "points": [_told(point) for point in points],
-        "model": [_model(each, num_envs) for each in costs],
+        "points": [_point_to_dict(point) for point in points],
+        "model": [_model_to_dict(each, num_envs) for each in costs],
     }
     cpus = usable_cpus()
     write_files(
@@ -148,15 +148,15 @@ def _report(
     return points, costs
 
 
-def _told(point: Point) -> dict[str, Any]:
+def _point_to_dict(point: Point) -> dict[str, Any]:
     return {**asdict(point), "place": str(point.place), "deviation": point.deviation}
 
 
-def _model(costs: Costs, num_envs: int) -> dict[str, Any]:
-    told = asdict(costs)
+def _model_to_dict(costs: Costs, num_envs: int) -> dict[str, Any]:
+    content = asdict(costs)
     if costs.kind == COMPUTE:
-        told["speed_up_by_cores"] = dict(model_over_cores(costs, num_envs))
-    return told
+        content["speed_up_by_cores"] = dict(model_over_cores(costs, num_envs))
+    return content
 
 
 if __name__ == "__main__":

@@ -132,9 +132,9 @@ def candidates(
         if _fits(mode, fixed)
     ]
     if not found:
-        told = ", ".join(f"{name} {value}" for name, value in fixed.items())
+        settings = ", ".join(f"{name} {value}" for name, value in fixed.items())
         raise ConfigError(
-            f"no candidate is left: no run is possible with {told}; leave out some of these"
+            f"no candidate is left: no run is possible with {settings}; leave out some of these"
         )
     return found
 

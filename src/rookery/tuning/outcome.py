@@ -178,10 +178,10 @@ def _draw_best(axes: Any, best: Sequence[_Point]) -> None:
 
 def trial_to_dict(trial: Trial) -> dict[str, Any]:
     """Return a trial as JSON data."""
-    told: dict[str, Any] = dict(trial.candidate.settings())
+    content: dict[str, Any] = dict(trial.candidate.settings())
     if trial.slices:
         low, high = trial.spread
-        told |= {"steps_per_second": trial.rate, "spread": [low, high]}
-        told |= {"slices": len(trial.slices), "memory_bytes": trial.memory_bytes}
-        told |= {"loop_steps_per_second": trial.loop_rate} if trial.learns else {}
-    return told | ({"failure": trial.failure} if trial.failure else {})
+        content |= {"steps_per_second": trial.rate, "spread": [low, high]}
+        content |= {"slices": len(trial.slices), "memory_bytes": trial.memory_bytes}
+        content |= {"loop_steps_per_second": trial.loop_rate} if trial.learns else {}
+    return content | ({"failure": trial.failure} if trial.failure else {})

@@ -110,8 +110,8 @@ class Trial:
     @property
     def growth(self) -> str:
         """A warning if memory grew in every slice; else empty."""
-        told = [each.growth for each in self.slices]
-        return told[-1] if told and all(told) else ""
+        warnings = [each.growth for each in self.slices]
+        return warnings[-1] if warnings and all(warnings) else ""
 
     @property
     def memory_bytes(self) -> int:

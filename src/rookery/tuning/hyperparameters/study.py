@@ -270,8 +270,8 @@ def _agreed(study: Any, question: Question | None, file: Path) -> Question:
 
 
 def _question(written: Mapping[str, Any]) -> Question:
-    told = json.loads(written[_QUESTION])
-    return Question(**{**told, "wrappers": tuple(told["wrappers"])})
+    stored = json.loads(written[_QUESTION])
+    return Question(**{**stored, "wrappers": tuple(stored["wrappers"])})
 
 
 @contextlib.contextmanager
