@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rookery.common import seeding
+from rookery.common.version import __version__ as __version__
 from rookery.errors import (
     ClosedError,
     ConfigError,
@@ -78,8 +79,6 @@ if TYPE_CHECKING:
     )
     from rookery.vector.thread import ThreadVectorEnv
     from rookery.worker.fault_policy import FaultPolicy
-
-__version__ = "0.9.0"
 
 # The module of each name. A test compares this table with the imports above, which type checkers
 # read, and with `__all__`.

@@ -208,7 +208,7 @@ def test_what_cannot_be_read_ends_its_call_and_no_other(where: str, faults: Any)
     options: Any = {"env_kwargs": {"where": where}, "faults": faults}
     with make("process", TellsWhatCannotBeRead, **options) as venv:
         venv.reset(seed=0)
-        with pytest.raises(rookery.WorkerError, match=f"Env 1: its {where} holds") as caught:
+        with pytest.raises(rookery.WorkerError, match=f"Env 1: its {where} contains") as caught:
             venv.step([0, 1])
         assert (caught.value.env_ids, caught.value.command) == ((1,), "step")
         assert len(venv.step([0, 0])) == 5

@@ -26,7 +26,8 @@ from rookery.shared.spaces import Writer, batched
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
 _FLAGS = ("terminated", "truncated", "valid")
-_SLAB = ("form", "tail_used", "loose", "fixed", "tail")  # one for all rows: nobody reads them
+# One for all rows, because nothing reads them.
+_ROW_COLUMNS = ("form", "tail_used", "loose", "fixed", "tail")
 
 # Words of each worker about what it fills, at the place of its first env; they outlive it.
 ROW = 0  # that it steps, or has stepped, counted over all buffers; NO_ROW before the first
@@ -169,11 +170,11 @@ class RolloutBuffers:
         last = self.shape.num_buffers * num_steps
         spaces = replace(envs.spaces, num_buffers=last + 1)
         idle = _idle_columns(envs.spaces)
-        views = {**idle, "reset_at": envs.reset_at, **envs.watched.views}
+        views = {**idle, "reset_at": envs.reset_at, **envs.counters.views}
         reset = [np.zeros_like(column[0, 0]) for column in self._obs]
         written: list[list[npt.NDArray[Any]]] = []
         for b in range(last + 1):
-            views.update({f"{name}{b}": idle[f"{name}0"] for name in _SLAB})
+            views.update({f"{name}{b}": idle[f"{name}0"] for name in _ROW_COLUMNS})
             buffer, t = divmod(b, num_steps)
             rows = reset if b == last else [column[buffer, t + 1] for column in self._obs]
             numbers = [row for row in rows if row.dtype.kind != "U"]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rookery.shared.durations import bucket_of
 from rookery.shared.stopwatch import (
     ALWAYS_FROM_S,
     EPISODES,
@@ -21,7 +20,8 @@ from rookery.shared.stopwatch import (
     SPARSELY,
     STEP_NS,
     WAIT_NS,
-    WatchWords,
+    EnvCounters,
+    bucket_of,
 )
 
 Flags = npt.NDArray[np.bool_]
@@ -35,7 +35,7 @@ class NativeWatch:
         ids: the batch's envs.
     """
 
-    def __init__(self, watched: WatchWords, ids: range) -> None:
+    def __init__(self, watched: EnvCounters, ids: range) -> None:
         own = slice(ids.start, ids.stop)
         self._words, self._steps = watched.words[own], watched.steps[own]
         self._resets = watched.resets[own]

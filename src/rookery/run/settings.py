@@ -100,7 +100,7 @@ class EnvSettings:
 
 @dataclass(frozen=True)
 class CollectionSettings:
-    """Where envs run and where the policy acts.
+    """Placement of the envs and of the acting policy.
 
     Attributes:
         backend: Where envs run: in this process (serial), in worker processes (process), or in the

@@ -73,7 +73,7 @@ _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
 
 
 class Stage(Enum):
-    """What a trainer is doing. Its methods check here what they may do."""
+    """Stages of a trainer's life; they decide which calls are allowed."""
 
     OPENING = "starting envs and logs"
     READY = "between two updates"

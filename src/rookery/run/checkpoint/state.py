@@ -66,7 +66,7 @@ class RunState:
     # ---------------------------------------------------------------- saving
 
     def changed(self) -> None:
-        """Note that the checkpoint is older than the state."""
+        """Mark the checkpoint as older than the state."""
         self.is_saved = False
 
     def is_time_to_save(self) -> bool:
