@@ -1,6 +1,7 @@
-"""Programs that measure rookery beside its peers, and record what they measured.
+"""Programs that compare rookery with other libraries, and record the results.
 
-Flow: a subject (`stepping`, `rollouts`, `startup`, `ppo`, `waiting`) lists its cases; the runner
-measures every contender of a case in a fresh process, in turn, and repeats that; `results/` keeps
-the samples with their conditions; `targets`, `picture` and `readme_table` read them.
+`cases` lists what is compared. `runner` measures each contender of a case in a new process, in
+several rounds, with `stepping`, `rollouts`, `training` or `starting`. `results/` contains the
+samples with their conditions, and `report` writes tables and pictures. Every other module that has
+a ``main`` is a separate study, such as `speed_up`.
 """

@@ -1,4 +1,4 @@
-"""Measure cases, write results, and bring tables and pictures of them up to date.
+"""Measure cases, write the results, and update their tables and pictures.
 
 python -m benchmarks [CASE or KIND ...] [--rounds N] [--quick]
 """
@@ -15,27 +15,27 @@ KINDS = tuple(dict.fromkeys(case.kind for case in CASES.values()))
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure the requested cases."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="CASE", help=", ".join((*KINDS, *CASES)))
     parser.add_argument("--rounds", type=int, default=5, help="samples of each contender")
     parser.add_argument(
-        "--quick", action="store_true", help="once, shortly; changes no recorded result"
+        "--quick", action="store_true", help="one short round, which changes no recorded result"
     )
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    told = parser.parse_args()
-    unknown = set(told.what) - {*KINDS, *CASES}
+    parser.add_argument("--report", action="store_true", help="only update tables and pictures")
+    arguments = parser.parse_args()
+    unknown = set(arguments.what) - {*KINDS, *CASES}
     if unknown:
         parser.error(
-            f"unknown: {', '.join(sorted(unknown))}; there are {', '.join((*KINDS, *CASES))}"
+            f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join((*KINDS, *CASES))}"
         )
-    folder = QUICK_RESULTS if told.quick else RESULTS
-    for case in CASES.values() if not told.report else ():
-        if not told.what or {case.name, case.kind} & set(told.what):
-            result = run_case(case, 1 if told.quick else told.rounds, told.quick)
+    folder = QUICK_RESULTS if arguments.quick else RESULTS
+    for case in CASES.values() if not arguments.report else ():
+        if not arguments.what or {case.name, case.kind} & set(arguments.what):
+            result = run_case(case, 1 if arguments.quick else arguments.rounds, arguments.quick)
             write(folder, result)
             print("\n".join(report.table_of(result)), flush=True)
-    if not told.quick:
+    if not arguments.quick:
         report.write()
 
 

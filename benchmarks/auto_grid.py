@@ -1,12 +1,10 @@
-"""What ``backend="auto"`` chooses, against all that it could have chosen, over a grid of envs.
+"""Compare the choices of ``backend="auto"`` with all other backends, over a grid of envs.
 
-The grid was fixed before the model of ``rookery.vector.auto.plans`` was fitted to anything: what a
-step costs, how large an observation is, how many envs there are, and whether every core is busy
-with something else. In one process per cell, all contenders are open at once and step by turns, in
-an order that is shuffled in every round.
+The grid was fixed before the model of ``rookery.vector.auto.plans`` was fitted. It varies the step
+time, the size of observations, the number of envs, and whether other programs use all cores. Each
+cell has one process, in which all contenders are open and take turns in random order.
 
-The threads are shown where envs wait; ``auto`` never takes them by itself, so they are not among
-those that it is compared to.
+Threads are listed for waiting envs. ``auto`` never chooses them, so it is not compared with them.
 """
 
 from __future__ import annotations
@@ -93,16 +91,16 @@ CELLS = {
 
 
 def main() -> None:
-    """Measure all cells, each in a process of its own, and write results and table."""
+    """Measure all cells, each in a separate process, and write results and table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.auto_grid")
     parser.add_argument("--cell", nargs="+", choices=CELLS, default=list(CELLS), metavar="CELL")
     parser.add_argument("--one", choices=CELLS, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.one:
-        print(json.dumps(measure(CELLS[told.one])))
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measure(CELLS[arguments.one])))
         return
     found = json.loads(RESULT.read_text())["cells"] if RESULT.exists() else {}
-    for name in told.cell:
+    for name in arguments.cell:
         command = [sys.executable, "-m", "benchmarks.auto_grid", "--one", name]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found[name] = json.loads(done.stdout.splitlines()[-1])
@@ -134,7 +132,7 @@ class WorkingEnv(gymnasium.Env[Any, np.int64]):
 
     def __init__(self, space: str, rounds: int, sleep_s: float) -> None:
         self.observation_space = _OBSERVATIONS[space]()
-        # Objects of its own, for copies of one object that many envs return cost no more than one.
+        # Separate objects: copying one object that many envs return is cheaper.
         self._stored = itertools.cycle(copy.deepcopy(_stored(space)[: _MOST_STORED.get(space, 4)]))
         self._rounds, self._sleep_s = rounds, sleep_s
         self._steps = 0
@@ -203,7 +201,7 @@ def _maker(cell: Cell) -> Maker:
 
 
 def _rounds_per_second() -> float:
-    """Rounds of an empty loop in a second, while nobody else wants the core."""
+    """Return the rounds per second of an empty loop on an idle core."""
     rounds, fastest = 20_000, float("inf")
     for _ in range(20):
         started = time.perf_counter()

@@ -1,9 +1,9 @@
-"""What is measured, as data: an amount of work, and who does it.
+"""The measured cases, as data: an amount of work, and the contenders that do it.
 
 A contender is called ``"library: variant"``. Every variant of a library takes part in the first
-round; one that reaches less than half of the library's best is measured no more, so that each
-library ends at the best of its own settings. Those in ``ALWAYS`` are measured to the end: they are
-what users of these libraries run.
+round. Variants that reach less than half of the library's best are then dropped, so that each
+library is compared with its best settings. Contenders in ``ALWAYS`` are never dropped, because
+users of these libraries run them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Case:
 
     Attributes:
         name: key in the results.
-        title: what tables and pictures say.
-        kind: module that measures it.
+        title: name in tables and pictures.
+        kind: module that measures the case.
         env: key of `environments.MAKERS`.
-        num_envs: environments.
-        contenders: who is measured.
-        num_workers: processes of contenders that have a choice.
-        busy_processes: endless loops that run beside the measurement.
-        settings: of what is trained, for the kind ``training``.
-        held_out: nothing of the library was chosen or tuned with this case.
-        unit: of the figure; of seconds fewer are better.
+        num_envs: number of envs.
+        contenders: names of the contenders.
+        num_workers: number of worker processes, for contenders that let the user choose it.
+        busy_processes: number of endless loops that run during the measurement.
+        settings: settings of the training run, for the kind ``training``.
+        held_out: True if no choice in rookery was made with this case.
+        unit: unit of the result, steps/s or s.
     """
 
     name: str

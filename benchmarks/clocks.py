@@ -1,4 +1,4 @@
-"""How long something is measured, and what is measured of it."""
+"""Duration of a measurement, and measurement of a rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sample = dict[str, Any]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long one measurement may take."""
+    """Duration of one measurement."""
 
     warmup_s: float = 0.3
     measure_s: float = 1.0
@@ -33,7 +33,7 @@ QUICK = Effort(warmup_s=0.1, measure_s=0.2, quick=True)
 
 
 def sample_of(work: Work, effort: Effort) -> Sample:
-    """Env steps per second, and how many cores were busy with them on average."""
+    """Return env steps per second, and the mean number of busy cores."""
     steps_per_second(work, effort.warmup_s)
     cpu_s, began = _cpu_seconds(), time.perf_counter()
     rate = steps_per_second(work, effort.measure_s)
@@ -42,7 +42,7 @@ def sample_of(work: Work, effort: Effort) -> Sample:
 
 
 def steps_per_second(work: Work, seconds: float) -> float:
-    """Env steps per second of ``work``, over at least ``seconds`` and one call."""
+    """Return the env steps per second of ``work``, over at least ``seconds`` and one call."""
     steps, start = 0, time.perf_counter()
     deadline = start + seconds
     while True:
@@ -53,7 +53,7 @@ def steps_per_second(work: Work, seconds: float) -> float:
 
 
 def _cpu_seconds() -> float:
-    """Processor time so far of this process and its living descendants."""
+    """Return the CPU time so far of this process and its living descendants."""
     caller = psutil.Process()
     times = [process.cpu_times() for process in (caller, *caller.children(recursive=True))]
     return sum(t.user + t.system for t in times)
@@ -61,7 +61,7 @@ def _cpu_seconds() -> float:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Keep ``count`` processes busy with nothing."""
+    """Run ``count`` endless loops."""
     loop = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(loop) for _ in range(count)]
     try:

@@ -1,4 +1,4 @@
-"""Collecting on a Ray cluster with more nodes, beside what `cluster_model` says.
+"""Measure collecting on a Ray cluster of several nodes, and compare it with `cluster_model`.
 
     python -m benchmarks.cluster [--only nodes]
 
@@ -100,7 +100,7 @@ def rate(collector: WorkerCollector, seconds: float) -> float:
 
 
 def measured_costs(shape: tuple[int, ...]) -> Costs:
-    """What the model needs, measured without what it is to predict."""
+    """Return the costs of the model, measured without the cases that it predicts."""
     make = partial(WorkerCollector, partial(Waiting, shape), Drawing())
     with make(_ENVS, _WORKERS, _SHORT) as here:
         here.collect()
@@ -160,7 +160,7 @@ def _median_s(function: Callable[[], Any], times: int = 20) -> float:
 
 
 def with_more_nodes() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was measured on 1 to 4 nodes beside the model, and the costs."""
+    """Return measurements and predictions for 1 to 4 nodes, and the costs."""
     points: dict[str, Any] = {}
     examples: dict[str, Any] = {}
     with a_cluster(_MOST_NODES, _WORKERS):
@@ -197,7 +197,7 @@ _RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def of_runs(costs: dict[str, Any]) -> dict[str, Any]:
-    """Costs of real runs, on one CPU: steps and learning as metrics tell, the rest as measured."""
+    """Return the costs of real runs on one CPU, from their metrics and the measured costs."""
     found = {}
     for name, (env, algo, settings) in _RUNS.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -224,13 +224,13 @@ def of_runs(costs: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
-    parser.add_argument("--only", choices=["nodes", "runs"], help="what to measure")
-    told = parser.parse_args()
+    parser.add_argument("--only", choices=["nodes", "runs"], help="part to measure")
+    arguments = parser.parse_args()
     written: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     written["conditions"] = conditions()
-    if told.only in (None, "nodes"):
+    if arguments.only in (None, "nodes"):
         written["nodes"], written["costs"] = with_more_nodes()
-    if told.only in (None, "runs"):
+    if arguments.only in (None, "runs"):
         written["runs"] = of_runs(written["costs"])
     RESULT.write_text(json.dumps(written, indent=1) + "\n")
 

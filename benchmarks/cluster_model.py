@@ -1,11 +1,11 @@
-"""How fast a cluster collects and learns, on paper: pure functions of what was measured on few.
+"""A model of the speed of a cluster, computed from costs that were measured on few nodes.
 
     python -m benchmarks.cluster_model [--nodes 10 100] [--network-gbit 10] [--learner-times 30]
 
-Every iteration has three parts. Node shares collect, side by side. Their rollouts travel to the
-learner, and weights travel back. The learner takes the rollouts in, one share after the other, and
-learns. Synchronous runs do the parts by turns; asynchronous ones do them at the same time, so that
-the slowest decides. What is the slowest is the bottleneck.
+Every iteration has three parts. All node shares collect in parallel. Their rollouts are sent to the
+learner, and weights are sent back. The learner receives the rollouts of one share after the other,
+and learns. Synchronous runs do these parts in turn. Asynchronous runs do them at the same time, so
+that the slowest part, the bottleneck, determines the speed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ RESULT = Path(__file__).parent / "results" / "cluster.json"
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured, or is known.
+    """The measured or known costs of a run.
 
     Attributes:
-        step_s: seconds in which a worker makes one env step, its policy's decision included.
-        row_bytes: of a rollout, per env step.
-        weight_bytes: of a set of weights.
-        share_s: seconds of a rollout that a share does not spend on steps: to be asked, to answer.
-        call_s: seconds that the learner's process spends on the rollout of each share, at least.
-        put_s_per_byte: seconds that a share spends on a byte, to put it into the object store.
-        join_s_per_byte: seconds that the learner's process spends on a byte, to join shares.
+        step_s: seconds in which a worker makes one env step, including the policy.
+        row_bytes: bytes of a rollout per env step.
+        weight_bytes: bytes of a set of weights.
+        share_s: seconds per rollout that a share spends on requests and answers.
+        call_s: least seconds that the learner spends on the rollout of a share.
+        put_s_per_byte: seconds per byte that a share writes into the object store.
+        join_s_per_byte: seconds per byte that the learner needs to join shares.
         update_s_per_row: seconds of learning per env step, of one learner.
-        network_bytes_s: of each node's link; infinite where all nodes are one machine.
-        hop_s: seconds that a message takes from one node to the next, however small.
+        network_bytes_s: bandwidth of each node; infinite if all nodes are one machine.
+        hop_s: latency of a message between two nodes, in seconds.
     """
 
     step_s: float
@@ -49,16 +49,16 @@ class Costs:
 
 @dataclass(frozen=True)
 class Setup:
-    """What runs.
+    """A cluster and a run on it.
 
     Attributes:
-        nodes: with one share each.
-        workers: of each node.
-        envs: of each node.
-        num_steps: of a rollout.
-        learners: that share rollouts and gradients, each on a node of its own.
-        is_async: whether shares go on while the learner learns.
-        gradient_steps: of each iteration; after each, learners exchange gradients.
+        nodes: number of nodes, each with one share.
+        workers: number of workers per node.
+        envs: number of envs per node.
+        num_steps: length of a rollout.
+        learners: number of learners, each on a separate node.
+        is_async: True if shares collect while the learner learns.
+        gradient_steps: gradient steps per iteration; learners exchange gradients in each.
     """
 
     nodes: int
@@ -72,11 +72,11 @@ class Setup:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a setup comes to.
+    """The predicted speed of a setup.
 
     Attributes:
         rows_per_s: env steps per second.
-        seconds: of each part of an iteration, by name.
+        seconds: duration of each part of an iteration, by name.
         bottleneck: the longest part.
     """
 
@@ -86,7 +86,7 @@ class Estimate:
 
 
 def estimate(costs: Costs, setup: Setup) -> Estimate:
-    """Steps per second, and what keeps it from being more."""
+    """Return the steps per second, and the bottleneck."""
     rows_of_share = setup.envs * setup.num_steps
     rows = rows_of_share * setup.nodes
     share_bytes = rows_of_share * costs.row_bytes
@@ -110,26 +110,31 @@ def estimate(costs: Costs, setup: Setup) -> Estimate:
 
 
 def _exchange_s(costs: Costs, setup: Setup) -> float:
-    """Seconds of an iteration in which learners exchange gradients, by a ring."""
+    """Return the seconds per iteration of a ring all-reduce of the gradients."""
     hops = 2 * (setup.learners - 1)
     once_s = hops * (costs.hop_s + costs.weight_bytes / setup.learners / costs.network_bytes_s)
     return setup.gradient_steps * once_s
 
 
-_HOP_S = 50e-6  # of Ethernet with TCP, as a rule
+_HOP_S = 50e-6  # typical of Ethernet with TCP
 
 
 def main() -> None:
-    """Print what the measured costs come to on many nodes."""
+    """Print the predicted speed on many nodes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster_model")
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 10, 100, 1000])
-    parser.add_argument("--network-gbit", type=float, default=10.0, help="of each node's link")
-    parser.add_argument("--workers", type=int, default=32, help="of each node")
-    parser.add_argument("--envs", type=int, default=256, help="of each node")
     parser.add_argument(
-        "--learner-times", type=float, default=1.0, help="how much faster learning is than here"
+        "--network-gbit", type=float, default=10.0, help="bandwidth of each node (10)"
     )
-    told = parser.parse_args()
+    parser.add_argument("--workers", type=int, default=32, help="workers per node (32)")
+    parser.add_argument("--envs", type=int, default=256, help="envs per node (256)")
+    parser.add_argument(
+        "--learner-times",
+        type=float,
+        default=1.0,
+        help="speed of learning relative to the measured one",
+    )
+    arguments = parser.parse_args()
     measured = json.loads(RESULT.read_text())["runs"]
     print("| what | nodes | learners | steps/s | bottleneck |")
     print("|---|---:|---:|---:|---|")
@@ -137,15 +142,21 @@ def main() -> None:
         costs = Costs(**costs_of)
         costs = replace(
             costs,
-            network_bytes_s=told.network_gbit * 1e9 / 8,
+            network_bytes_s=arguments.network_gbit * 1e9 / 8,
             hop_s=_HOP_S,
-            update_s_per_row=costs.update_s_per_row / told.learner_times,
+            update_s_per_row=costs.update_s_per_row / arguments.learner_times,
         )
-        for nodes in told.nodes:
+        for nodes in arguments.nodes:
             for learners in sorted({1, max(nodes // 10, 1)}):
                 is_async = name.startswith("IMPALA")
                 setup = Setup(
-                    nodes, told.workers, told.envs, 128, learners, is_async, 1 if is_async else 40
+                    nodes,
+                    arguments.workers,
+                    arguments.envs,
+                    128,
+                    learners,
+                    is_async,
+                    1 if is_async else 40,
                 )
                 found = estimate(costs, setup)
                 print(

@@ -96,7 +96,7 @@ def _make_graph() -> gymnasium.Env[Any, np.int64]:
 
 
 def register_atari() -> None:
-    """Have Gymnasium know ALE's games, and ALE say nothing about itself."""
+    """Register ALE's games with Gymnasium, and silence ALE's messages."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

@@ -1,4 +1,4 @@
-"""What the presets reach: runs of `rookery train`, and of Stable-Baselines3 with the same settings.
+"""Returns that presets reach with `rookery train`, and with Stable-Baselines3 in the same settings.
 
     python -m benchmarks.learning [--algo NAME ...] [--env ID ...] [--seeds N] [--minutes M]
                                   [--jobs N] [--sb3]
@@ -63,11 +63,13 @@ def main() -> None:
     parser.add_argument("--algo", nargs="+", choices=list(BUILT_IN), default=list(BUILT_IN))
     parser.add_argument("--env", nargs="+", default=[], help="only these envs")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run later")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="start no run after this time"
+    )
     parser.add_argument(
         "--jobs", type=int, default=1, help="runs at the same time, which makes each take longer"
     )
-    parser.add_argument("--sb3", action="store_true", help="runs of SB3 instead")
+    parser.add_argument("--sb3", action="store_true", help="make runs of SB3 instead")
     parser.add_argument("--one", nargs=2, metavar=("PRESET", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -105,7 +107,7 @@ def main() -> None:
 def _made(
     make: Callable[[Preset, int], Found], cells: Sequence[Cell], jobs: int, minutes: float
 ) -> Iterator[tuple[Cell, Found | BaseException]]:
-    """Make runs, several at the same time, each by a process of its own.
+    """Make runs, several at the same time, each in a separate process.
 
     Yields:
         What was to be run and what came of it, or why it failed, as soon as it is there.
@@ -139,13 +141,13 @@ def _wanted(options: argparse.Namespace) -> Iterator[Cell]:
 
 
 def key_of(preset: Preset, seed: int, library: str) -> list[Any]:
-    """What a run is recognised by: preset, library, seed, and all settings."""
+    """Return the key of a run: preset, library, seed, and all settings."""
     settings = {**preset.run, **preset.config.to_dict()}
     return [preset.name, library, seed, json.loads(json.dumps(settings))]
 
 
 def is_same(key: list[Any], other: list[Any]) -> bool:
-    """Whether two keys stand for one run.
+    """Return whether two keys mean the same run.
 
     Settings that are as today's defaults count as absent, so that a setting that is new invalidates
     no run that was recorded before there was such a thing.
@@ -194,7 +196,7 @@ _COLUMNS = (
 
 
 def _draw_curves(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """Draw a picture for each algorithm of which curves were kept; return where they lie."""
+    """Plot the recorded curves of each algorithm; return the paths of the plots."""
     pictures = []
     for algo in BUILT_IN:
         panels = []
@@ -312,7 +314,7 @@ def _machine(conditions: dict[str, Any]) -> str:
 
 
 def _seconds(runs: list[dict[str, Any]]) -> str:
-    """How long runs took: those alone on the machine, else by their processor time, if known."""
+    """Return the duration of runs: wall time of runs without others, else known CPU time."""
     alone = [run["seconds"] for run in runs if run["conditions"].get("runs_at_once", 1) == 1]
     if alone:
         return f"{statistics.median(alone):.0f}"

@@ -69,7 +69,7 @@ def curve_of(run_dir: Path) -> dict[str, list[float]]:
 
 
 def train_sb3_in_a_process(preset: Preset, seed: int) -> dict[str, Any]:
-    """Train SB3 in a process of its own."""
+    """Train SB3 in a separate process."""
     command = [sys.executable, "-m", "benchmarks.learning", "--one", preset.name, str(seed)]
     before = children_cpu_seconds()
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -159,7 +159,7 @@ def _in_sb3s_words(preset: Preset, venv: Any) -> dict[str, Any]:
 
 
 def _noise(settings: Any, shape: tuple[int, ...]) -> Any:
-    """What TD3 adds to actions, as an object of SB3."""
+    """Return the action noise of TD3 as an object of SB3."""
     from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
     wanders = settings.exploration_noise_kind == "ornstein-uhlenbeck"

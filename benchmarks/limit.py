@@ -1,8 +1,8 @@
-"""The limit: as many processes as could help, each running a plain loop, talking to nobody.
+"""The limit: a plain loop in each of several processes, without any communication.
 
 One round of the loop counts one step per env. As in ``SyncVectorEnv``'s next-step mode, the round
-after an episode's end is that env's reset. Actions are Python numbers, the cheapest there are. With
-one process it is the for-loop that everybody starts with.
+after an episode's end is that env's reset. Actions are Python numbers, which are cheapest. With
+one process, this is the usual for-loop.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from benchmarks.environments import MAKERS, draw_actions
 
 
 def measure_limit(case: Case, effort: Effort, most_processes: int) -> Sample:
-    """Sum the rates of plain loops in so many processes, or fewer if there are fewer envs.
+    """Return the summed rate of plain loops in ``most_processes``, or one per env if fewer.
 
-    Envs that wait use no core: then there may be more processes than cores.
+    Waiting envs use no core, so there may be more processes than cores.
     """
     num_processes = min(most_processes, case.num_envs)
     shares = [len(range(i, case.num_envs, num_processes)) for i in range(num_processes)]
@@ -42,7 +42,7 @@ def measure_limit(case: Case, effort: Effort, most_processes: int) -> Sample:
 
 
 def processes_of(case: Case) -> int:
-    """How many processes could help: one for each core, or each worker where envs wait."""
+    """Return the useful number of processes: one per core, or per worker if envs wait."""
     return case.num_workers if "sleep" in case.env else min(CORES, case.num_workers)
 
 

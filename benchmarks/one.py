@@ -22,11 +22,11 @@ def main() -> None:
     parser.add_argument("contender")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    told = parser.parse_args()
-    case = CASES[told.case]
+    arguments = parser.parse_args()
+    case = CASES[arguments.case]
     measure = importlib.import_module(f"benchmarks.{case.kind}").measure
-    sample = measure(case, told.contender, QUICK if told.quick else FULL, told.seed)
-    distribution = DISTRIBUTIONS.get(library_of(told.contender))
+    sample = measure(case, arguments.contender, QUICK if arguments.quick else FULL, arguments.seed)
+    distribution = DISTRIBUTIONS.get(library_of(arguments.contender))
     if distribution is not None:
         sample["version"] = importlib.metadata.version(distribution)
     print(json.dumps(sample))

@@ -1,12 +1,12 @@
-"""Two states of the code side by side: before against after.
+"""Compare the speed of two states of the code.
 
     python -m benchmarks.pairs BEFORE AFTER [--row NAME ...] [--pairs 7]
 
-Both are folders with a checkout, of which each has its own ``rookery`` and its own ``benchmarks``.
-The clock of a machine that others share changes by half within minutes, so whole runs one after the
-other tell of the clock: here a process of each state is open at once, and they work by turns, for
-50 ms each. A pair is the median of the ratios of such turns; a row has several pairs of fresh
-processes. Written to results/pairs.json.
+BEFORE and AFTER are folders with a checkout; each provides ``rookery`` and ``benchmarks``. The
+speed of a shared machine can change by half within minutes, so successive runs would measure the
+machine. Here one process of each state is open, and both work in turns of 50 ms. A pair is the
+median of the ratios of these turns; a row has several pairs, in new processes. The result is
+written to results/pairs.json.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def main() -> None:
     parser.add_argument("after", type=Path)
     parser.add_argument("--row", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
     parser.add_argument("--pairs", type=int, default=7)
-    told = parser.parse_args()
-    trees = told.before.resolve(), told.after.resolve()
+    arguments = parser.parse_args()
+    trees = arguments.before.resolve(), arguments.after.resolve()
     states = {"before": _commit(trees[0]), "after": _commit(trees[1])}
     known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     is_same = all(known.get(name) == state for name, state in states.items())
     ratios = known["after_over_before"] if is_same else {}  # other rows of these very states
-    for row in told.row:
-        own = [_pair(trees, row, is_odd=bool(i % 2)) for i in range(told.pairs)]
+    for row in arguments.row:
+        own = [_pair(trees, row, is_odd=bool(i % 2)) for i in range(arguments.pairs)]
         print(f"{row:50s} {statistics.median(own):.2f}  ({min(own):.2f} to {max(own):.2f})")
         ratios[row] = own
         written = {"conditions": conditions(), **states, "after_over_before": ratios}
@@ -69,7 +69,7 @@ def _commit(tree: Path) -> str:
 
 
 def _pair(trees: tuple[Path, Path], row: str, is_odd: bool) -> float:
-    """How many times as fast the second state is, by the median of turns."""
+    """Return the speed of the second state relative to the first, as the median over turns."""
     servers = {tree: _server(tree, row) for tree in (trees[::-1] if is_odd else trees)}
     try:
         ratios = []

@@ -1,4 +1,4 @@
-"""Libraries that are measured, and where those live that want an environment of their own.
+"""The measured libraries, and the virtual environments of those that need a separate one.
 
 They come from their released packages. Who agrees with what rookery needs is installed beside it,
 by the extra ``bench``; the others each have a virtual environment under ``.benchmarks/peers``,
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 _PEERS = ROOT / ".benchmarks" / "peers"
 
-# The distribution that tells the version, by library.
+# The distribution with the version, by library.
 DISTRIBUTIONS = {
     "rookery": "rookery",
     "gymnasium": "gymnasium",
@@ -90,7 +90,7 @@ def interpreter_for(contender: str) -> str:
 
 
 def _as_here(library: str) -> list[str]:
-    """Versions of what runs the envs and the networks, which shall be everybody's."""
+    """Return the versions of the packages that run envs and networks, equal for all libraries."""
     names = ["torch"]
     if library not in _OTHER_GYMNASIUM:
         names += ["gymnasium", "mujoco", "ale-py", "box2d", "opencv-python-headless"]

@@ -1,4 +1,4 @@
-"""Tables and a picture of what was measured: docs/speed.md, and a few rows in the README."""
+"""Tables and a picture of the results: docs/speed.md, and a few rows in the README."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _draw(axes: Axes, result: Result) -> None:
 
 
 def _bar_label(bar: str, name: str) -> str:
-    """The library, and of a peer's the setting, without what is said beneath."""
+    """Return the library of a contender, with the variant for other libraries."""
     if bar in ("rookery", LOOP):
         return bar
     if bar in _NATIVE:

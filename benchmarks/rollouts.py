@@ -1,9 +1,9 @@
 """Rollouts with a policy in the loop: two hidden layers of 64, for actor and critic each.
 
-Everybody stores observations, actions, rewards, ends and log probabilities. rookery, SB3 and
+All contenders store observations, actions, rewards, ends and log probabilities. rookery, SB3 and
 TorchRL compute values beside them; rookery and SB3 add advantages; Tianshou and RLlib leave both to
-the learner, which is less work. Torch runs on one thread for everybody: with so few rows, more are
-slower. A reset is part of a step, so that every counted step is experience.
+the learner, which is less work. Torch runs on one thread for all contenders: with so few rows, more
+are slower. A reset is part of a step, so that every counted step is experience.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure contenders by turns, in another order in every round, each time in a fresh process."""
+"""Measure contenders in rounds, in random order, each sample in a new process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rookery.bench.conditions import conditions, load
 from rookery.run.log.terminal import Counter
 
 RESULTS = ROOT / "benchmarks" / "results"
-QUICK_RESULTS = ROOT / ".benchmarks"  # not kept: too short to mean anything
+QUICK_RESULTS = ROOT / ".benchmarks"  # too short to be meaningful, so not recorded
 _LIBRARIES = (
     "rookery", "gymnasium", "numpy", "torch", "mujoco", "ale-py", "stable-baselines3", "torchrl",
 )  # fmt: skip
-_NEAR = 0.5  # of the library's best: what a variant must reach to go on
+_NEAR = 0.5  # share of the library's best that a variant must reach to stay
 _TIMEOUT_S = 600.0
 
 
@@ -37,10 +37,10 @@ class Result:
     """All samples of one case.
 
     Attributes:
-        case: what was measured.
-        conditions: under which.
-        samples: by contender, in order of rounds.
-        failures: why a contender was given up, by its name.
+        case: the measured case.
+        conditions: machine, versions and load.
+        samples: samples of each contender, by round.
+        failures: reason of each failed contender, by name.
     """
 
     case: Case
@@ -49,30 +49,30 @@ class Result:
     failures: dict[str, str] = field(default_factory=dict)
 
     def values(self, contender: str) -> list[float]:
-        """The figures of a contender."""
+        """Return the results of a contender."""
         return [float(sample["value"]) for sample in self.samples.get(contender, ())]
 
     def median(self, contender: str) -> float:
-        """The median of them."""
+        """Return the median result of a contender."""
         return statistics.median(self.values(contender))
 
     def best_of(self, library: str) -> str | None:
-        """A library's quickest contender; None if none of its was measured to the end."""
+        """Return the fastest contender of a library; None if all were dropped."""
         whole = [name for name in self.measured_to_the_end() if library_of(name) == library]
         return min(whole, key=self.slowness, default=None)
 
     def measured_to_the_end(self) -> list[str]:
-        """Contenders that took part in every round so far."""
+        """Return the contenders that took part in every round so far."""
         rounds = max(map(len, self.samples.values()), default=0)
         return [name for name, samples in self.samples.items() if len(samples) == rounds]
 
     def slowness(self, contender: str) -> float:
-        """A figure of which less is better."""
+        """Return a number that is smaller for faster contenders."""
         median = self.median(contender)
         return median if self.case.unit == "s" else 1 / median
 
     def goes_on(self, contender: str, round_: int) -> bool:
-        """Whether a contender takes part in this round."""
+        """Return whether a contender takes part in this round."""
         if contender in self.failures:
             return False
         if round_ == 0 or contender in ALWAYS:
@@ -82,7 +82,7 @@ class Result:
         return best is None or self.slowness(best) / self.slowness(contender) >= _NEAR
 
     def as_json(self) -> dict[str, Any]:
-        """What is written."""
+        """Return the content of the results file."""
         return {
             "case": self.case.name,
             "conditions": self.conditions,
@@ -96,7 +96,7 @@ def run_case(case: Case, rounds: int, quick: bool, seed: int = 0) -> Result:
     result = Result(case, {})
     for contender in case.contenders:
         try:
-            interpreter_for(contender)  # which may install, and that is no time to measure
+            interpreter_for(contender)  # may install packages, so before the measurement
         except NotInstalled as error:
             result.failures[contender] = str(error)
     result.conditions |= {**conditions(_LIBRARIES), "commit": _commit()}
@@ -113,12 +113,12 @@ def run_case(case: Case, rounds: int, quick: bool, seed: int = 0) -> Result:
 
 
 def _take(result: Result, contender: str, quick: bool, round_: int) -> str:
-    """Measure once; returns what to tell of it, if anything."""
+    """Take one sample; return a message after a failure, else an empty text."""
     try:
         sample = _measure(result.case, contender, quick, round_)
     except ContenderFailed as error:
         result.failures[contender] = str(error)
-        return f"{result.case.name}: {contender} is given up: {error}"
+        return f"{result.case.name}: {contender} failed: {error}"
     result.samples[contender].append(sample)
     return ""
 
@@ -126,7 +126,9 @@ def _take(result: Result, contender: str, quick: bool, round_: int) -> str:
 def _measure(case: Case, contender: str, quick: bool, round_: int) -> Sample:
     command = [interpreter_for(contender), "-m", "benchmarks.one", case.name, contender]
     command += ["--seed", str(round_), *(["--quick"] if quick else [])]
-    with tempfile.TemporaryDirectory() as folder:  # some simulators write logs where they are
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # some simulators write logs into the current folder
         try:
             done = subprocess.run(
                 command,
@@ -147,7 +149,7 @@ def _measure(case: Case, contender: str, quick: bool, round_: int) -> Sample:
 
 
 def _commit() -> str:
-    """The state of the code, and whether more than was committed is in what is measured."""
+    """Return the commit, with ``-dirty`` if the measured code has other changes."""
     changed = _git("status", "--porcelain", "--", "src", "benchmarks", ":!benchmarks/results")
     return _git("describe", "--always") + "-dirty" * bool(changed)
 
@@ -159,7 +161,7 @@ def _git(*words: str) -> str:
 
 
 def write(folder: Path, result: Result) -> Path:
-    """Write what was measured of a case."""
+    """Write the result of a case."""
     folder = folder / "speed"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.case.name}.json"
@@ -168,7 +170,7 @@ def write(folder: Path, result: Result) -> Path:
 
 
 def read(folder: Path, case: Case) -> Result | None:
-    """Read what was measured of a case; None if nothing was."""
+    """Read the result of a case; None if there is none."""
     path = folder / "speed" / f"{case.name}.json"
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""Whether runs with more envs learn alike, with scaled settings and with settings as they are.
+"""Compare learning with more envs, with scaled and with unscaled settings.
 
     python -m benchmarks.scaling --seeds 0 1 --total-steps 100000
 
@@ -29,33 +29,38 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--total-steps", type=int, default=100_000)
-    parser.add_argument("--solved", type=float, default=400.0, help="a return whose step is told")
+    parser.add_argument(
+        "--solved", type=float, default=400.0, help="return whose first step is printed (400)"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/scaling"))
     parser.add_argument("--output", type=Path, default=PICTURE)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     panels = []
-    for num_envs in told.num_envs:
+    for num_envs in arguments.num_envs:
         curves = [
-            _curve([_run(told, num_envs, seed, scales) for seed in told.seeds], LABELS[scales])
+            _curve(
+                [_run(arguments, num_envs, seed, scales) for seed in arguments.seeds],
+                LABELS[scales],
+            )
             for scales in LABELS
         ]
-        panels.append(Panel(f"{told.algo} on {told.env}, {num_envs} envs", curves))
-    with whole_file(told.output, has_one_writer=False) as picture:
+        panels.append(Panel(f"{arguments.algo} on {arguments.env}, {num_envs} envs", curves))
+    with whole_file(arguments.output, has_one_writer=False) as picture:
         draw_comparison(picture, panels, "environment steps", "episode_return_mean")
 
 
-def _run(told: argparse.Namespace, num_envs: int, seed: int, scales: bool) -> RecordedRun:
+def _run(arguments: argparse.Namespace, num_envs: int, seed: int, scales: bool) -> RecordedRun:
     """Train one run, unless its folder holds one already."""
-    name = f"{told.env}-{told.algo}-{num_envs}-{seed}-{'scaled' if scales else 'plain'}"
-    folder = told.runs / name
+    name = f"{arguments.env}-{arguments.algo}-{num_envs}-{seed}-{'scaled' if scales else 'plain'}"
+    folder = arguments.runs / name
     if not RunDirectory(folder).evaluations.is_file():
         result = rookery.train(
-            told.env,
-            told.algo,
+            arguments.env,
+            arguments.algo,
             preset="auto",
             num_envs=num_envs,
             seed=seed,
-            total_steps=told.total_steps,
+            total_steps=arguments.total_steps,
             scale_hyperparameters=scales,
             backend="serial",
             run_dir=folder,
@@ -64,8 +69,8 @@ def _run(told: argparse.Namespace, num_envs: int, seed: int, scales: bool) -> Re
         print(name, result.eval_return_mean, f"{result.seconds:.0f} s", file=sys.stderr)
     run = read_run(str(folder))
     steps, returns = run.series("episode_return_mean", "step")
-    reached = steps[returns >= told.solved]
-    print(name, f"return {told.solved:g} at", int(reached[0]) if len(reached) else "no step")
+    reached = steps[returns >= arguments.solved]
+    print(name, f"return {arguments.solved:g} at", int(reached[0]) if len(reached) else "no step")
     return run
 
 

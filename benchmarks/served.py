@@ -1,9 +1,9 @@
-"""From which size of the network on it pays to serve envs: the policy here, for whoever is ready.
+"""Compare ``served`` with the other collectors, for networks of several sizes.
 
     python -m benchmarks.served [--env HalfCheetah-v5] [--num-envs 16]
 
-Steps per second of collecting, in turns, of every collector that acts in this process, and of the
-one that acts in the workers. Written to results/served.json.
+The collectors take turns; the result is in env steps per second of collecting. It is written to
+results/served.json.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def main() -> None:
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
-    told = parser.parse_args()
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of each turn (2)")
+    arguments = parser.parse_args()
     cpus = usable_cpus()
     modes = [
         Mode("caller", "serial"),
@@ -43,8 +43,8 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     for width in _WIDTHS:
         config = PPOConfig(hidden_sizes=(width, width))
-        tried = {Candidate(told.num_envs, mode): 0.0 for mode in modes}
-        rates = rates_of(told.env, config, {}, tried, told.turns, told.seconds)
+        tried = {Candidate(arguments.num_envs, mode): 0.0 for mode in modes}
+        rates = rates_of(arguments.env, config, {}, tried, arguments.turns, arguments.seconds)
         rows[f"2 x {width}"] = {
             str(candidate.mode): [round(rate) for rate in own] for candidate, own in rates.items()
         }
@@ -52,7 +52,7 @@ def main() -> None:
             f"{candidate.mode} {median(own):,.0f}" for candidate, own in rates.items()
         ), flush=True)  # fmt: skip
     written = {
-        "conditions": conditions(), "env": told.env, "num_envs": told.num_envs,
+        "conditions": conditions(), "env": arguments.env, "num_envs": arguments.num_envs,
         "steps_per_second": rows,
     }  # fmt: skip
     RESULT.write_text(json.dumps(written, indent=1) + "\n")

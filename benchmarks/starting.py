@@ -1,4 +1,4 @@
-"""What starting many environments costs: seconds until the first reset, memory of the children.
+"""Cost of starting many envs: seconds until the first reset, and memory of the children.
 
 Memory is the proportional set size (PSS): pages that several processes share count once. It is
 summed over all descendants, servers and trackers included. Imports by the caller do not count.

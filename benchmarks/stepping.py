@@ -1,8 +1,9 @@
 """Vector envs that step with random actions drawn beforehand; one opener for each contender.
 
-One call of ``step`` counts one step per env, for everybody. rookery and Gymnasium run in next-step
-mode, where the step after an episode's end is its reset; the others reset within the step. How
-processes were started does not matter once they run, so peers fork, which is soonest done.
+One call of ``step`` counts one step per env, for all contenders. rookery and Gymnasium run in
+next-step mode, where the step after an episode's end is its reset; the others reset within the
+step. How processes were started does not matter once they run, so peers fork, which is soonest
+done.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.limit import measure_limit, processes_of
 
 
 def measure(case: Case, contender: str, effort: Effort, seed: int) -> Sample:
-    """Measure one contender once; meant for a process of its own."""
+    """Measure one contender once; meant for a separate process."""
     with busy_processes(case.busy_processes):
         if contender in (LIMIT, LOOP):
             return measure_limit(case, effort, processes_of(case) if contender == LIMIT else 1)
@@ -139,7 +140,7 @@ def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Work]:
 
 
 def torchrl_maker(case: Case) -> Callable[[], Any]:
-    """What makes one env of TorchRL."""
+    """Return a function that makes one env of TorchRL."""
     from torchrl.envs import GymWrapper
 
     return lambda: GymWrapper(MAKERS[case.env](), categorical_action_encoding=True)

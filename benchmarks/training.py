@@ -68,7 +68,7 @@ def _rookery(case: Case, total_steps: int, seed: int, folder: str, own: bool = F
 
 
 def own_network(case: Case) -> Any:
-    """What makes a network as a user would write it: two towers, or an encoder of pixels."""
+    """Return a network as a user would write it: two towers, or an encoder of pixels."""
     from torch import nn
 
     def make_towers(observation_space: Any, action_space: Any) -> nn.Module:

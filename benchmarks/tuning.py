@@ -1,4 +1,4 @@
-"""Whether `rookery tune` finds what a full search finds.
+"""Compare the result of `rookery tune` with a full search.
 
     python -m benchmarks.tuning Acrobot-v1 MiniGrid-Empty-5x5-v0 HalfCheetah-v5 --minutes 1.5
 
@@ -18,34 +18,40 @@ from typing import Any
 
 from rookery.learn.config_base import Config
 from rookery.run.plan import RunPlan
+from rookery.run.request import RunRequest
 from rookery.tuning.candidates import Candidate
 from rookery.tuning.halving import CandidateFailed
-from rookery.tuning.measurer import Subject
-from rookery.tuning.measuring import Measurer
+from rookery.tuning.measurer import Measurer
+from rookery.tuning.measuring_process import Subject
 from rookery.tuning.memory import ceiling_here
 from rookery.tuning.search import tune
 
 
 def main() -> None:
-    """Compare for each env, a line of JSON each."""
+    """Compare for each env, and print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("envs", nargs="+")
     parser.add_argument("--algo", default="ppo")
-    parser.add_argument("--minutes", type=float, default=1.5, help="of each search")
-    parser.add_argument("--turns", type=int, default=5, help="of the fastest")
-    parser.add_argument("--fastest", type=int, default=5, help="how many are compared to the end")
+    parser.add_argument("--minutes", type=float, default=1.5, help="minutes of each search (1.5)")
+    parser.add_argument("--turns", type=int, default=5, help="turns of the fastest candidates (5)")
+    parser.add_argument("--fastest", type=int, default=5, help="number of fastest candidates (5)")
     parser.add_argument(
-        "--seconds", type=float, default=1.5, help="of each turn, twice that of the fastest"
+        "--seconds",
+        type=float,
+        default=1.5,
+        help="seconds of each turn; twice that for the fastest (1.5)",
     )
-    told = parser.parse_args()
-    for env in told.envs:
+    arguments = parser.parse_args()
+    for env in arguments.envs:
         settings: dict[str, Any] = {"preset": "auto"}
-        found = tune(env, told.algo, minutes=told.minutes, say=_say, **settings)
+        found = tune(env, arguments.algo, minutes=arguments.minutes, say=_say, **settings)
         known = {t.candidate: t.rate if t.is_measured else 0.0 for t in found.trials}
-        once = rates_of(env, told.algo, settings, known, 1, told.seconds)
-        fastest = sorted(once, key=lambda candidate: -once[candidate][0])[: told.fastest]
+        once = rates_of(env, arguments.algo, settings, known, 1, arguments.seconds)
+        fastest = sorted(once, key=lambda candidate: -once[candidate][0])[: arguments.fastest]
         compared = {each: once[each][0] for each in (found.chosen, *fastest)}
-        rates = rates_of(env, told.algo, settings, compared, told.turns, 2 * told.seconds)
+        rates = rates_of(
+            env, arguments.algo, settings, compared, arguments.turns, 2 * arguments.seconds
+        )
         print(json.dumps({"env": env, **_compared(found.chosen, once, rates)}), flush=True)
 
 
@@ -57,18 +63,18 @@ def rates_of(
     turns: int,
     seconds: float,
 ) -> dict[Candidate, list[float]]:
-    """Steps per second of collecting of every candidate, in turns.
+    """Measure the steps per second of collecting of every candidate, in turns.
 
     Args:
-        env: of the runs.
-        algo: its name, or its settings.
-        settings: likewise.
-        known: what to measure, and about how many steps per second it makes; 0 if nobody knows.
-            The slower it is, the shorter are its rollouts, so that some fit into a turn.
-        turns: how often each is measured.
-        seconds: of each turn.
+        env: env of the runs.
+        algo: name of the algorithm, or its config.
+        settings: settings of the run.
+        known: candidates, with their approximate steps per second; 0 if unknown.
+            Slower candidates get shorter rollouts, so that some fit into a turn.
+        turns: number of measurements of each candidate.
+        seconds: duration of each turn.
     """
-    plan = RunPlan.new(env, algo, settings)
+    plan = RunPlan.new(RunRequest(env, algo, settings=settings))
     algorithm: Any = plan.algorithm
     subject = Subject(plan.source, None, algorithm.name, algorithm.modules, plan.settings)
     tried, known = list(known), dict(known)
@@ -76,8 +82,9 @@ def rates_of(
     with Measurer(subject, ceiling_here(), deadline_s=60.0) as measurer:
         for turn in range(turns):
             for candidate in tried if turn % 2 == 0 else reversed(tried):
-                told = {**settings, "num_envs": candidate.num_envs}
-                run: Any = RunPlan.new(plan.source.env, algo, told).algorithm
+                chosen = {**settings, "num_envs": candidate.num_envs}
+                request = RunRequest(plan.source.env, algo, settings=chosen)
+                run: Any = RunPlan.new(request).algorithm
                 order = {
                     "do": "measure",
                     "settings": candidate.settings(),
@@ -93,7 +100,7 @@ def rates_of(
                     continue
                 known[candidate] = answer["steps"] / answer["collect_s"]
                 rates[candidate].append(known[candidate])
-    return {candidate: own for candidate, own in rates.items() if own}
+    return {candidate: found for candidate, found in rates.items() if found}
 
 
 def _compared(

@@ -16,9 +16,10 @@ import rookery
 
 
 class Stones(gym.Env[Any, Any]):
-    """Two players take one to three stones from a heap; whoever takes the last one wins.
+    """Two players take one to three stones from a heap; the player who takes the last one wins.
 
-    The other one plays at random. Taking more than there are is an error: infos tell what is legal.
+    The other one plays at random. Taking more than there are is an error; infos contain the legal
+    actions.
     """
 
     def __init__(self, heap: int = 13) -> None:

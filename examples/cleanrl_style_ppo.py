@@ -10,10 +10,10 @@ rookery's default is Gymnasium's next-step autoreset. When the episode of env i 
     step t    returns the episode's true last observation, its reward, and terminated or truncated
     step t+1  ignores the action of env i, resets it, returns the first observation and reward 0
 
-So the row at t+1 is no experience. It is stored like the others, because arrays are rectangular,
-but `is_real` keeps it out of the loss. What one gains: the last observation is in the stream
-itself, so the value of a truncated episode's end is read from the next row, and nobody searches the
-infos for it.
+So the row at t+1 is not a transition. It is stored like the others, because arrays are rectangular,
+but `is_real` keeps it out of the loss. The advantage: the last observation is in the stream
+itself, so the value of a truncated episode's end is read from the next row, and no code searches
+the infos for it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/gymnasium_switch.py --env-id CartPole-v1 --num-envs 8 --num-steps 500
 
-Nothing in `play` knows whose vector env it is given. Note that Gymnasium's AsyncVectorEnv needs the
+`play` works with the vector env of either library. Note that Gymnasium's AsyncVectorEnv needs the
 guard at the bottom wherever processes are not forked; rookery's workers never import this file.
 """
 
@@ -23,7 +23,7 @@ import rookery
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         num_episodes: episodes that ended.

@@ -1,4 +1,4 @@
-"""An algorithm of your own in one file: REINFORCE with a baseline (Williams 1992).
+"""A custom algorithm in one file: REINFORCE with a baseline (Williams 1992).
 
 python examples/own_algorithm.py --total-steps 60000
 python examples/own_algorithm.py --total-steps 60000 --collector workers
@@ -78,7 +78,7 @@ class Reinforce(rookery.Algorithm):
         return {"policy_loss": loss.item(), "gradient_norm": norm.item()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What is needed to go on, beside the policy."""
+        """Return the state that a resumed run needs, besides the policy."""
         return {"optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

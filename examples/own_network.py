@@ -1,4 +1,4 @@
-"""Networks of your own: an encoder for one part of the observation, or a module for the whole.
+"""Custom networks: an encoder for one part of the observation, or a module for the whole.
 
 python examples/own_network.py --total-steps 30000
 """
@@ -75,7 +75,7 @@ def main() -> None:
     obs, _ = gym.make("CartPole-v1").reset(seed=0)
     print(f"loaded: acts {agent.act(obs)}")
 
-    # The same module without training: any torch code of your own may change its weights.
+    # The same module without training: any torch code may change its weights.
     with rookery.make_vec("CartPole-v1", 4, backend="serial") as venv:
         spaces = venv.single_observation_space, venv.single_action_space
         module = SharedTrunk(*spaces)

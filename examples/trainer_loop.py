@@ -1,4 +1,4 @@
-"""A run in your own hands: a loop over updates, evaluations, a sink and a callback of your own.
+"""A custom training loop, with evaluations, a sink and a callback.
 
 python examples/trainer_loop.py --total-steps 50000
 """

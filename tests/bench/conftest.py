@@ -1,4 +1,4 @@
-"""Pictures are drawn once beforehand: matplotlib keeps the files of its fonts open from then on."""
+"""Draw plots once before all tests, because matplotlib then keeps its font files open."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import io
 
 import pytest
 
-from rookery.bench.picture import draw_speed_up, draw_throughput
-from rookery.bench.speed_up import PROCESSES, THREADS, Costs, Place, Point
-from rookery.bench.synthetic import WAIT
+from benchmarks.speed_up_model import PROCESSES, THREADS, Costs, Place, Point
+from benchmarks.speed_up_picture import draw_speed_up
+from benchmarks.synthetic import WAIT
+from rookery.bench.picture import draw_throughput
 from rookery.bench.throughput import Row
 from rookery.vector.auto.plans import Measurement
 

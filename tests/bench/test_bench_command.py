@@ -1,4 +1,4 @@
-"""``rookery bench``, with budgets that prove that it runs and nothing about speed."""
+"""``rookery bench`` with tiny samples; no test depends on speed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import gymnasium as gym
 import pytest
 from patience import PATIENCE_S
 
+import benchmarks.speed_up
 import rookery.cli.bench
+from benchmarks.synthetic import COMPUTE, WAIT, synthetic
 from rookery.bench.contenders import SERIAL, Contender, Subject
 from rookery.bench.sample import Order, SampleFailed, carried_out, take
-from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
 from rookery.cli import main
 from rookery.env.recipe import EnvRecipe
 
@@ -34,7 +35,7 @@ def _order(name: str, library: str, options: Any = (), env: Any = "CartPole-v1")
 
 
 class Chatty(gym.Wrapper):
-    """Writes where its process has results to tell, and fails when it is told to."""
+    """An env that prints to standard output, and fails if ``fails`` is set."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__(gym.make("CartPole-v1"))
@@ -47,7 +48,7 @@ class Chatty(gym.Wrapper):
         return super().step(action)
 
 
-def test_every_library_steps_here_what_it_is_given() -> None:
+def test_every_library_steps_the_env_in_this_process() -> None:
     loop = carried_out(_order("loop", "loop"))
     assert loop["wall_s"] > 0 and loop["cpu_s"] >= 0
     for kind, options in (
@@ -57,7 +58,7 @@ def test_every_library_steps_here_what_it_is_given() -> None:
         assert carried_out(_order(kind, kind, options))["steps_per_second"] > 0
 
 
-def test_sb3_steps_it_too() -> None:
+def test_sb3_steps_the_env() -> None:
     pytest.importorskip("stable_baselines3")
     sample = carried_out(_order("sb3", "sb3", {"kind": "DummyVecEnv"}))
     assert sample["steps_per_second"] > 0
@@ -70,7 +71,7 @@ def test_synthetic_envs_step(kind: str) -> None:
     assert cost["wall_s"] > (1e-4 if kind == WAIT else 0.0)
 
 
-def test_what_an_env_prints_is_no_result_and_its_failure_has_its_reason() -> None:
+def test_output_of_an_env_is_ignored_and_its_failure_has_a_reason() -> None:
     serial = {"backend": "serial"}
     assert take(_order("mine", "rookery", serial, Chatty), PATIENCE_S)["steps_per_second"] > 0
     failing = Order(
@@ -82,7 +83,7 @@ def test_what_an_env_prints_is_no_result_and_its_failure_has_its_reason() -> Non
 
 
 @pytest.mark.slow
-def test_the_command_measures_tells_and_writes(folder: Path, capsys: Any) -> None:
+def test_the_command_measures_prints_and_writes(folder: Path, capsys: Any) -> None:
     who = ["--contenders", "rookery process", "gymnasium SyncVectorEnv"]
     spawned = ["--num-workers", "1", "--start-method", "spawn"]
     assert main(["bench", "CartPole-v1", "--num-envs", "2", *TINY, *spawned, *who]) == 0
@@ -99,7 +100,7 @@ def test_the_command_measures_tells_and_writes(folder: Path, capsys: Any) -> Non
 
 
 def _played(monkeypatch: pytest.MonkeyPatch, most: int = 10**6) -> None:
-    """Have samples played; after ``most`` of them comes Ctrl-C."""
+    """Replace samples by constants, and raise KeyboardInterrupt after ``most`` of them."""
     taken: list[Order] = []
 
     def play(order: Order, timeout_s: float) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def _played(monkeypatch: pytest.MonkeyPatch, most: int = 10**6) -> None:
             **dict.fromkeys(probed, 1e-3),
         }
 
-    monkeypatch.setattr("rookery.bench.rounds.take", play)
+    monkeypatch.setattr("rookery.bench.sample.take", play)
     measure = rookery.cli.bench.measure_in_rounds
 
     def measure_played(*args: Any, **options: Any) -> Any:
@@ -123,7 +124,7 @@ def _played(monkeypatch: pytest.MonkeyPatch, most: int = 10**6) -> None:
     monkeypatch.setattr(rookery.cli.bench, "measure_in_rounds", measure_played)
 
 
-def test_ctrl_c_shows_what_was_measured_so_far(
+def test_ctrl_c_prints_the_results_so_far(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     _played(monkeypatch, most=9)
@@ -133,11 +134,13 @@ def test_ctrl_c_shows_what_was_measured_so_far(
     assert (folder / "bench-CartPole-v1.json").exists()
 
 
-def test_speed_up_prints_each_point_beside_the_model(
+def test_speed_up_prints_each_point_with_its_prediction(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     _played(monkeypatch)
-    assert main(["bench", "--speed-up", *TINY, "--num-envs", "4"]) == 0
+    arguments = [*TINY, "--num-envs", "4"]
+    monkeypatch.setattr(sys, "argv", ["speed_up", *arguments])
+    benchmarks.speed_up.main()
     captured = capsys.readouterr()
     told = json.loads(captured.out.splitlines()[-1])
     results = json.loads((folder / "bench-speed-up.json").read_text())
@@ -150,19 +153,16 @@ def test_speed_up_prints_each_point_beside_the_model(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "give either an env or --speed-up"),
-        (["CartPole-v1", "--speed-up"], "give either an env or --speed-up"),
+        ([], "the following arguments are required: env"),
         (["CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["CartPole-v1", "--num-envs", "0"], "argument --num-envs: invalid _count value: '0'"),
         (["CartPole-v1", "--contenders", "SB4"], "--contenders 'SB4' is unknown or not installed"),
         (["CartPole-v1", "--output", "x.png"], "--output must be a file whose name ends in .json"),
         (["CartPole-v1", "--output", "no/x.json"], "the folder no of --output"),
         (["CartPole-v1", "--seconds", "0"], "--seconds must be a finite number above 0"),
-        (["--speed-up", "--num-workers", "2"], "--num-workers cannot be combined with --speed-up"),
-        (["--speed-up", "--num-envs", "2", "4"], "--speed-up takes one number of envs"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(
+def test_invalid_arguments_are_an_error_of_one_line(
     arguments: list[str], complaint: str, folder: Path, capsys: Any
 ) -> None:
     assert main(["bench", *arguments]) == 2
@@ -188,7 +188,7 @@ rookery.cli.main(["bench", "Mine-v0", "--num-envs", "2", "--rounds", "1", "--sec
 
 
 @pytest.mark.slow
-def test_a_script_without_a_main_guard_may_measure_the_env_that_it_defines(folder: Path) -> None:
+def test_a_script_without_a_main_guard_can_measure_its_env(folder: Path) -> None:
     (folder / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, "script.py"], capture_output=True, text=True, timeout=PATIENCE_S,

@@ -1,4 +1,4 @@
-"""What the model of a cluster says, by numbers that can be worked out by hand."""
+"""The model of a cluster, with numbers that can be checked by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of speed-ups, against cases whose answer is known; nothing is measured."""
+"""The model of speed-ups, in cases with a known result; nothing is measured."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from rookery.bench.contenders import LOOP, SERIAL, Contender
-from rookery.bench.picture import draw_speed_up
-from rookery.bench.rounds import Measured
-from rookery.bench.sample import Order
-from rookery.bench.speed_up import (
+from benchmarks.speed_up_model import (
     CALLER,
     PROBE,
     PROCESSES,
@@ -28,7 +24,10 @@ from rookery.bench.speed_up import (
     points_of,
     table_of,
 )
-from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
+from benchmarks.speed_up_picture import draw_speed_up
+from benchmarks.synthetic import COMPUTE, WAIT, synthetic
+from rookery.bench.contenders import LOOP, SERIAL, Contender
+from rookery.bench.sample import Measured, Order
 from rookery.vector.auto.plans import Measurement
 
 
@@ -43,11 +42,11 @@ def _costs(step_s: float = 0.0, waiting_s: float = 0.0, **talking: float) -> Mea
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 8])
-def test_if_talking_cost_nothing_each_core_would_count(cores: int) -> None:
+def test_without_communication_the_speed_up_is_the_number_of_cores(cores: int) -> None:
     assert model_speed_up(_costs(1e-3), 8, Place(PROCESSES, cores), cores) == pytest.approx(cores)
 
 
-def test_envs_that_do_not_come_out_even_wait_for_the_largest_share() -> None:
+def test_the_largest_share_of_envs_determines_the_speed() -> None:
     assert model_speed_up(_costs(1e-3), 8, Place(PROCESSES, 3), 3) == pytest.approx(8 / 3)
     assert model_speed_up(_costs(1e-3), 8, Place(PROCESSES, 5), 5) == pytest.approx(4)
 
@@ -56,7 +55,7 @@ def test_more_processes_than_cores_compute_no_faster() -> None:
     assert model_speed_up(_costs(1e-3), 8, Place(PROCESSES, 8), 2) == pytest.approx(2)
 
 
-def test_amdahls_law_with_the_talking_as_the_serial_part() -> None:
+def test_communication_is_the_serial_part_of_amdahls_law() -> None:
     costs = _costs(1e-4, call_s=2e-5, worker_s=5e-6, round_trip_s=3e-5, reading_s=1e-6)
     alone = 2e-5 + 8 * 1e-4
     together = 2e-5 + 4 * 5e-6 + 8e-6 + 3e-5 + 2 * 1e-4
@@ -106,7 +105,7 @@ def test_envs_that_compute_are_tried_on_cores_and_those_that_wait_all_at_once() 
     assert [str(place) for place in places(WAIT, 8, 2)] == ["8 processes", "8 threads"]
 
 
-def test_talking_is_probed_once_for_each_kind() -> None:
+def test_communication_is_probed_once_for_each_kind() -> None:
     orders = orders_for(8, 2, (1e-5, 1e-3, 1e-2), 0.1, 0.1)
     probed = [asked for asked, group in orders.items() if group[-1].contender.name == PROBE]
     assert probed == [(COMPUTE, 1e-5), (WAIT, 1e-3)] and len(orders) == 6
@@ -146,7 +145,7 @@ def test_costs_are_the_least_of_all_rounds_with_the_step_of_the_plain_loop() -> 
     assert costs_of({(COMPUTE, 1e-3): _group(COMPUTE, 1e-3, loop=[], probe=[])}) == []
 
 
-def test_points_stand_beside_the_model_with_its_deviation() -> None:
+def test_points_have_the_error_of_the_model() -> None:
     rates = [{"steps_per_second": rate} for rate in (10.0, 20.0, 30.0)]
     twice = [{"steps_per_second": rate} for rate in (15.0, 32.0, 48.0)]
     group = _group(COMPUTE, 1e-3, serial=rates, two=twice)
@@ -162,5 +161,5 @@ def test_points_stand_beside_the_model_with_its_deviation() -> None:
     assert picture.getvalue().startswith(b"\x89PNG")
 
 
-def test_times_have_the_unit_that_suits_them() -> None:
+def test_times_have_a_suitable_unit() -> None:
     assert [in_seconds(s) for s in (1.5, 0.0123, 9.7e-6)] == ["1.5 s", "12.3 ms", "9.7 us"]

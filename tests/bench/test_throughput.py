@@ -1,4 +1,4 @@
-"""What follows from samples: rows, shares of the limit, tables and JSON; nothing is measured."""
+"""Results computed from samples: rows, limits, tables and JSON; nothing is measured."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ import pytest
 from rookery.bench.conditions import conditions
 from rookery.bench.contenders import LOOP, SERIAL, Contender, Subject, contenders_for
 from rookery.bench.picture import draw_throughput
-from rookery.bench.rounds import Measured, measure_in_rounds, shuffled
-from rookery.bench.sample import Order, SampleFailed, carried_out
+from rookery.bench.sample import (
+    Measured,
+    Order,
+    SampleFailed,
+    carried_out,
+    measure_in_rounds,
+    shuffled,
+)
 from rookery.bench.throughput import (
     limit_of,
     limits_of,
@@ -93,7 +99,7 @@ def test_a_contender_that_fails_is_a_row_with_its_reason() -> None:
     assert cells[1] == ("mine", "–", "", "", "", "failed: ValueError: no licence")
 
 
-def test_one_that_failed_in_a_later_round_keeps_what_it_had() -> None:
+def test_a_failure_in_a_later_round_keeps_earlier_samples() -> None:
     (row,) = rows_of([_measured("mine", 10, failure="it died")], {})
     assert row.median == 10 and row.speed_up is None
     assert table_of([row])[0][-1] == "failed: it died"
@@ -124,14 +130,14 @@ def test_the_picture_takes_rows_of_all_kinds() -> None:
 # ---------------------------------------------------------------- rounds
 
 
-def test_every_round_has_everybody_once_and_orders_differ() -> None:
+def test_every_round_has_each_contender_once_in_random_order() -> None:
     orders = shuffled(9, 20, seed=0)
     assert all(sorted(order) == list(range(9)) for order in orders)
     assert len({tuple(order) for order in orders}) > 15
     assert orders == shuffled(9, 20, seed=0) != shuffled(9, 20, seed=1)
 
 
-def test_who_fails_is_not_tried_again_and_the_others_go_on() -> None:
+def test_a_failed_contender_is_not_repeated() -> None:
     taken: list[str] = []
 
     def take(order: Order, timeout_s: float) -> dict[str, Any]:
@@ -142,13 +148,17 @@ def test_who_fails_is_not_tried_again_and_the_others_go_on() -> None:
 
     told: list[bool] = []
     measured = measure_in_rounds(
-        [_order("a"), _order("b")], 3, 1.0, take=take, tell=lambda _, s: told.append(s is not None)
+        [_order("a"), _order("b")],
+        3,
+        1.0,
+        take=take,
+        report=lambda _, s: told.append(s is not None),
     )
     assert sorted(taken) == ["a", "a", "a", "b"] and told.count(True) == 3 and len(told) == 6
     assert len(measured[0].samples) == 3 and measured[1].failure == "no licence"
 
 
-def test_what_was_measured_before_ctrl_c_is_kept() -> None:
+def test_samples_before_ctrl_c_are_kept() -> None:
     def take(order: Order, timeout_s: float) -> dict[str, Any]:
         if len(measured[0].samples) == 2:
             raise KeyboardInterrupt
@@ -166,7 +176,7 @@ def test_conditions_name_cores_and_versions() -> None:
 
 
 @pytest.mark.parametrize(("used", "said"), [(3.0, True), (0.2, False)])
-def test_a_machine_that_has_something_else_to_do_is_told_of(used: float, said: bool) -> None:
+def test_a_busy_machine_is_reported(used: float, said: bool) -> None:
     # The load average may still be that of what was measured before.
     assert is_disturbed({"load_average": 3.0, "cores_in_use": used, "cores": 4.0}) is said
 
@@ -187,7 +197,7 @@ def test_a_game_is_preprocessed_as_in_training_and_so_is_its_batch() -> None:
     assert carried_out(order)["steps_per_second"] > 0
 
 
-def test_envs_with_a_batch_of_their_own_have_one_contender_more() -> None:
+def test_envs_with_a_native_batch_have_another_contender() -> None:
     def names(env: Any, **options: Any) -> list[str]:
         return [c.name for c in contenders_for(Subject.of(EnvSource(env, **options)))]
 

@@ -1,7 +1,5 @@
 """Candidates, halving, the knee and the table, given figures that were never measured."""
 
-import io
-
 import pytest
 
 from rookery.errors import ConfigError
@@ -15,10 +13,9 @@ from rookery.tuning.halving import (
     num_rounds,
     slice_seconds,
 )
-from rookery.tuning.knee import best_of_each, knee, limits_of
 from rookery.tuning.memory import Ceiling, MemoryModel
-from rookery.tuning.table import COLUMNS, TAKEN, print_table, rows_of
-from rookery.tuning.trials import Slice, Trial
+from rookery.tuning.outcome import COLUMNS, TAKEN, print_trials, rows_of
+from rookery.tuning.trials import Slice, Trial, best_of_each, knee, limits_of
 
 SERIAL = Mode("caller", "serial")
 WORKERS = Mode("workers", "process", 2)
@@ -48,7 +45,7 @@ def test_the_search_goes_outwards_from_the_run_s_own_number_in_large_steps_first
     assert outwards([2, 4, 8, 16, 32, 64, 128], 8) == [8, 2, 32, 128, 4, 16, 64]
 
 
-def test_everything_that_a_run_can_be_told_is_tried_once():
+def test_every_mode_of_a_run_is_tried_once():
     found = candidates([8], POSSIBLE, {})
     modes = [str(candidate.mode) for candidate in found]
     assert modes == [
@@ -85,7 +82,7 @@ def test_envs_that_wait_are_tried_with_more_workers_than_cpus():
     assert counts == [2, 4, 8, 16, 32]
 
 
-def test_what_the_user_has_said_is_kept():
+def test_settings_of_the_user_are_kept():
     def modes(**fixed):
         return {str(c.mode) for c in candidates([8], POSSIBLE, fixed)}
 
@@ -194,7 +191,7 @@ def test_where_starting_takes_long_the_search_does_too_as_far_as_it_may() -> Non
     assert bench.now < 12 * 6.5 / 0.5 + 12
 
 
-def test_a_machine_that_grows_slower_does_so_for_all():
+def test_a_slower_machine_affects_all_candidates():
     speeds = {SERIAL: 100, WORKERS: 103, DOUBLE: 90}
     bench = Bench(lambda c, now: speeds[c.mode] * c.num_envs * 200 / (200 + now))
     best = best_of_each(bench.search(TRIED, 60).run())
@@ -230,7 +227,7 @@ def test_what_fails_with_many_envs_is_tried_with_fewer():
     assert trials[2].is_skipped
 
 
-def test_one_that_fails_later_does_not_count_any_more():
+def test_a_candidate_that_fails_later_is_dropped():
     def speed(candidate, now):
         has_grown = bench.measured.count(TRIED[0]) == 2
         return CandidateFailed("grew") if has_grown and candidate == TRIED[0] else 100
@@ -240,7 +237,7 @@ def test_one_that_fails_later_does_not_count_any_more():
     assert trials[0].slices and not trials[0].is_measured and trials[0].score() == 0
 
 
-def test_an_interruption_leaves_what_is_known():
+def test_an_interruption_keeps_the_measurements():
     bench = Bench(lambda c, now: KeyboardInterrupt() if len(bench.measured) > 2 else 100)
 
     def measure(candidate, seconds):
@@ -288,13 +285,13 @@ def test_the_whole_loop_may_have_another_knee():
     assert fast.loop_rate == 100 and fast.rate == 1000
 
 
-def test_what_was_left_out_does_not_count_beside_what_lasted():
+def test_dropped_candidates_are_not_compared_with_finalists():
     lucky, steady = trial(8, 999), trial(8, 500, WORKERS, last_round=3)
     slower = trial(8, 400, DOUBLE, last_round=3)
     assert best_of_each([lucky, slower, steady]) == [steady]
 
 
-def test_one_that_was_left_out_comes_back_when_others_turn_out_slower():
+def test_a_dropped_candidate_returns_if_others_turn_out_slower():
     steady = [Candidate(8, Mode("caller", "process", n)) for n in range(1, 5)]
     lucky = [Candidate(8, Mode("workers", "process", n)) for n in range(1, 5)]
     rates = dict(zip(steady, (310, 320, 330, 340), strict=True))
@@ -325,7 +322,7 @@ def test_the_limit_that_binds_is_named():
     assert "memory carries about 92 envs: 10 MB each" in limits([few, some], some).lines[1]
 
 
-def test_without_a_model_of_memory_that_is_said():
+def test_limits_report_a_missing_memory_model():
     best = [trial(8, 500)]
     found = limits_of(best, best[0], 2, Ceiling(2**30, "a test"), None)
     assert found.by_memory is None and "could not be measured" in found.lines[1]
@@ -334,7 +331,7 @@ def test_without_a_model_of_memory_that_is_said():
 # ---------------------------------------------------------------- the table
 
 
-def test_the_table_tells_what_was_tried():
+def test_the_table_has_one_row_for_each_trial(capsys: pytest.CaptureFixture[str]):
     failed = trial(16, 0, WORKERS)
     failed.failure = "EnvFailed: no [red]server[/red]"
     skipped = trial(32, 0, WORKERS)
@@ -343,13 +340,12 @@ def test_the_table_tells_what_was_tried():
     chosen = trial(4, 1000, memory_bytes=2**30)
     rows = rows_of([failed, skipped, leaking, chosen], chosen.candidate)
     assert all(len(row) == len(COLUMNS) for row in rows)
-    assert [row[0] for row in rows] == ["4", "8", "16", "32"]
-    assert rows[0] == ("4", "caller", "this process", "1,000", "900 - 1,100", "", "1 GB", TAKEN)
+    assert [row[1] for row in rows] == ["4", "8", "16", "32"]
+    assert rows[0] == ("caller, this process", "4", "1,000", "900 - 1,100", "", "1 GB", TAKEN)
     assert rows[1][-1] == "memory grew by 512 MB in 1,000 steps, maybe a leak"
     assert rows[2][-1] == "failed: EnvFailed: no [red]server[/red]"
     assert rows[3][-1] == "as with 16 envs: that"
     pytest.importorskip("rich")
-    printed = io.StringIO()
-    print_table([failed, skipped, leaking, chosen], chosen.candidate, printed)
-    text = printed.getvalue()
+    print_trials([failed, skipped, leaking, chosen], chosen.candidate)
+    text = capsys.readouterr().out
     assert "[red]server[/red]" in text and "loop steps/s" not in text and TAKEN in text

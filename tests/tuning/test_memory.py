@@ -71,16 +71,16 @@ def test_sizes_are_read_as_people_write_them(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1G", "0", "6 X", "G"])
-def test_what_is_no_size_is_refused(text):
+def test_an_invalid_size_is_an_error(text):
     with pytest.raises(ConfigError, match="such as 6G"):
         parse_memory(text)
 
 
-def test_sizes_are_told_in_units():
+def test_sizes_are_printed_with_units():
     assert [in_units(n) for n in (512, 3 * MB, 5 * 2**29)] == ["0.5 kB", "3 MB", "2.5 GB"]
 
 
-def test_two_workers_tell_what_an_env_takes():
+def test_two_workers_give_the_memory_of_an_env():
     model = model_of(60 * MB, 140 * MB, 9, 200 * MB, row_bytes=MB, num_steps=2)
     assert model.env_bytes == 10 * MB and model.worker_bytes == 50 * MB
     assert model.each_bytes == 16 * MB

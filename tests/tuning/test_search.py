@@ -19,8 +19,7 @@ pytest.importorskip("optuna")
 import rookery.tuning.hyperparameters.search
 from rookery.cli import main
 from rookery.run.presets import find_preset
-from rookery.tuning.hyperparameters.job import run_trial
-from rookery.tuning.hyperparameters.jobs import Answer, Job, Task
+from rookery.tuning.hyperparameters.jobs import Answer, Job, Task, run_trial
 from rookery.tuning.hyperparameters.outcome import best_rows, preset_of, require_own
 from rookery.tuning.hyperparameters.search import AllTrialsFailed, Search, fitted
 from rookery.tuning.hyperparameters.space import SearchSpace
@@ -151,7 +150,7 @@ def test_trials_that_fail_are_recorded_and_the_search_goes_on(
     assert len(study.completed()) == 2
 
 
-def test_a_search_of_which_all_trials_fail_alike_ends_and_says_why(
+def test_a_search_ends_if_all_trials_fail_for_the_same_reason(
     study: Study, played: type[Played]
 ) -> None:
     def play(task: Task) -> Iterator[dict[str, Any]]:
@@ -281,7 +280,7 @@ def test_a_trial_of_a_process_that_was_killed_is_made_once_more(tmp_path: Path) 
 
 
 def test_a_job_that_dies_is_a_trial_that_failed(study: Study, monkeypatch: Any) -> None:
-    """A real process, which is told nonsense."""
+    """A real process, which receives an invalid task."""
 
     class Broken(Job):
         def give(self, task: Task) -> None:
@@ -304,7 +303,7 @@ def _task(**changes: Any) -> dict[str, Any]:
     return asdict(Task(**{**values, **changes}))
 
 
-def test_a_job_tells_of_evaluations_and_gives_up_when_it_is_told_to() -> None:
+def test_a_job_reports_evaluations_and_can_be_pruned() -> None:
     answers = io.StringIO()
     ended = run_trial(_task(), io.StringIO("go\nprune\n"), answers)
     told = [json.loads(line) for line in answers.getvalue().splitlines()]
@@ -324,7 +323,7 @@ def test_a_job_that_cannot_train_says_why(changes: Any, reason: str) -> None:
     assert run_trial(_task(**changes), io.StringIO(), io.StringIO())["failed"].startswith(reason)
 
 
-def test_a_job_ends_when_nobody_answers_it_any_more() -> None:
+def test_a_job_exits_if_its_parent_is_gone() -> None:
     with pytest.raises(SystemExit, match="is gone"):
         run_trial(_task(), io.StringIO(), io.StringIO())
 
@@ -332,7 +331,7 @@ def test_a_job_ends_when_nobody_answers_it_any_more() -> None:
 # ---------------------------------------------------------------- files
 
 
-def test_a_database_of_others_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_foreign_database_is_an_error_and_stays_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "theirs.db"
     with contextlib.closing(sqlite3.connect(file)) as database:
         database.execute("create table theirs (x)")
@@ -409,7 +408,7 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
         (["ppo", "CartPole-v1", "--output", "no/a.json"], "the folder no of --output"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line_before_anything_is_made(
+def test_invalid_arguments_are_an_error_before_any_file_is_written(
     arguments: list[str], complaint: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -421,7 +420,7 @@ def test_what_cannot_be_is_refused_in_a_line_before_anything_is_made(
     assert [path.name for path in tmp_path.iterdir()] == ["text.db"]
 
 
-def test_without_optuna_the_command_that_installs_it_is_told(
+def test_without_optuna_the_error_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)

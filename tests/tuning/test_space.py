@@ -77,12 +77,12 @@ def test_whole_settings_have_whole_ranges() -> None:
         (dict.fromkeys(SearchSpace.of("ppo").to_dict(), 1), "nothing to search"),
     ],
 )
-def test_a_space_that_makes_no_sense_is_refused(changes: Any, complaint: str) -> None:
+def test_an_invalid_space_is_an_error(changes: Any, complaint: str) -> None:
     with pytest.raises(rookery.ConfigError, match=complaint):
         SearchSpace.of("ppo", changes)
 
 
-def test_a_file_of_changes_that_cannot_be_read_is_told_with_its_name(tmp_path: Path) -> None:
+def test_the_error_names_an_unreadable_file_of_changes(tmp_path: Path) -> None:
     file = tmp_path / "space.json"
     with pytest.raises(rookery.ConfigError, match=r"cannot read --space .*space.json: No such"):
         read_changes(str(file))
@@ -92,7 +92,7 @@ def test_a_file_of_changes_that_cannot_be_read_is_told_with_its_name(tmp_path: P
             read_changes(str(file))
 
 
-def test_what_one_would_train_with_is_moved_into_the_space() -> None:
+def test_the_first_settings_are_moved_into_the_space() -> None:
     space = SearchSpace.of("ppo")
     stored = space.stored({"entropy_coef": 0.0, "gamma": 0.98, "num_steps": 33, "clip_range": 0.2})
     assert stored == {"entropy_coef": 1e-8, "gamma": 0.98, "clip_range": 0.2}  # 33 is no choice
@@ -112,6 +112,6 @@ def test_rollouts_and_minibatches_are_cut_to_what_a_trial_has() -> None:
     assert fitted(_question("sac"), {"gamma": 0.9}) == ({}, {"gamma": 0.9})
 
 
-def test_reasons_are_alike_that_differ_in_numbers() -> None:
+def test_reasons_that_differ_only_in_numbers_are_alike() -> None:
     assert alike("env 3: loss 1.5e-7") == alike("env 12: loss 2")
     assert alike("ValueError: x") != alike("TypeError: x")

@@ -17,8 +17,8 @@ from rookery.run.env_source import EnvSource
 from rookery.run.presets.tuned import Tuned
 from rookery.run.settings import TrainSettings
 from rookery.tuning.halving import CandidateFailed
-from rookery.tuning.measurer import Subject, rollout_steps
-from rookery.tuning.measuring import Measurer
+from rookery.tuning.measurer import Measurer
+from rookery.tuning.measuring_process import Subject, rollout_steps
 from rookery.tuning.memory import Ceiling
 from rookery.tuning.search import TuningFailed, TuningInterrupted, tune
 
@@ -125,7 +125,7 @@ def test_the_search_takes_the_knee_of_the_fastest_way(monkeypatch):
     assert Tuned.from_dict(json.loads(json.dumps(outcome.tuned.to_dict())), "x") == outcome.tuned
 
 
-def test_what_memory_does_not_carry_is_never_measured(monkeypatch):
+def test_candidates_that_exceed_the_memory_are_not_measured(monkeypatch):
     outcome, canned = search(monkeypatch, lambda s: s["num_envs"] * 100, memory=500 * MB)
     assert max(order["settings"]["num_envs"] for order in measured(canned)) == 32
     refused = [trial for trial in outcome.trials if trial.candidate.num_envs > 32]
@@ -145,7 +145,7 @@ def test_failures_are_lines_and_the_rest_is_searched(monkeypatch):
     assert failed == ["PicklingError: a lock cannot travel"] * (len(outcome.trials) - 1)
 
 
-def test_where_nothing_runs_the_reasons_are_told(monkeypatch):
+def test_the_error_has_all_reasons_if_every_candidate_fails(monkeypatch):
     with pytest.raises(TuningFailed, match=r"no candidate could be run: it hangs$"):
         search(monkeypatch, lambda settings: CandidateFailed("it hangs"), num_envs=8)
 
@@ -162,7 +162,7 @@ def test_an_interruption_gives_the_best_so_far(monkeypatch):
         search(monkeypatch, lambda settings: KeyboardInterrupt())
 
 
-def test_learning_counts_where_it_is_asked_for_with_scaled_settings(monkeypatch):
+def test_the_whole_loop_is_compared_with_scaled_settings(monkeypatch):
     options = {"whole_loop": True, "scale_hyperparameters": True}
     outcome, canned = search(monkeypatch, saturating, **options)
     steps = {o["settings"]["num_envs"]: o["config"]["num_steps"] for o in measured(canned)}
@@ -188,7 +188,7 @@ def order(**changes):
 
 
 @pytest.mark.slow
-def test_what_fails_and_what_hangs_is_told_in_a_line(no_process_is_left):
+def test_failing_and_hanging_envs_are_reported_in_one_line(no_process_is_left):
     workers = {"num_envs": 2, "backend": "process", "num_workers": 1, "collector": "workers"}
     with Measurer(subject_of(OnlyHere), AMPLE, deadline_s=600) as measurer:
         with pytest.raises(CandidateFailed, match="there is one display") as caught:
@@ -202,7 +202,7 @@ def test_what_fails_and_what_hangs_is_told_in_a_line(no_process_is_left):
         assert measurer.pids == ()
 
 
-def test_what_outgrows_the_ceiling_is_ended(no_process_is_left):
+def test_a_candidate_above_the_memory_ceiling_is_ended(no_process_is_left):
     measurer = Measurer(subject_of(Hangs), Ceiling(1, "a test"), deadline_s=600)
     with measurer, pytest.raises(CandidateFailed, match=r"grew to .* beyond the ceiling"):
         measurer.ask(order())
@@ -231,7 +231,7 @@ def test_rollouts_are_cut_so_that_a_slice_holds_some():
         (["CartPole-v7"], "CartPole"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_starts(
+def test_invalid_arguments_are_an_error_before_envs_start(
     tmp_path, monkeypatch, arguments, complaint
 ):
     from rookery.cli.tune import run

@@ -25,7 +25,10 @@ class OnlyHere(Plain):
     """Refuses to be built in a worker."""
 
     def __init__(self):
-        if "rookery.worker.entry" in sys.modules and "rookery.tuning.measurer" not in sys.modules:
+        if (
+            "rookery.worker.entry" in sys.modules
+            and "rookery.tuning.measuring_process" not in sys.modules
+        ):
             raise RuntimeError("there is one display, and it is taken")
 
 

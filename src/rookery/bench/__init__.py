@@ -1,5 +1,5 @@
 """Benchmarks of env throughput, in rookery and in other libraries.
 
-Only ``rookery bench`` imports this package. Start reading at `rookery.bench.rounds`, which takes
+Only ``rookery bench`` imports this package. Start reading at `rookery.bench.sample`, which takes
 the samples, and `rookery.bench.throughput`, which evaluates them.
 """

@@ -1,7 +1,7 @@
-"""Measure one contender once, in a separate process: ``python -m rookery.bench.sample``.
+"""Samples of contenders, taken in rounds, each sample in a new process.
 
-The process reads a pickled `Order` from standard input and prints one JSON object to the original
-standard output. Output of envs goes to standard error.
+The process, ``python -m rookery.bench.sample``, reads a pickled `Order` from standard input and
+prints one JSON object to the original standard output. Output of envs goes to standard error.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import itertools
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,65 @@ def take(order: Order, timeout_s: float) -> dict[str, Any]:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise SampleFailed(lines[-1] if lines else f"exit code {done.returncode}")
     return dict(json.loads(done.stdout))
+
+
+@dataclass
+class Measured:
+    """The samples of one order.
+
+    Attributes:
+        order: the order.
+        samples: result of each sample, by number of the round.
+        failure: reason why sampling stopped; empty without a failure.
+    """
+
+    order: Order
+    samples: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failure: str = ""
+
+    def values(self, name: str = "steps_per_second") -> dict[int, float]:
+        """Return one number of each sample, by round."""
+        return {turn: float(sample[name]) for turn, sample in self.samples.items()}
+
+
+def shuffled(count: int, rounds: int, seed: int) -> list[list[int]]:
+    """Return a random permutation of ``range(count)`` for each round."""
+    rng = random.Random(seed)
+    return [rng.sample(range(count), count) for _ in range(rounds)]
+
+
+def measure_in_rounds(
+    orders: Sequence[Order],
+    rounds: int,
+    timeout_s: float,
+    seed: int = 0,
+    report: Callable[[Measured, dict[str, Any] | None], None] = lambda *_: None,
+    take: Callable[[Order, float], dict[str, Any]] = take,
+    into: list[Measured] | None = None,
+) -> list[Measured]:
+    """Measure all orders once in every round; failed orders are not repeated.
+
+    Args:
+        orders: orders to measure.
+        rounds: number of rounds.
+        timeout_s: longest time of a sample in seconds; longer ones are failures.
+        seed: seed of the random order in each round.
+        report: function that is called with each sample, or None after a failure.
+        take: function that takes one sample.
+        into: list that receives the results, also if Ctrl-C interrupts; None for a new list.
+    """
+    measured = [] if into is None else into
+    measured[:] = [Measured(order) for order in orders]
+    for turn, places in enumerate(shuffled(len(orders), rounds, seed)):
+        for each in (measured[place] for place in places):
+            sample = None
+            if not each.failure:
+                try:
+                    sample = each.samples[turn] = take(each.order, timeout_s)
+                except SampleFailed as error:
+                    each.failure = str(error)
+            report(each, sample)
+    return measured
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rookery.bench.contenders import LOOP, SERIAL
-from rookery.bench.rounds import Measured
+from rookery.bench.sample import Measured
 
 
 @dataclass(frozen=True)
@@ -102,15 +102,15 @@ def rows_of(measured: Sequence[Measured], limits: dict[int, Limit]) -> list[Row]
 
 def _row(measured: Measured, serial: dict[int, float], limit: float | None) -> Row:
     order, values = measured.order, measured.values()
-    told = {
+    known = {
         "contender": order.contender.name, "num_envs": order.num_envs,
         "failure": measured.failure, "note": order.contender.note,
     }  # fmt: skip
     if not values:
-        return Row(**told)  # type: ignore[arg-type]
+        return Row(**known)  # type: ignore[arg-type]
     median = statistics.median(values.values())
     return Row(
-        **told,  # type: ignore[arg-type]
+        **known,  # type: ignore[arg-type]
         median=median,
         low=min(values.values()),
         high=max(values.values()),

@@ -46,7 +46,10 @@ def parse(kind: type[T], arguments: list[str], program: str, short: type[Any] | 
     except ImportError as error:
         raise MissingExtra("this command needs tyro: pip install 'rookery[train]'") from error
     if short is not None and {"-h", "--help"} & set(arguments):
-        tyro.cli(short, args=["--help"], prog=program)
+        try:
+            tyro.cli(short, args=["--help"], prog=program)
+        finally:
+            print(f"{program} --help-all lists all options by topic")
     if short is not None and "--help-all" in arguments:
         arguments = ["--help"]
     flags = flags_of(kind)
@@ -235,7 +238,7 @@ def checked_output(name: str, suffixes: Sequence[str], flag: str = "--output") -
     """Return the path of an output file, after checking that it can be written.
 
     Args:
-        name: path of the file, as given on the command line.
+        name: path of the file.
         suffixes: allowed suffixes; empty allows any.
         flag: the flag that gave the path, for messages.
 

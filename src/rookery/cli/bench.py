@@ -1,4 +1,4 @@
-"""``rookery bench ENV`` and ``rookery bench --speed-up``."""
+"""``rookery bench ENV``: measure the throughput of an env in several vector envs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any, BinaryIO
 from rookery.bench.conditions import conditions, load
 from rookery.bench.contenders import LOOP, SERIAL, Contender, Subject, contenders_for
 from rookery.bench.picture import draw_throughput
-from rookery.bench.rounds import Measured, measure_in_rounds
-from rookery.bench.sample import Order
+from rookery.bench.sample import Measured, Order, measure_in_rounds
 from rookery.bench.throughput import limits_of, rows_of, table_of, to_dict
 from rookery.cli.arguments import (
     OUTPUT_WAY_OUT,
@@ -24,7 +23,7 @@ from rookery.cli.arguments import (
     print_result,
 )
 from rookery.common.arguments import check_positive, did_you_mean
-from rookery.errors import ConfigError, UsageError
+from rookery.errors import ConfigError
 from rookery.run.checkpoint.run_dir import whole_file
 from rookery.run.env_source import EnvSource
 from rookery.run.families import wrapper_at
@@ -36,24 +35,11 @@ _DISTURBED = 0.3  # share of the cores that other programs use
 
 
 def run(arguments: list[str]) -> int:
-    """Measure, print a table, and write results and picture."""
+    """Measure, print a table, and write results and plot."""
     command = _parser().parse_args(arguments)
-    if command.speed_up == (command.env is not None):
-        raise UsageError(
-            "give either an env or --speed-up, which brings synthetic envs (see rookery bench "
-            "--help)"
-        )
     require_tables()
     check_positive("--seconds", command.seconds)
     check_positive("--timeout", command.timeout)
-    if command.speed_up:
-        from rookery.cli.bench_speed_up import run as run_speed_up
-
-        return run_speed_up(command)
-    return _run_env(command)
-
-
-def _run_env(command: Namespace) -> int:
     source = EnvSource(
         command.env,
         parse_json(command.env_kwargs, "--env-kwargs"),
@@ -80,9 +66,9 @@ def _run_env(command: Namespace) -> int:
         measure_with_progress(orders, command, measured)
     except KeyboardInterrupt:
         if any(each.samples for each in measured):
-            _tell_of(command, source.name, where, measured, output)
-        raise KeyboardInterrupt(how_far(measured, command)) from None
-    print_result(_tell_of(command, source.name, where, measured, output))
+            _report(command, source.name, where, measured, output)
+        raise KeyboardInterrupt(progress_of(measured, command)) from None
+    print_result(_report(command, source.name, where, measured, output))
     return 0
 
 
@@ -92,25 +78,25 @@ def measure_with_progress(
     """Measure in rounds and show progress; after Ctrl-C ``measured`` has the samples so far."""
     with Counter(len(orders) * command.rounds, "samples") as counter:
 
-        def tell(each: Measured, sample: dict[str, Any] | None) -> None:
+        def show(each: Measured, sample: dict[str, Any] | None) -> None:
             what = f"{each.order.contender.name}, {each.order.num_envs} envs"
             number = (sample or {}).get("steps_per_second")
             counter.doing(what if number is None else f"{what}: {number:,.0f} steps/s")
             counter.done(f"{what} failed: {each.failure}" if each.failure else "")
 
         measure_in_rounds(
-            orders, command.rounds, command.timeout, command.seed, tell=tell, into=measured
+            orders, command.rounds, command.timeout, command.seed, report=show, into=measured
         )
 
 
-def how_far(measured: Sequence[Measured], command: Namespace) -> str:
+def progress_of(measured: Sequence[Measured], command: Namespace) -> str:
     """Describe how many samples were taken before Ctrl-C."""
     taken = sum(len(each.samples) for each in measured)
     where = "; the tables above show these" if taken else ""
     return f"after {taken} of {len(measured) * command.rounds} samples{where}"
 
 
-def _tell_of(
+def _report(
     command: Namespace, env: str, where: dict[str, Any], measured: list[Measured], output: Path
 ) -> dict[str, Any]:
     """Print tables and write files; return the result of the command."""
@@ -118,14 +104,14 @@ def _tell_of(
     rows = rows_of(measured, limits)
     for num_envs in dict.fromkeys(row.num_envs for row in rows):
         limit = limits.get(num_envs)
-        told = "" if limit is None else f"; limit {limit.steps_per_second:,.0f} steps/s"
-        own = [row for row in rows if row.num_envs == num_envs]
-        print_table(_COLUMNS, table_of(own), f"{env}, {num_envs} envs{told}")
-    tell_conditions(where)
+        best = "" if limit is None else f"; limit {limit.steps_per_second:,.0f} steps/s"
+        chosen = [row for row in rows if row.num_envs == num_envs]
+        print_table(_COLUMNS, table_of(chosen), f"{env}, {num_envs} envs{best}")
+    print_conditions(where)
     content = {
         "env": env,
         "conditions": {**where, "load_average_after": load()},
-        "settings": told_settings(command),
+        "settings": _settings(command),
         "results": to_dict(rows, limits),
     }
     picture = output.with_suffix(".png")
@@ -137,19 +123,18 @@ def _tell_of(
     return {"output": str(output), "picture": str(picture), "steps_per_second": medians}
 
 
-def tell_conditions(where: dict[str, Any]) -> None:
+def print_conditions(where: dict[str, Any]) -> None:
     """Print the conditions of the measurement."""
     versions = ", ".join(f"{k} {v}" for k, v in where["versions"].items() if v is not None)
     print(
         f"{where['cores']:g} cores ({where['processor']}), other programs used "
-        f"{where['cores_in_use']:g} "
-        f"at the start, Python {where['python']}, {versions}, {where['date']}"
+        f"{where['cores_in_use']:g} at the start, Python {where['python']}, {versions}, "
+        f"{where['date']}"
     )
     if is_disturbed(where):
         print(
-            "other programs used the cores too: the figures are lower and vary more than on an "
-            "idle "
-            "machine"
+            "other programs also used the cores: these figures are lower and vary more than on an "
+            "idle machine"
         )
 
 
@@ -158,7 +143,7 @@ def is_disturbed(where: dict[str, Any]) -> bool:
     return bool(where["cores_in_use"] > _DISTURBED * where["cores"])
 
 
-def told_settings(command: Namespace) -> dict[str, Any]:
+def _settings(command: Namespace) -> dict[str, Any]:
     """Return the settings of the measurement as JSON data."""
     names = ("rounds", "seconds", "warm_up", "num_workers", "start_method", "seed")
     return {name: getattr(command, name) for name in names}
@@ -167,7 +152,7 @@ def told_settings(command: Namespace) -> dict[str, Any]:
 def write_files(
     output: Path, content: dict[str, Any], picture: Path, draw: Callable[[BinaryIO], None]
 ) -> None:
-    """Write results and picture.
+    """Write results and plot.
 
     Raises:
         StorageError: a file cannot be written.
@@ -187,9 +172,8 @@ def results_file(name: str) -> Path:
     output = Path(name)
     if output.suffix.lower() != ".json" or output.is_dir():
         raise ConfigError(
-            f"--output must be a file whose name ends in .json, got {name!r}; the picture is "
-            f"written "
-            "beside it, as .png"
+            f"--output must be a file whose name ends in .json, got {name!r}; the "
+            "plot is written beside it, as .png"
         )
     return checked_output(name, (".json",))
 
@@ -208,9 +192,8 @@ def _chosen(command: Namespace, subject: Subject) -> list[Contender]:
         if name not in names:
             hint = did_you_mean(name, names)
             raise ConfigError(
-                f"--contenders {name!r} is unknown or not installed; "
-                f"{hint and hint + ' '}available: "
-                f"{', '.join(map(repr, names))}"
+                f"--contenders {name!r} is unknown or not installed; {hint and hint + ' '}"
+                f"available: {', '.join(map(repr, names))}"
             )
     return [c for c in known if c.name in {LOOP, SERIAL, *command.contenders}]
 
@@ -222,19 +205,12 @@ def _parser() -> CommandParser:
         "backends, Gymnasium's vector envs, and those of Stable-Baselines3 if it is installed.",
         epilog="The last line printed is one JSON object.",
     )
-    parser.add_argument("env", nargs="?", help="gym id, 'package:Id' or 'package.module:function'")
-    parser.add_argument(
-        "--speed-up",
-        action="store_true",
-        help="measure synthetic envs instead: the speed-up of parallel over serial stepping, by "
-        "step "
-        "time, number of cores, and whether the envs compute or wait",
-    )
+    parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
     parser.add_argument(
         "--num-envs",
         type=_count,
         nargs="+",
-        help="numbers of envs to measure (8 64; with --speed-up: 8)",
+        help="numbers of envs to measure (8 64)",
     )
     parser.add_argument("--rounds", type=_count, default=5, help="samples of each contender (5)")
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of each sample (0.5)")
@@ -261,7 +237,7 @@ def _parser() -> CommandParser:
     )
     parser.add_argument(
         "--output",
-        help="JSON file for the results (bench-ENV.json); the picture is written beside it",
+        help="JSON file for the results (bench-ENV.json); the plot is written beside it",
     )
     parser.add_argument("--env-kwargs", default="{}", help="arguments of the env, as JSON")
     parser.add_argument("--wrapper", action="append", help="wrapper of every env, as module:Class")

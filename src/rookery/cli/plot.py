@@ -31,12 +31,12 @@ def run(arguments: list[str]) -> int:
     panels = _panels(groups, command.metric, over)
     with whole_file(output, has_one_writer=False, way_out=OUTPUT_WAY_OUT) as picture:
         draw_comparison(picture, panels, xlabel, command.metric, output.suffix[1:].lower())
-    told: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for group in groups:
         name = f"{group.env}: {group.label}" if len(panels) > 1 else group.label
-        told.setdefault(name, []).extend(str(run.path) for run in group.runs)
-    count = sum(map(len, told.values()))
-    print_result({"output": str(output), "runs": count, "groups": told})
+        paths.setdefault(name, []).extend(str(run.path) for run in group.runs)
+    count = sum(map(len, paths.values()))
+    print_result({"output": str(output), "runs": count, "groups": paths})
     return 0
 
 

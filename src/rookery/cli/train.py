@@ -121,18 +121,17 @@ def short_command_of(name: str) -> type[Any]:
     kinds = get_type_hints(TrainSettings) | get_type_hints(flags)
     default = {each.name: each.default for kind in (TrainSettings, flags) for each in fields(kind)}
     default["preset"] = AUTO
-    shown = [each for each in MOST_USED if each in default]
-    own = [(each, kinds[each], default[each]) for each in shown]
-    command = make_dataclass(f"{name.title()}Command", [_ENV[0], *own], frozen=True)
+    names = [each for each in MOST_USED if each in default]
+    options = [(each, kinds[each], default[each]) for each in names]
+    command = make_dataclass(f"{name.title()}Command", [_ENV[0], *options], frozen=True)
     texts = attribute_texts(TrainSettings) | attribute_texts(flags)
     command.__doc__ = f"""Train a policy with {name.upper()} on parallel environments.
 
-    These are the most used options. --help-all lists all options. The last line printed is a JSON
-    object.
+    These are the most used options. The last line printed is a JSON object.
 
     Attributes:
         env: Gymnasium id, or package.module:Id.
-{indent("".join(texts[each] for each in shown), "    ")}
+{indent("".join(texts[each] for each in names), "    ")}
     """
     return command
 

@@ -16,9 +16,8 @@ from rookery.run.algorithms import BUILT_IN, Given
 from rookery.run.families import wrapper_at
 from rookery.run.presets import find_preset
 from rookery.tuning.memory import parse_memory
-from rookery.tuning.outcome import Outcome, draw
+from rookery.tuning.outcome import Outcome, draw, print_trials
 from rookery.tuning.search import OF_RUNS, tune
-from rookery.tuning.table import print_table
 
 try:
     from tyro.conf import OmitArgPrefixes
@@ -72,8 +71,8 @@ def run(arguments: list[str]) -> int:
 def _tune_parallelism(arguments: list[str]) -> int:
     name, rest = _algorithm(arguments)
     command: Any = parse(_command(name), rest, f"rookery tune {name}", _short_command(name))
-    told: TuneSettings = command.tune
-    output, picture = _places(told)
+    search: TuneSettings = command.tune
+    output, picture = _places(search)
     preset = find_preset(name, command.env, command.preset.preset, command.envs.env_module)
     settings, learner = given(command, rest)
     _refuse_what_is_of_runs(settings)
@@ -81,18 +80,18 @@ def _tune_parallelism(arguments: list[str]) -> int:
     outcome = tune(
         command.env,
         Given(name, learner) if preset is None else replace(preset, changes=learner),
-        minutes=told.minutes,
-        memory=None if told.memory is None else parse_memory(told.memory),
-        max_envs=told.max_envs,
-        whole_loop=told.whole_loop,
+        minutes=search.minutes,
+        memory=None if search.memory is None else parse_memory(search.memory),
+        max_envs=search.max_envs,
+        whole_loop=search.whole_loop,
         env_kwargs=parse_json(command.env_kwargs, "--env-kwargs"),
         wrappers=[wrapper_at(address) for address in command.wrapper],
         say=_say,
         **settings,
     )
     outcome.tuned.write(output)
-    draw(outcome, picture, told.whole_loop)
-    print_table(outcome.trials, outcome.chosen, sys.stdout)
+    draw(outcome, picture, search.whole_loop)
+    print_trials(outcome.trials, outcome.chosen)
     for line in _conclusion(outcome, name, command.env, output):
         print(line)
     figures = outcome.tuned.figures
@@ -154,12 +153,12 @@ def _short_command(name: str) -> type[Any]:
     """Return the dataclass whose ``--help`` lists the options of a search."""
     search = Annotated[TuneSettings, OmitArgPrefixes]
     first = fields(short_command_of(name))[0]
-    own: list[Any] = [(first.name, first.type), ("tune", search, TuneSettings())]
-    command = make_dataclass(f"Tune{name.title()}Command", own, frozen=True)
+    options: list[Any] = [(first.name, first.type), ("tune", search, TuneSettings())]
+    command = make_dataclass(f"Tune{name.title()}Command", options, frozen=True)
     command.__doc__ = f"""Find the fastest parallel settings for {name.upper()} on this machine.
 
-    Settings of rookery train that you give stay fixed; the others are searched. --help-all lists
-    them. The last line printed is a JSON object.
+    Settings of rookery train that you give stay fixed; the others are searched. The last line
+    printed is a JSON object.
 
     Attributes:
         env: Gymnasium id, or package.module:Id.
@@ -176,14 +175,14 @@ def _refuse_what_is_of_runs(settings: dict[str, Any]) -> None:
             )
 
 
-def _places(told: TuneSettings) -> tuple[Path, Path]:
+def _places(search: TuneSettings) -> tuple[Path, Path]:
     """Return the paths of file and picture, after checking that they can be written.
 
     Raises:
         ConfigError: a file cannot be written, or both are the same.
     """
-    output = checked_output(told.output, ())
-    wanted = told.picture if told.picture is not None else str(output.with_suffix(".png"))
+    output = checked_output(search.output, ())
+    wanted = search.picture if search.picture is not None else str(output.with_suffix(".png"))
     picture = checked_output(wanted, _FORMATS, "--picture")
     if output == picture:
         raise ConfigError(f"--output and --picture are both {output}; choose another")

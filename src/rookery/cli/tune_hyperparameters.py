@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
     with open_study(file, question, command.sampler, command.pruner) as study:
         if asked is None:
             study.enqueue(_plain(question))
-        _tell_what_is_there(study, command, file)
+        _print_progress_before(study, command, file)
         _search(study, command, file)
         best = study.completed()[0]
         print_table(_COLUMNS, best_rows(study), f"best trials of {len(study.made())}")
@@ -212,8 +212,7 @@ def _same(asked: Question, command: Namespace, file: Path) -> Question:
         if now is not None and now != before:
             raise ConfigError(
                 f"--study {file} was started with {name} {before}, but {name} is now {now}; leave "
-                f"it "
-                "out to continue, or start another study with --study FILE"
+                "it out to continue, or start another study with --study FILE"
             )
     return asked
 
@@ -229,13 +228,14 @@ def _plain(question: Question) -> dict[str, Any]:
     return {**asdict(TrainSettings()), **config.to_dict(), **question.base}
 
 
-def _tell_what_is_there(study: Study, command: Namespace, file: Path) -> None:
+def _print_progress_before(study: Study, command: Namespace, file: Path) -> None:
     restored, question = study.interrupt_all(), study.question
     made = len(study.made())
     what = f"{question.algo} on {question.env}, {question.total_steps} steps a trial"
     before = f", {made} made before" if made else ""
     again = f", {restored} of them interrupted and repeated" if restored else ""
-    _tell(f"{what}; study {file}: {command.trials} trials{before}{again}")
+    text = f"{what}; study {file}: {command.trials} trials{before}{again}"
+    print(f"rookery: {text}", file=sys.stderr, flush=True)
 
 
 def _search(study: Study, command: Namespace, file: Path) -> None:
@@ -262,7 +262,3 @@ def _search(study: Study, command: Namespace, file: Path) -> None:
                 f"after {len(study.made())} of {command.trials} trials, which are saved in {file}; "
                 "the same command continues"
             ) from None
-
-
-def _tell(text: str) -> None:
-    print(f"rookery: {text}", file=sys.stderr, flush=True)

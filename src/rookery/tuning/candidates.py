@@ -16,7 +16,7 @@ _WHERE = {"serial": "this process", "process": "workers", "native": "native batc
 
 @dataclass(frozen=True)
 class Mode:
-    """Where the envs run and the policy acts, independent of the number of envs.
+    """Location of envs and policy, independent of the number of envs.
 
     Attributes:
         collector: see `TrainSettings.collector`.
@@ -132,9 +132,9 @@ def candidates(
         if _fits(mode, fixed)
     ]
     if not found:
-        told = ", ".join(f"{name} {value}" for name, value in fixed.items())
+        settings = ", ".join(f"{name} {value}" for name, value in fixed.items())
         raise ConfigError(
-            f"no candidate is left: no run is possible with {told}; leave out some of these"
+            f"no candidate is left: no run is possible with {settings}; leave out some of these"
         )
     return found
 

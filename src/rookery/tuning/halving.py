@@ -1,9 +1,9 @@
 """Successive halving: measure all candidates briefly, then the better half for longer.
 
 Halves are taken separately for each number of envs, until two candidates of each are left. A
-dropped candidate returns if the remaining ones turn out slower than it was. The final, for which
-time is reserved, measures the best candidate of each number of envs if it is nearly as fast as the
-fastest of all. The result is one of these.
+dropped candidate returns if the remaining ones turn out slower than it was. Some time is
+reserved for the final. It measures the best candidate of each number of envs, if this candidate is
+nearly as fast as the fastest of all. The result is one of the finalists.
 
 The candidates of a round take turns, forwards and backwards, so that a change in the speed of the
 machine affects all of them.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rookery.errors import RookeryError
 from rookery.tuning.candidates import Candidate, Mode
-from rookery.tuning.trials import Slice, Trial
+from rookery.tuning.trials import Slice, Trial, by_num_envs
 
 LEAST_S, MOST_S = 0.3, 10.0  # duration of one slice
 FINALISTS = 2  # candidates of each number of envs in the last round
@@ -137,7 +137,7 @@ class Halving:
     def _likeliest_first(self) -> Iterator[Trial]:
         """Yield the trials of the first number of envs, then the others, fastest mode first.
 
-        If envs start slowly, there may be no time for the slowest modes.
+        If envs start slowly, the time may not suffice for the slowest modes.
         """
         count = self.trials[0].candidate.num_envs
         first = [trial for trial in self.trials if trial.candidate.num_envs == count]
@@ -203,14 +203,6 @@ def num_rounds(trials: Sequence[Trial]) -> int:
     """Return the number of rounds until two candidates of each number of envs are left."""
     sizes = [len(group) / FINALISTS for group in by_num_envs(trials).values()]
     return max((math.ceil(math.log2(max(size, 2))) for size in sizes), default=0) + 1
-
-
-def by_num_envs(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
-    """Group trials by number of envs, in increasing order."""
-    groups: dict[int, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial.candidate.num_envs, []).append(trial)
-    return dict(sorted(groups.items()))
 
 
 def leaders(

@@ -28,12 +28,11 @@ from rookery.run.presets.tuned import Tuned, describe_machine
 from rookery.run.request import ARGUMENTS, OF_EVALUATIONS, RunRequest, shows_arguments
 from rookery.tuning.candidates import Candidate, Possible, candidates, env_counts, outwards
 from rookery.tuning.halving import CandidateFailed, Halving
-from rookery.tuning.knee import Limits, best_of_each, knee, limits_of
-from rookery.tuning.measurer import Subject
-from rookery.tuning.measuring import Measurer
+from rookery.tuning.measurer import Measurer
+from rookery.tuning.measuring_process import Subject
 from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, model_of
 from rookery.tuning.outcome import Outcome, trial_to_dict
-from rookery.tuning.trials import Slice, Trial
+from rookery.tuning.trials import Limits, Slice, Trial, best_of_each, knee, limits_of
 
 # Arguments of a run that have no meaning in a search, or that would end it early.
 OF_RUNS = (

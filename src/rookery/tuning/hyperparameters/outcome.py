@@ -22,15 +22,15 @@ def best_rows(study: Study, most: int = _MOST) -> list[tuple[str, ...]]:
     """Return rows of the best trials: number, return, deviation, seconds, settings."""
     rows: list[tuple[str, ...]] = []
     for trial in study.completed()[:most]:
-        told = trial.user_attrs
+        figures = trial.user_attrs
         run, own = fitted(study.question, study.settings(trial))
         searched = {d.name: {**run, **own}[d.name] for d in study.space.dimensions}
         rows.append(
             (
                 str(trial.number),
                 f"{trial.value:.1f}",
-                f"{told.get('std') or 0.0:.1f}",
-                f"{told.get('seconds') or 0.0:.0f}",
+                f"{figures.get('std') or 0.0:.1f}",
+                f"{figures.get('seconds') or 0.0:.0f}",
                 in_a_line(searched),
             )
         )

@@ -195,7 +195,7 @@ def open_study(file: Path, question: Question | None, sampler: str, pruner: str)
         MissingExtra: Optuna is not installed.
     """
     optuna = require_optuna()
-    with _held(file):
+    with _locked(file):
         try:
             storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
             study = optuna.create_study(
@@ -270,12 +270,12 @@ def _agreed(study: Any, question: Question | None, file: Path) -> Question:
 
 
 def _question(written: Mapping[str, Any]) -> Question:
-    told = json.loads(written[_QUESTION])
-    return Question(**{**told, "wrappers": tuple(told["wrappers"])})
+    stored = json.loads(written[_QUESTION])
+    return Question(**{**stored, "wrappers": tuple(stored["wrappers"])})
 
 
 @contextlib.contextmanager
-def _held(file: Path) -> Iterator[None]:
+def _locked(file: Path) -> Iterator[None]:
     """Lock a study for this process."""
     try:
         from filelock import FileLock, Timeout

@@ -19,10 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from benchmarks.synthetic import COMPUTE, WAIT, synthetic
 from rookery.bench.contenders import LOOP, SERIAL, Contender
-from rookery.bench.rounds import Measured
-from rookery.bench.sample import Order
-from rookery.bench.synthetic import COMPUTE, WAIT, synthetic
+from rookery.bench.sample import Measured, Order
 from rookery.bench.throughput import ratio_of
 from rookery.vector.auto.plans import Machine, Measurement, Wishes, make_plans, thread_plan
 

@@ -1,19 +1,21 @@
-"""``rookery bench --speed-up``."""
+"""Measure the speed-up of parallel over serial stepping for synthetic envs.
+
+    python -m benchmarks.speed_up [--num-envs 8] [--rounds 5]
+
+The envs compute or wait, for 10 us to 10 ms per step. A model of the costs predicts each point.
+"""
 
 from __future__ import annotations
 
-from argparse import Namespace
+import json
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rookery.bench.conditions import conditions, load
-from rookery.bench.picture import draw_speed_up
-from rookery.bench.rounds import Measured
-from rookery.bench.sample import Order
-from rookery.bench.speed_up import (
+from benchmarks.speed_up_model import (
     STEP_TIMES_S,
     Asked,
     Costs,
@@ -25,39 +27,35 @@ from rookery.bench.speed_up import (
     points_of,
     table_of,
 )
-from rookery.bench.synthetic import COMPUTE
-from rookery.cli.arguments import print_result
+from benchmarks.speed_up_picture import draw_speed_up
+from benchmarks.synthetic import COMPUTE
+from rookery.bench.conditions import conditions, load
+from rookery.bench.sample import Measured, Order
 from rookery.cli.bench import (
-    how_far,
     measure_with_progress,
+    print_conditions,
+    progress_of,
     results_file,
-    tell_conditions,
-    told_settings,
     write_files,
 )
 from rookery.common.cpus import usable_cpus
-from rookery.errors import ConfigError, RookeryError
+from rookery.errors import RookeryError
 from rookery.run.log.terminal import print_table
 
 _COLUMNS = ("envs", "step", "speed-up", "least – most", "model", "model's error", "where")
-_NOT_HERE = ("contenders", "num_workers", "start_method", "wrapper", "env_module")
+_SETTINGS = ("rounds", "seconds", "warm_up", "seed")
+_DESCRIPTION = "Measure the speed-up of parallel over serial stepping for synthetic envs."
 
 
-def run(command: Namespace) -> int:
-    """Measure speed-ups, compare them with the model, and draw both.
+def main() -> None:
+    """Measure speed-ups, compare them with the model, and plot both.
 
     Raises:
-        ConfigError: a flag cannot be combined with ``--speed-up``.
         RookeryError: every measurement failed.
     """
-    for name in _NOT_HERE:
-        if getattr(command, name):
-            flag = name.replace("_", "-")
-            raise ConfigError(f"--{flag} cannot be combined with --speed-up; leave it out")
-    if len(command.num_envs or [8]) != 1:
-        raise ConfigError("--speed-up takes one number of envs, such as --num-envs 8")
-    (num_envs,), cpus = command.num_envs or [8], usable_cpus()
-    output = results_file(command.output or "bench-speed-up.json")
+    command, cpus = _parser().parse_args(), usable_cpus()
+    num_envs: int = command.num_envs
+    output = results_file(command.output)
     asked = orders_for(num_envs, cpus, STEP_TIMES_S, command.warm_up, command.seconds)
     orders = [order for group in asked.values() for order in group]
     where = conditions()
@@ -68,22 +66,37 @@ def run(command: Namespace) -> int:
         points, costs = _report(asked, measured, num_envs, cpus, where)
         if points:
             _write(command, output, where, points, costs)
-        raise KeyboardInterrupt(how_far(measured, command)) from None
+        raise KeyboardInterrupt(progress_of(measured, command)) from None
     points, costs = _report(asked, measured, num_envs, cpus, where)
     if not points:
         failures = {each.failure for each in measured if each.failure}
         raise RookeryError(f"every measurement failed: {'; '.join(sorted(failures))}")
     picture = _write(command, output, where, points, costs)
     worst = max(points, key=lambda point: abs(point.deviation))
-    print_result(
-        {
-            "output": str(output),
-            "picture": str(picture),
-            "points": len(points),
-            "largest_deviation_of_model": worst.deviation,
-        }
+    print(
+        json.dumps(
+            {
+                "output": str(output),
+                "picture": str(picture),
+                "points": len(points),
+                "largest_deviation_of_model": worst.deviation,
+            }
+        )
     )
-    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m benchmarks.speed_up", description=_DESCRIPTION)
+    parser.add_argument("--num-envs", type=int, default=8, help="number of envs (8)")
+    parser.add_argument("--rounds", type=int, default=5, help="samples of each point (5)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each sample (0.5)")
+    parser.add_argument("--warm-up", type=float, default=0.2, help="seconds before a sample (0.2)")
+    parser.add_argument("--timeout", type=float, default=120.0, help="limit of a sample, s (120)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the order in a round (0)")
+    parser.add_argument(
+        "--output", default="bench-speed-up.json", help="file for the results; the plot is a .png"
+    )
+    return parser
 
 
 def _write(
@@ -93,14 +106,14 @@ def _write(
     points: Sequence[Point],
     costs: Sequence[Costs],
 ) -> Path:
-    """Write results and picture; return the path of the picture."""
+    """Write results and plot; return the path of the plot."""
     num_envs, picture = points[0].num_envs, output.with_suffix(".png")
     content = {
         "num_envs": num_envs,
         "conditions": {**where, "load_average_after": load()},
-        "settings": told_settings(command),
-        "points": [_told(point) for point in points],
-        "model": [_model(each, num_envs) for each in costs],
+        "settings": {name: getattr(command, name) for name in _SETTINGS},
+        "points": [_point_to_dict(point) for point in points],
+        "model": [_model_to_dict(each, num_envs) for each in costs],
     }
     cpus = usable_cpus()
     write_files(
@@ -128,19 +141,23 @@ def _report(
         )
     ]
     print_table(_COLUMNS, table_of(points), f"speed-up of {num_envs} envs on {cpus} cores")
-    tell_conditions(where)
+    print_conditions(where)
     for each in measured:
         if each.failure:
             print(f"{each.order.contender.name}, {each.order.subject.name}: failed: {each.failure}")
     return points, costs
 
 
-def _told(point: Point) -> dict[str, Any]:
+def _point_to_dict(point: Point) -> dict[str, Any]:
     return {**asdict(point), "place": str(point.place), "deviation": point.deviation}
 
 
-def _model(costs: Costs, num_envs: int) -> dict[str, Any]:
-    told = asdict(costs)
+def _model_to_dict(costs: Costs, num_envs: int) -> dict[str, Any]:
+    content = asdict(costs)
     if costs.kind == COMPUTE:
-        told["speed_up_by_cores"] = dict(model_over_cores(costs, num_envs))
-    return told
+        content["speed_up_by_cores"] = dict(model_over_cores(costs, num_envs))
+    return content
+
+
+if __name__ == "__main__":
+    main()
