@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics, refuse_held_noise, refuse_memory
-from rookery.collect.ends import ends_told, faults_told
+from rookery.collect.fill_rollout import add_values, decider, episode_ends, fault_mask
 from rookery.common.seeding import consecutive_seeds
 from rookery.common.trees import assign, copy, take
 from rookery.errors import ConfigError, UsageError, WorkerError
@@ -180,9 +179,9 @@ class ServedCollector(Collector):
         ids: npt.NDArray[np.int64],
     ) -> None:
         """Note the final observations and the faults that some steps report."""
-        for place, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
+        for place, obs, numbers in episode_ends(info, self._obs, self._as_arrays, self._info_keys):
             self._final.append((int(rows[place]), int(ids[place]), obs, numbers))
-        lost = faults_told(info)
+        lost = fault_mask(info)
         if lost is not None:
             rollout.valid[rows[lost], ids[lost]] = False
             self._lost_rows += int(lost.sum())

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics
-from rookery.collect.ends import ends_told, faults_told, numbers_told
+from rookery.collect.fill_rollout import add_values, decider, episode_ends, fault_mask, info_numbers
 from rookery.common.trees import assign, copy, take, tree_map
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError
@@ -195,9 +194,9 @@ class SyncCollector(Collector):
 
     def _read(self, info: dict[str, Any], t: int) -> None:
         """Store the final observations (same_step) and the faults that step ``t`` reports."""
-        for b, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
+        for b, obs, numbers in episode_ends(info, self._obs, self._as_arrays, self._info_keys):
             self._final.append((t, b, obs, numbers))
-        faulted = faults_told(info)
+        faulted = fault_mask(info)
         if faulted is not None:
             self._faulted.append((t, faulted))
 
@@ -217,7 +216,7 @@ class SyncCollector(Collector):
             self._final.append((t, b, None, self._numbers(info, b)))
 
     def _numbers(self, info: dict[str, Any], b: int) -> dict[str, float]:
-        return numbers_told(info, b, self._info_keys)
+        return info_numbers(info, b, self._info_keys)
 
     def _mark_valid(self, rollout: Rollout) -> None:
         rollout.valid[:] = True
