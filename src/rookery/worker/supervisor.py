@@ -11,7 +11,7 @@ from typing import Any
 
 from rookery.common.seeding import derived_seed
 from rookery.env.batch import IDLE
-from rookery.env.description import Description
+from rookery.env.seam import Description
 from rookery.errors import WorkerDied, WorkerError
 from rookery.shared import SharedBlock
 from rookery.worker.channel import TornError

@@ -7,8 +7,7 @@ from typing import Any
 
 from rookery.common.env_errors import describe
 from rookery.common.unpicklable import find_culprit
-from rookery.env.description import Description
-from rookery.env.seam import Batch
+from rookery.env.seam import Batch, Description
 from rookery.errors import PicklingError
 from rookery.worker.protocol import PREPARE_RESET
 

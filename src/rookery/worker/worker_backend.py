@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.common.resources import ProcessUse
 from rookery.common.seeding import remember_seeds
-from rookery.env.description import Description
+from rookery.env.seam import Description
 from rookery.errors import (
     EnvFailed,
     RookeryError,
