@@ -33,7 +33,7 @@ class ActorPool:
     """Workers that each fill one rollout at a time, and the waiting for them.
 
     Args:
-        venv: the vector env whose workers are used; it is closed with the pool.
+        venv: the vector env with the workers; it is closed with the pool.
         policy: the policy that every worker copies.
         shape: shape of the rollouts.
         between_waits: called ten times a second while the pool waits for workers. If it raises, the
@@ -41,12 +41,12 @@ class ActorPool:
         info_keys: keys of the numbers to keep from the infos of episode ends.
         faults: whether workers are replaced.
         streams: random stream of the first worker, and number of streams of this and all other
-            pools together; None if there is no other pool.
+            pools together; None for a single pool.
 
     Attributes:
         workers: the workers, in the order of their envs.
-        absent: indices of workers whose unfinished rollout is lost; always empty here, because a
-            new worker continues the rollout.
+        absent: indices of workers that lost their unfinished rollout; always empty here, because
+            a new worker continues the rollout.
         policy_s: seconds that a worker spent outside env steps, mean over the workers.
         env_s: seconds that a worker spent in env steps, mean over the workers.
     """

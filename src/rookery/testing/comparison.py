@@ -121,9 +121,8 @@ class Comparison:
         if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
             self.fail(Difference("env_ids", "an int64 array [k]", ids))
         received: list[int] = ids.tolist()
-        possible = len(set(received)) == len(received) >= min_envs and all(
-            i in busy for i in received
-        )
+        is_possible = len(set(received)) == len(received) >= min_envs
+        is_possible = is_possible and all(i in busy for i in received)
         if not is_possible:
             expected = f"at least {min_envs} of the busy envs {busy}, each once"
             self.fail(Difference("env_ids", expected, ids))

@@ -1,4 +1,4 @@
-"""Trials: checks that run in an interpreter of their own, which is killed if it hangs."""
+"""Trials: checks that run in a separate interpreter, which is killed if it hangs."""
 
 from __future__ import annotations
 
