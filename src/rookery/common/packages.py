@@ -1,4 +1,4 @@
-"""Packages that register envs of which the id tells whose they are."""
+"""Packages that register envs, found by the env id."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Package:
     """A package that registers envs.
 
     Attributes:
-        begins: how their ids begin.
-        ends: how their ids end.
-        module: which registers them when it is imported.
-        pip: what pip calls it.
-        is_left_out: whether people often leave out how the ids begin.
+        begins: prefix of their ids.
+        ends: suffix of their ids.
+        module: module that registers them at import.
+        pip: name of the package for pip.
+        is_left_out: True if users often omit the prefix.
     """
 
     begins: str
@@ -40,7 +40,7 @@ PACKAGES = (
 
 
 def package_of(env_id: str) -> Package | None:
-    """The package that registers such an id; None for ids of which nobody knows."""
+    """Return the package that registers an id, or None if it is unknown."""
     for package in PACKAGES:
         if env_id.startswith(package.begins) and env_id.endswith(package.ends):
             return package
@@ -48,15 +48,15 @@ def package_of(env_id: str) -> Package | None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported; it is not imported."""
+    """Return True if a module is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def register(env_id: str) -> None:
-    """Import the package that registers an id, if nobody has registered it and it is installed.
+    """Import the package that registers an id, if it is installed and the id is not registered.
 
     Raises:
-        ConfigError: it is installed, and cannot be imported.
+        ConfigError: the package is installed but cannot be imported.
     """
     package = package_of(env_id)
     if package is None or env_id in gym.registry or not is_installed(package.module):
@@ -71,12 +71,12 @@ def register(env_id: str) -> None:
 
 
 def meant_ids(env_id: str) -> list[str]:
-    """How an unknown id is written that a package knows which is installed; it is imported."""
+    """Return the full form of an unknown id with an omitted prefix; import its package."""
     for package in PACKAGES:
         full = f"{package.begins}{env_id}"
         if not package.is_left_out:
             continue
-        with suppress(ConfigError):  # one that is broken may have nothing to do with it
+        with suppress(ConfigError):  # a broken package may be unrelated to the id
             register(full)
         if env_id in gym.registry:
             return [f"{package.module}:{env_id}"]

@@ -1,4 +1,4 @@
-"""Names of what can be imported, as files hold them: ``module:qualname``."""
+"""References to importable objects as text: ``module:qualname``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 
 def reference(thing: Any) -> str | None:
-    """``module:qualname`` of something importable; None for lambdas, local functions, partials."""
+    """Return ``module:qualname``, or None for lambdas, local functions and partials."""
     name = getattr(thing, "__qualname__", "<none>")
     return None if "<" in name else f"{thing.__module__}:{name}"
 
 
 def imported(address: str) -> Any:
-    """Import what `reference` named.
+    """Import the object with the reference ``module:qualname``.
 
     Raises:
-        ImportError, AttributeError: there is no such thing.
+        ImportError, AttributeError: it does not exist.
     """
     module, _, path = address.partition(":")
     value: Any = importlib.import_module(module)

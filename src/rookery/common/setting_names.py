@@ -1,11 +1,11 @@
-"""Names that other libraries have for settings of this one, for error messages.
+"""Names of settings in other libraries, for suggestions in error messages.
 
 A table in ``docs/coming_from/stable_baselines3.md`` lists the same names.
 """
 
 from __future__ import annotations
 
-# Each name that is common elsewhere, and the settings here that it may stand for.
+# Name in other libraries -> settings of this library that it may stand for.
 COMMON_NAMES: dict[str, tuple[str, ...]] = {
     "activation_fn": ("activation",),
     "batch_size": ("minibatch_size",),

@@ -1,4 +1,4 @@
-"""Which part of a value cannot be pickled: the path to it, for a message that helps."""
+"""Search for the part of a value that cannot be pickled, for error messages."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from rookery.common.env_errors import in_words
 from rookery.common.pickling import by_value
 
-# Modules of ctypes and cffi, whose types hold addresses of this process.
+# Modules of ctypes and cffi. Their types hold addresses of this process.
 _NATIVE_MODULES = ("ctypes", "_ctypes", "_cffi_backend")
 
-_MAX_PARTS = 10_000  # of values looked at; a message is not worth more time
+_MAX_PARTS = 10_000  # limit of the time for a message
 
 
-def find_culprit(value: Any, name: str) -> tuple[str, Any] | None:
-    """The innermost part of ``value`` that cannot be sent to another process.
+def find_unpicklable(value: Any, name: str) -> tuple[str, Any] | None:
+    """Return the innermost part of ``value`` that cannot be pickled.
 
     Args:
-        value: what could not be pickled.
-        name: what to call it; the path starts with it.
+        value: the value that could not be pickled.
+        name: name of the value; the path starts with it.
 
     Returns:
-        The path, for instance ``env_kwargs['server'].context``, and the part; None if all of
-        ``value`` can travel.
+        The path, for instance ``env_kwargs['server'].context``, and the part; None if
+        ``value`` can be pickled.
     """
-    if _travels(value):
+    if _can_be_pickled(value):
         return None
     seen: set[int] = set()
     path, part = name, value
@@ -37,7 +37,7 @@ def find_culprit(value: Any, name: str) -> tuple[str, Any] | None:
             (
                 (path + suffix, child)
                 for suffix, child in _parts(part)
-                if id(child) not in seen and len(seen) < _MAX_PARTS and not _travels(child)
+                if id(child) not in seen and len(seen) < _MAX_PARTS and not _can_be_pickled(child)
             ),
             None,
         )
@@ -62,7 +62,7 @@ def _is_native(part: Any) -> bool:
     return any(cls.__module__ in _NATIVE_MODULES for cls in type(part).__mro__)
 
 
-def _travels(value: Any) -> bool:
+def _can_be_pickled(value: Any) -> bool:
     try:
         by_value(value)
     except Exception:
@@ -71,7 +71,7 @@ def _travels(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value is made of, each part with how to reach it."""
+    """Yield the parts of a value, each with its path."""
     if isinstance(value, dict):
         yield from ((f"[{in_words(key)}]", item) for key, item in value.items())
     elif isinstance(value, (list, tuple)):

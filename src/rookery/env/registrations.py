@@ -23,7 +23,7 @@ from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.common.pickling import by_value, pickled_for_workers
-from rookery.common.unpicklable import advice_for, find_culprit
+from rookery.common.unpicklable import advice_for, find_unpicklable
 from rookery.errors import PicklingError
 
 _MAIN = "__main__"
@@ -141,10 +141,10 @@ def _pickled_in_part(spec: EnvSpec, error: Exception) -> bytes:
     """Return a spec whose entry points raise an error that says which part cannot be pickled."""
     substitute = copy.copy(spec)
     for name in ("vector_entry_point", "entry_point", "kwargs", "additional_wrappers"):
-        culprit = find_culprit(getattr(spec, name), f"spec.{name}")
-        if culprit is None:
+        found = find_unpicklable(getattr(spec, name), f"spec.{name}")
+        if found is None:
             continue
-        stayed = _StayedBehind(spec.id, _cannot_be_pickled(*culprit, error))
+        stayed = _StayedBehind(spec.id, _cannot_be_pickled(*found, error))
         if name == "vector_entry_point":
             substitute.vector_entry_point = stayed
         else:
@@ -197,7 +197,7 @@ def _pickled_object(value: Any, name: str) -> bytes:
     try:
         return by_value(value)
     except Exception as error:  # a class of a script may hold anything
-        reason = _cannot_be_pickled(*(find_culprit(value, name) or (name, value)), error)
+        reason = _cannot_be_pickled(*(find_unpicklable(value, name) or (name, value)), error)
         return pickle.dumps(_StayedBehind(f"{_MAIN}:{name}", reason))
 
 

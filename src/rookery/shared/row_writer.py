@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rookery.common.env_errors import describe
 from rookery.common.pickling import pickled
-from rookery.common.unpicklable import find_culprit
+from rookery.common.unpicklable import find_unpicklable
 from rookery.errors import PicklingError
 from rookery.shared.infos import Info, InfoForm, element, kept
 from rookery.shared.slab import IN_MESSAGE, LENGTH, SEE_SLAB, News, Slab
@@ -237,7 +237,7 @@ def _sent(info: Info, name: str = "info") -> bytes:
     try:
         return pickled(info)
     except Exception as error:
-        path, part = find_culprit(info, name) or (name, info)
+        path, part = find_unpicklable(info, name) or (name, info)
         raise PicklingError(
             f"{path} is a {type(part).__qualname__}, which cannot be sent to the calling process "
             f"({describe(error, 200)}). Leave it out of the info, or keep the envs in that process "

@@ -12,7 +12,7 @@ import gymnasium as gym
 import psutil
 
 from rookery.common.cpus import usable_cpus
-from rookery.common.unpicklable import find_culprit
+from rookery.common.unpicklable import find_unpicklable
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.errors import ConfigError
 from rookery.testing.difference import CheckFailed, Difference
@@ -112,7 +112,7 @@ def _findings(outcome: Outcome) -> Iterator[Finding]:
 def _picklable(recipe: EnvRecipe) -> Finding:
     parts = {"env": recipe.source, "wrappers": recipe.wrappers, "env_kwargs": dict(recipe.kwargs)}
     for name, value in parts.items():
-        found = find_culprit(value, name)
+        found = find_unpicklable(value, name)
         if found is not None:
             path, part = found
             return Finding(

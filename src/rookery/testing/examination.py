@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 
 from rookery.common.pickling import pickled
-from rookery.common.unpicklable import find_culprit
+from rookery.common.unpicklable import find_unpicklable
 from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError
@@ -231,7 +231,7 @@ class _Use:
         try:
             pickle.loads(pickled(info))
         except Exception as error:  # noqa: BLE001 (an info holds whatever the env likes)
-            path, part = find_culprit(info, "info") or ("info", info)
+            path, part = find_unpicklable(info, "info") or ("info", info)
             text = f"{command}: {path}, a {type(part).__qualname__}: {_text_of(error)}"
             self._note("infos can be pickled", text)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rookery.common.env_errors import describe
-from rookery.common.unpicklable import find_culprit
+from rookery.common.unpicklable import find_unpicklable
 from rookery.env.seam import Batch, Description
 from rookery.errors import PicklingError
 from rookery.worker.protocol import PREPARE_RESET
@@ -97,7 +97,7 @@ def _arguments(method: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
 def _culprit(named: Iterator[tuple[str, Any]]) -> str | None:
     """The path to the first part that cannot be pickled, and what that is."""
     for name, value in named:
-        found = find_culprit(value, name)
+        found = find_unpicklable(value, name)
         if found is not None:
             path, part = found
             kind = f"{type(part).__module__}.{type(part).__qualname__}"
