@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rookery.common.unpicklable import advice_for, find_unpicklable
+from rookery.common.pickling import advice_for, find_unpicklable
 
 LOCK = threading.Lock()
 

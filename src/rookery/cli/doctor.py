@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from rookery.cli.arguments import CommandParser, parse_json
 from rookery.common.arguments import near_names
-from rookery.common.packages import register
+from rookery.common.importing import register
 from rookery.env.recipe import make_recipes
 from rookery.errors import ConfigError, UnknownEnvError
 from rookery.testing.env_check import DEADLINE_S, examine_all

@@ -14,7 +14,7 @@ from rookery.collect.base import Collector, CollectorStatistics, memory_size
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
 from rookery.common.arguments import check_choice
-from rookery.common.references import imported
+from rookery.common.importing import imported
 from rookery.common.seeding import consecutive_seeds
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.errors import ClosedError, ConfigError, UsageError, WorkerError

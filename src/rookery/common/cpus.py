@@ -103,6 +103,5 @@ class CpuUsage:
         others = max(others_s / wall_s, 0.0)
         if others < _OTHERS:
             return 1.0
-        return min(
-            self.cpus / (1 + 2 * others), 1.0
-        )  # in competition with us they got half of what they need
+        # In competition with us the others got half of what they need.
+        return min(self.cpus / (1 + 2 * others), 1.0)

@@ -1,4 +1,4 @@
-"""Deferred: an argument that is built where the env lives, because it cannot travel."""
+"""Deferred: an argument that is built in the worker of the env, because it cannot be pickled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Deferred:
         **kwargs: given to the factory.
 
     Raises:
-        ConfigError: when the factory cannot be called, or there is no such scope.
+        ConfigError: the factory cannot be called, or the scope is unknown.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How a native vector env is built, reset with seeds, and called.
+"""NativeRecipe and other helpers that build, reset and call a native vector env.
 
 Gymnasium specifies only that ``VectorEnv.reset(seed=)`` may be an int. ``SyncVectorEnv`` accepts a
 list with one seed per env, ALE an array with one seed for each env that is reset, and other envs
@@ -38,7 +38,7 @@ _NO_SEED = -1  # in ALE's arrays
 
 @dataclass(frozen=True)
 class NativeRecipe:
-    """How to build one native vector env.
+    """Instructions to build one native vector env.
 
     Attributes:
         source: a Gymnasium id or an EnvSpec with a ``vector_entry_point``, or a callable

@@ -198,7 +198,7 @@ class NativeInfos:
         Args:
             info: the info in vector form.
             place: position of the env.
-            ended: bool ``[n]``, the envs whose episode has ended. It replaces a missing mask of
+            ended: bool ``[n]``, the envs with a finished episode. It replaces a missing mask of
                 final observations and infos.
         """
         own: Info = {}

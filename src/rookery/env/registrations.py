@@ -22,8 +22,7 @@ import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.common.pickling import by_value, pickled_for_workers
-from rookery.common.unpicklable import advice_for, find_unpicklable
+from rookery.common.pickling import advice_for, by_value, find_unpicklable, pickled_for_workers
 from rookery.errors import PicklingError
 
 _MAIN = "__main__"

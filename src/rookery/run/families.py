@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.common.packages import register
+from rookery.common.importing import register
 from rookery.env.recipe import find_spec
 from rookery.env.wrappers import atari, minigrid
 from rookery.env.wrappers.atari_native import AtariGames

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from rookery.common.arguments import did_you_mean
-from rookery.common.references import imported, reference
+from rookery.common.importing import imported, reference
 from rookery.errors import ConfigError
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.env_errors import describe
-from rookery.common.pickling import pickled
-from rookery.common.unpicklable import find_unpicklable
+from rookery.common.pickling import find_unpicklable, pickled
 from rookery.errors import PicklingError
 from rookery.shared.infos import Info, InfoForm, element, kept
 from rookery.shared.slab import IN_MESSAGE, LENGTH, SEE_SLAB, News, Slab

@@ -12,7 +12,7 @@ import gymnasium as gym
 import psutil
 
 from rookery.common.cpus import usable_cpus
-from rookery.common.unpicklable import find_unpicklable
+from rookery.common.pickling import find_unpicklable
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.errors import ConfigError
 from rookery.testing.difference import CheckFailed, Difference

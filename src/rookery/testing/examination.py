@@ -15,8 +15,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 
-from rookery.common.pickling import pickled
-from rookery.common.unpicklable import find_unpicklable
+from rookery.common.pickling import find_unpicklable, pickled
 from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError

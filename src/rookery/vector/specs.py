@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 
-from rookery.common.pickling import by_value
-from rookery.common.unpicklable import advice_for, find_unpicklable
+from rookery.common.pickling import advice_for, by_value, find_unpicklable
 from rookery.env import registrations
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import PicklingError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rookery.common.env_errors import describe
-from rookery.common.unpicklable import find_unpicklable
+from rookery.common.pickling import find_unpicklable
 from rookery.env.seam import Batch, Description
 from rookery.errors import PicklingError
 from rookery.worker.protocol import PREPARE_RESET

@@ -1,4 +1,4 @@
-"""Packages that register envs, found by the env id."""
+"""Importing by name: references such as ``module:qualname``, and packages that register envs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,30 @@ import importlib
 import importlib.util
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 
 from rookery.errors import ConfigError
+
+
+def reference(thing: Any) -> str | None:
+    """Return ``module:qualname``, or None for lambdas, local functions and partials."""
+    name = getattr(thing, "__qualname__", "<none>")
+    return None if "<" in name else f"{thing.__module__}:{name}"
+
+
+def imported(address: str) -> Any:
+    """Import the object with the reference ``module:qualname``.
+
+    Raises:
+        ImportError, AttributeError: it does not exist.
+    """
+    module, _, path = address.partition(":")
+    value: Any = importlib.import_module(module)
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
