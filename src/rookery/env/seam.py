@@ -154,7 +154,7 @@ class Batch(Protocol):
 
 
 class CheckedEnv:
-    """An env whose ``step`` and ``reset`` call ``check`` after they return or raise."""
+    """An env that calls ``check`` whenever its ``step`` or ``reset`` returns or raises."""
 
     def __init__(self, env: Any, check: Callable[[], None]) -> None:
         self._env, self._check = env, check

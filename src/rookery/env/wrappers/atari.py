@@ -145,7 +145,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
-    """An ALE game whose state can be saved, so that a run can be resumed during an episode.
+    """An ALE game with a state that can be saved, so that a run can be resumed during an episode.
 
     The state consists of the emulator's state, its random numbers, and the state of the wrappers
     below. The emulator does not reveal which action it would repeat. Therefore this wrapper draws

@@ -276,7 +276,7 @@ class _Game:
         return (yield from self._opened((yield from self._new_game())))
 
     def _opened(self, frame: Array) -> Playing:
-        """Press the buttons that start a game whose first frame is ``frame``."""
+        """Press the buttons that start a game; ``frame`` is its first frame."""
         pressed = (yield from self._pressed(self._opening)) if self._opening else frame
         return (yield from self._new_game()) if pressed is None else pressed
 
