@@ -73,7 +73,7 @@ def episode_ends(
 
 
 def fault_mask(info: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
-    """Return a mask bool ``[N]`` of envs whose step ended with a fault; None without faults.
+    """Return a mask bool ``[N]`` of the envs with a fault in this step; None without faults.
 
     An env may use the keys ``fault`` or ``_fault`` itself, so this also checks the keys inside.
     """

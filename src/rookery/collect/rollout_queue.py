@@ -102,7 +102,7 @@ class RolloutQueue:
                 self._pool.begin(index, worker.begin(version))
 
     def _choose(self, limit: int) -> list[int] | None:
-        """Return the workers whose rollouts to return next, or None if more must finish first.
+        """Return the workers that contribute to the next rollout; None if more must finish first.
 
         Args:
             limit: all rollouts of this version or older must be returned now.

@@ -113,7 +113,7 @@ class SyncCollector(Collector):
         return self._run(self._storage)
 
     def result(self) -> Rollout:
-        """Complete and return the rollout whose `steps` were made."""
+        """Complete and return the rollout after its `steps`."""
         rollout = self._storage
         assert rollout is not None
         self._mark_valid(rollout)
@@ -203,7 +203,7 @@ class SyncCollector(Collector):
     def _reset_ended(
         self, obs: Tree, ended: npt.NDArray[np.bool_], t: int, info: dict[str, Any]
     ) -> Tree:
-        """Reset the envs whose episode ended (mode disabled)."""
+        """Reset the envs with a finished episode (mode disabled)."""
         if not ended.any():
             return obs
         for b in np.flatnonzero(ended).tolist():
@@ -211,7 +211,7 @@ class SyncCollector(Collector):
         return self._as_arrays(self._venv.reset(options={"reset_mask": ended})[0])
 
     def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
-        """Store the infos of ended episodes, whose final observation comes later (next_step)."""
+        """Store the infos of ended episodes; their final observations come later (next_step)."""
         for b in np.flatnonzero(ended).tolist():
             self._final.append((t, b, None, self._numbers(info, b)))
 

@@ -103,5 +103,5 @@ class CpuUsage:
         others = max(others_s / wall_s, 0.0)
         if others < _OTHERS:
             return 1.0
-        # In competition with us the others got half of what they need.
+        # While they compete with us, other processes get half of the CPU time they need.
         return min(self.cpus / (1 + 2 * others), 1.0)
