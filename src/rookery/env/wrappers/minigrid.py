@@ -48,8 +48,8 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
         image = spaces.MultiDiscrete(sizes, dtype=np.uint8)
         changed = {"image": image, MISSION: spaces.Text(MISSION_LENGTH, charset=string.printable)}
         parts = {key: changed.get(key, part) for key, part in space.spaces.items()}
-        shown = {key: part for key, part in parts.items() if self._shows(key)}
-        self.observation_space = spaces.Dict(shown)
+        visible = {key: part for key, part in parts.items() if self._shows(key)}
+        self.observation_space = spaces.Dict(visible)
 
     def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the parts of the observation that this wrapper keeps."""
