@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -137,10 +137,6 @@ class ActingWorker:
         self.lost_rows += words[DROPPED]
         if report.finals is not None and self.worker.replace_if_large():
             self._is_lost = True
-
-    def call_between_waits(self, function: Callable[[], None]) -> None:
-        """Call a function ten times a second while this worker is waited for."""
-        self.worker.call_between_waits(function)
 
     def _begin(self, request: Any) -> None:
         self.is_busy, self._request = True, request

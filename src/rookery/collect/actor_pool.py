@@ -99,7 +99,7 @@ class ActorPool:
 
     def _install(self) -> None:
         for worker in self.workers:
-            worker.call_between_waits(self._between_waits)
+            worker.worker.call_between_waits(self._between_waits)
             worker.begin_install()
         _raise_first([_outcome(worker.worker.finish_call) for worker in self.workers])
 
@@ -246,7 +246,7 @@ def _end(
     stop[0] = 1
     block.close()
     for worker in workers:
-        worker.call_between_waits(lambda: None)  # the callback could interrupt this wait
+        worker.worker.call_between_waits(lambda: None)  # the callback could interrupt this wait
     have_stopped = False
     try:
         have_stopped = _have_stopped(workers)
