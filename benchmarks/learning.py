@@ -260,7 +260,7 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
 
 def _below(by_cell: Mapping[str, Mapping[str, list[Found]]]) -> Iterator[str]:
     """Lines about the cells that stay below what was published by more than its deviation."""
-    yield "Below what was published by more than its deviation, and what is known of the reason:"
+    yield "More than one deviation below the published result, with the known reasons:"
     yield ""
     for algo in BUILT_IN:
         for preset in presets(algo).values():

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.report.recorded import read_run
+from rookery.report.read import read_run
 from rookery.run.presets import Preset
 
 EPISODES = 50  # of the last evaluation

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import rookery
 from rookery.report.comparison import Curve, Panel, draw_comparison
-from rookery.report.recorded import RecordedRun, read_run
+from rookery.report.read import RecordedRun, read_run
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "scaling-hyperparameters.png"

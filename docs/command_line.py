@@ -20,6 +20,7 @@ PAGE = Path(__file__).with_name("cli.md")
 
 # ``<!-- options: rookery train ppo; learner options -->``, and everything up to the end mark.
 _MARK = re.compile(r"(<!-- options: (.+?)(?:; (.+?))? -->\n).*?(<!-- options: end -->)", re.DOTALL)
+_SHORT_HELP = re.compile(r"rookery (train|tune) \w+$")  # commands that have --help-all
 _FRAME = "│╭╮╰╯─ "
 _WIDTH = "120"
 _INDENT = 8  # what is further right goes on with the help of the option above
@@ -49,7 +50,7 @@ def _help(command: str) -> str:
     os.environ["COLUMNS"] = _WIDTH
     try:
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            main([*command.split()[1:], "--help"])
+            main([*command.split()[1:], "--help-all" if _SHORT_HELP.match(command) else "--help"])
     finally:
         os.environ.pop("COLUMNS")
         if width is not None:

@@ -1,4 +1,4 @@
-"""How Sphinx builds the site out of the pages in this folder; ``scripts/docs`` calls it."""
+"""Configuration of Sphinx, which builds the site from the pages in this folder."""
 
 from __future__ import annotations
 

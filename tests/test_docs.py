@@ -45,9 +45,7 @@ ON_DEMAND = {
     "rookery.policy.model": ["Model"],
     "rookery.policy.torch.policy_module": ["PolicyModule"],
     "rookery.policy.weights": ["Weights"],
-    "rookery.run.log.jsonl": ["JSONLSink"],
-    "rookery.run.log.tensorboard": ["TensorBoardSink"],
-    "rookery.run.log.wandb": ["WandbSink"],
+    "rookery.run.log.sinks": ["JSONLSink", "TensorBoardSink", "WandbSink"],
     "rookery.vector.statistics.snapshot": [
         "CallerStatistics",
         "WorkerStatistics",

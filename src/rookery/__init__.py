@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rookery.common import seeding
+from rookery.common.version import __version__ as __version__
 from rookery.errors import (
     ClosedError,
     ConfigError,
@@ -56,9 +57,10 @@ if TYPE_CHECKING:
     from rookery.policy.factory import make_policy
     from rookery.policy.torch.torch_policy import TorchPolicy
     from rookery.rollout.rollout import Rollout
-    from rookery.run.agent import Agent, load
+    from rookery.run.agent import Agent
     from rookery.run.callbacks import StopTraining
-    from rookery.run.log.sink import Sink
+    from rookery.run.checkpoint.agents import load
+    from rookery.run.log.sinks import Sink
     from rookery.run.loop import evaluate, resume, train
     from rookery.run.request import RunRequest
     from rookery.run.results import EvalResult, TrainResult
@@ -78,8 +80,6 @@ if TYPE_CHECKING:
     )
     from rookery.vector.thread import ThreadVectorEnv
     from rookery.worker.fault_policy import FaultPolicy
-
-__version__ = "0.9.0"
 
 # The module of each name. A test compares this table with the imports above, which type checkers
 # read, and with `__all__`.
@@ -107,9 +107,9 @@ _HOMES = {
     "TorchPolicy": "rookery.policy.torch.torch_policy",
     "Rollout": "rookery.rollout.rollout",
     "Agent": "rookery.run.agent",
-    "load": "rookery.run.agent",
+    "load": "rookery.run.checkpoint.agents",
     "StopTraining": "rookery.run.callbacks",
-    "Sink": "rookery.run.log.sink",
+    "Sink": "rookery.run.log.sinks",
     "evaluate": "rookery.run.loop",
     "resume": "rookery.run.loop",
     "train": "rookery.run.loop",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -213,7 +214,7 @@ def test_help_needs_no_torch(after_help: list[str], place: int):
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "qrdqn", "sac", "td3"])
-def test_help_names_every_setting(capsys, algorithm):
+def test_help_lists_fifteen_options_and_help_all_every_setting(capsys, algorithm):
     from dataclasses import fields
 
     from rookery.run import TrainSettings
@@ -221,6 +222,11 @@ def test_help_names_every_setting(capsys, algorithm):
 
     with pytest.raises(SystemExit):
         main(["train", algorithm, "--help"])
+    text = capsys.readouterr().out
+    options = re.findall(r"^\W*(--[a-z][a-z-]+)", text, re.MULTILINE)
+    assert 14 <= len(options) <= 15 and options[0] == "--total-steps" and "--help-all" in text
+    with pytest.raises(SystemExit):
+        main(["train", algorithm, "--help-all"])
     text = capsys.readouterr().out
     for field in (*fields(BUILT_IN[algorithm][0]), *fields(TrainSettings)):
         assert "--" + field.name.replace("_", "-") in text

@@ -264,7 +264,7 @@ def test_what_is_no_run_is_named_with_the_way_out(
         line = _refused(["a"], capsys)
         assert "a/metrics.jsonl" in line and said in line and "leave it out" in line
     (run / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    assert "a/metrics.jsonl, line 2, is no JSON object" in _refused(["a"], capsys)
+    assert "a/metrics.jsonl, line 2, is not a JSON object" in _refused(["a"], capsys)
     (run / "metrics.jsonl").unlink()
     assert "a/metrics.jsonl does not exist" in _refused(["a"], capsys)
 

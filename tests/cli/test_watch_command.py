@@ -20,7 +20,7 @@ from rich.console import Console
 
 from rookery.cli import main, watch
 from rookery.errors import StorageError
-from rookery.report.live_run import LiveRun
+from rookery.report.live import LiveRun
 from rookery.run.checkpoint.run_dir import RunDirectory
 
 

@@ -1,4 +1,4 @@
-"""A Ray cluster for all tests of this folder, and what nobody may leave behind there."""
+"""A Ray cluster for the tests of this folder, and a check that they leave nothing there."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ except ImportError:
     ray = None
 
 
-@pytest.hookimpl(tryfirst=True)  # before what is slow is left out
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them are slow: Ray takes seconds to start."""
+    """Mark all tests of this folder as slow, because Ray takes seconds to start."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker("slow")
 
 
-@pytest.fixture(scope="module", autouse=True)  # other tests count what is left in this process
+@pytest.fixture(scope="module", autouse=True)  # other tests count threads of this process
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Join a cluster of one node, in a process that is no child of this one."""
+    """Join a cluster of one node; its processes are not children of this one."""
     if ray is None:
         pytest.skip("Ray has no wheel for this Python or this platform")
     with Head(num_cpus=16) as head:
         ray.init(address=head.address, logging_level="ERROR", log_to_driver=False)
         yield
         ray.shutdown()
-        assert not left_of(_threads_of_ours, _GRACE_S)  # a test that forks is told of threads
+        assert not left_of(_threads_of_ours, _GRACE_S)  # threads would warn a later test that forks
 
 
 def _threads_of_ours() -> list[str]:
@@ -50,7 +50,7 @@ def _threads_of_ours() -> list[str]:
 
 @pytest.fixture
 def open_ours() -> Iterator[Any]:
-    """Opens vector envs on the cluster, which end with the test."""
+    """Open vector envs on the cluster, which are closed after the test."""
     from contract_backends import scripted
 
     import rookery
@@ -95,11 +95,11 @@ def _cpus_in_use() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Fail a test that leaves an actor, a process of one, or a name that one had, behind.
+    """Fail a test that leaves an actor, a process of an actor, or its semaphores behind.
 
-    Ray's own threads, mappings and descriptors in this process are its own matter.
+    Threads, mappings and descriptors of Ray itself in this process are not checked.
     """
-    left_of(_cpus_in_use, _GRACE_S)  # by actors of the test before, which the cluster yet counts
+    left_of(_cpus_in_use, _GRACE_S)  # the cluster may still count those of the last test
     before = {*agents(), *orphaned_names()}
     yield
     gc.collect()

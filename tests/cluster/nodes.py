@@ -1,4 +1,4 @@
-"""Nodes of a Ray cluster on this machine, in processes that are no children of ours."""
+"""A Ray cluster on this machine, with processes that are not children of the tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Head:
     """A cluster of one node, which ends with the block.
 
     Args:
-        num_cpus: that the node says it has.
+        num_cpus: number of CPUs of the node.
     """
 
     latest_pid = 0
@@ -43,7 +43,7 @@ class Head:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            # Actors start processes of their own; others would only take memory.
+            # Actors start their own processes, and idle ones would only take memory.
             env={**os.environ, "RAY_prestart_worker_first_driver": "0"},
         )
         assert self._process.stdout is not None
@@ -58,16 +58,16 @@ class Head:
 
 
 def agents(ancestor: int | None = None) -> list[str]:
-    """Living actors of ours.
+    """Return the running actors of rookery.
 
     Args:
-        ancestor: the process whose descendants they are; None means that of the latest `Head`.
+        ancestor: process id of their ancestor; None means the process of the latest `Head`.
     """
     found = []
     for process in psutil.Process(ancestor or Head.latest_pid).children(recursive=True):
         try:
             line = process.cmdline()
-        except psutil.Error:  # it has just ended
+        except psutil.Error:  # the process has just exited
             continue
         if line and line[0].startswith(_OURS):
             found.append(f"{process.pid} {line[0]}")
@@ -75,7 +75,7 @@ def agents(ancestor: int | None = None) -> list[str]:
 
 
 def orphaned_names() -> list[str]:
-    """Names of semaphores whose process has ended."""
+    """Return the names of semaphores of processes that have exited."""
     if sys.platform != "linux":
         return []
     names = [name for name in os.listdir("/dev/shm") if name.startswith("sem.rookery-")]
@@ -83,7 +83,7 @@ def orphaned_names() -> list[str]:
 
 
 def left_of(find: Callable[[], list[str]], patience_s: float) -> list[str]:
-    """What is still found when it has had time to go."""
+    """Return what ``find`` still returns after this time; an empty list as soon as it does."""
     deadline = time.monotonic() + patience_s
     while (left := find()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Collectors whose workers live on a cluster."""
+"""Collectors with workers on a cluster."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _assert_same(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_a_rollout_is_what_workers_of_one_machine_would_collect(env_id: str) -> None:
-    told: Any = {"num_envs": 8, "num_workers": 4, "num_steps": 32, "seed": 5}
+    options: Any = {"num_envs": 8, "num_workers": 4, "num_steps": 32, "seed": 5}
     with (
-        WorkerCollector(env_id, _policy, **told) as here,
-        WorkerCollector(env_id, _policy, **_RAY, **told) as there,
+        WorkerCollector(env_id, _policy, **options) as here,
+        WorkerCollector(env_id, _policy, **_RAY, **options) as there,
     ):
         for _ in range(3):
             _assert_same(there.collect(), here.collect())
@@ -51,7 +51,7 @@ def test_a_rollout_is_what_workers_of_one_machine_would_collect(env_id: str) -> 
                 collector.policy.version += 1
         assert len(there.pids) == there.num_workers == 4
         statistics = there.telemetry()
-        # Told with the first rollout, and once a second.
+        # Reported with the first rollout, and once a second.
         assert {env.steps for env in statistics.envs} <= {32, 64, 96}
         assert all(backend.node for backend in statistics.workers)
 
@@ -61,7 +61,7 @@ def _shares(collector: WorkerCollector) -> list[range]:
 
 
 def test_a_node_share_is_as_large_as_a_node_has_room() -> None:
-    # Of 16 CPUs.
+    # The node has 16 CPUs.
     with WorkerCollector(
         "CartPole-v1", _policy, 7, 4, 8, backend="ray", ray_options={"num_cpus": 4}
     ) as collector:
@@ -69,7 +69,7 @@ def test_a_node_share_is_as_large_as_a_node_has_room() -> None:
         assert collector.num_workers == 4
 
 
-def test_shares_that_find_no_free_cpus_use_those_of_others_and_say_so() -> None:
+def test_shares_without_free_cpus_share_cpus_and_warn() -> None:
     with pytest.warns(RuntimeWarning, match="needs 12 CPUs, and no node has so many free"):
         collector = WorkerCollector(
             "CartPole-v1", _policy, 8, 4, 8, backend="ray", ray_options={"num_cpus": 6}
@@ -96,7 +96,7 @@ def test_asynchronous_rollouts_are_no_older_than_allowed(num_shares: int) -> Non
 
 
 class Unruly(gym.Env[Any, Any]):
-    """Raises, or ends its process, in its 20th step."""
+    """Raises or kills its process in its 20th step."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,))
     action_space = gym.spaces.Discrete(2)
@@ -117,15 +117,15 @@ class Unruly(gym.Env[Any, Any]):
         return np.ones(2, np.float32), 1.0, False, False, {}
 
 
-class Quiet(Unruly):
-    """Does nothing of the kind."""
+class Harmless(Unruly):
+    """Never raises."""
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         return np.ones(2, np.float32), 1.0, False, False, {}
 
 
 class Hanging(Unruly):
-    """Is never built; a file says when that has begun."""
+    """Is never built; creates a file when its building has begun."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "begun").touch()
@@ -133,7 +133,7 @@ class Hanging(Unruly):
 
 
 class Failing(Unruly):
-    """Cannot be built, once another one is being built."""
+    """Fails while being built, after the building of a `Hanging` has begun."""
 
     def __init__(self, folder: Path) -> None:
         while not (folder / "begun").exists():
@@ -143,14 +143,14 @@ class Failing(Unruly):
 
 def test_a_share_that_is_ended_while_it_starts_leaves_no_name(tmp_path: Path) -> None:
     envs = [lambda: Failing(tmp_path)] * 2 + [lambda: Hanging(tmp_path)] * 2
-    told: Any = {"backend": "ray", "ray_options": {"num_cpus": 7}}
+    options: Any = {"backend": "ray", "ray_options": {"num_cpus": 7}}
     with pytest.raises(EnvFailed, match="no licence"):
-        WorkerCollector(envs, _policy, 4, 2, 32, **told)
-    # What is left, the fixture of all tests tells.
+        WorkerCollector(envs, _policy, 4, 2, 32, **options)
+    # The fixture `nothing_is_left` checks the rest.
 
 
-class Slow(Quiet):
-    """Takes longer to be built than a share waits for CPUs of its own."""
+class Slow(Harmless):
+    """Takes longer to be built than a share waits for free CPUs."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__("")
@@ -158,17 +158,17 @@ class Slow(Quiet):
 
 
 def test_a_share_whose_envs_take_long_to_build_keeps_its_cpus() -> None:
-    told: Any = {"backend": "ray", "ray_options": {"num_cpus": 16}}  # all there are
-    with WorkerCollector(lambda: Slow(14.0), _policy, 1, 1, 8, **told) as collector:
+    options: Any = {"backend": "ray", "ray_options": {"num_cpus": 16}}  # all CPUs of the node
+    with WorkerCollector(lambda: Slow(14.0), _policy, 1, 1, 8, **options) as collector:
         assert collector.collect().valid.all()  # a warning would be an error
 
 
 def test_an_env_that_raises_has_its_number_in_the_whole_collector() -> None:
-    # Two shares of two envs, of which the fourth raises.
-    envs = [lambda: Quiet("")] * 3 + [lambda: Unruly("raise")]
-    told: Any = {"backend": "ray", "ray_options": {"num_cpus": 9}}
+    # Two shares of two envs; the fourth env raises.
+    envs = [lambda: Harmless("")] * 3 + [lambda: Unruly("raise")]
+    options: Any = {"backend": "ray", "ray_options": {"num_cpus": 9}}
     with pytest.warns(RuntimeWarning, match="no node has so many free"):
-        collector = WorkerCollector(envs, _policy, 4, 2, 32, **told)
+        collector = WorkerCollector(envs, _policy, 4, 2, 32, **options)
     with collector:
         with pytest.raises(EnvFailed, match=r"Env 3 .*boom") as caught:
             collector.collect()
@@ -177,7 +177,7 @@ def test_an_env_that_raises_has_its_number_in_the_whole_collector() -> None:
 
 
 def test_a_worker_that_dies_is_replaced_on_its_node() -> None:
-    envs = [lambda: Unruly("die"), lambda: Quiet("")]
+    envs = [lambda: Unruly("die"), lambda: Harmless("")]
     faults = rookery.FaultPolicy("restart", max_restarts=5)
     with WorkerCollector(envs, _policy, 2, 2, 32, faults=faults, **_RAY) as collector:
         rollout = collector.collect()
@@ -186,8 +186,8 @@ def test_a_worker_that_dies_is_replaced_on_its_node() -> None:
         assert (statistics.restarts, statistics.lost_rows) == (1, 1)
 
 
-class Dying(Quiet):
-    """Ends its process at its 20th step, whichever process that is."""
+class Dying(Harmless):
+    """Exits its process in its 20th step, in every process."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -209,8 +209,8 @@ def test_a_worker_is_replaced_as_often_as_allowed_and_no_more(backend: str) -> N
         assert collector.statistics().restarts == 2
 
 
-def test_what_a_signal_handler_raises_leaves_collect_as_it_is() -> None:
-    class Waiting(Quiet):
+def test_an_exception_of_a_signal_handler_leaves_collect_unchanged() -> None:
+    class Waiting(Harmless):
         def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
             time.sleep(1000)
             return super().step(action)
@@ -232,8 +232,8 @@ def test_what_a_signal_handler_raises_leaves_collect_as_it_is() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_numbers_of_infos_and_the_ends_of_episodes_travel() -> None:
-    told: Any = {"num_envs": 4, "num_workers": 2, "num_steps": 64, "seed": 1}
+def test_numbers_of_infos_and_the_ends_of_episodes_are_in_the_rollout() -> None:
+    options: Any = {"num_envs": 4, "num_workers": 2, "num_steps": 64, "seed": 1}
     keys = ("episode_length",)
 
     def make() -> Any:
@@ -249,7 +249,7 @@ def test_numbers_of_infos_and_the_ends_of_episodes_travel() -> None:
 
         return Counting(gym.make("CartPole-v1"))
 
-    with WorkerCollector(make, _policy, info_keys=keys, **_RAY, **told) as collector:
+    with WorkerCollector(make, _policy, info_keys=keys, **_RAY, **options) as collector:
         rollout = collector.collect()
     assert len(rollout.final_index) == rollout.done.sum() > 0
     first = rollout.final_index[:, 0] + 1
@@ -258,8 +258,8 @@ def test_numbers_of_infos_and_the_ends_of_episodes_travel() -> None:
     assert lengths.min() > 0
 
 
-class Registered(Quiet):
-    """Is known by an id that this process has registered."""
+class Registered(Harmless):
+    """Has an id that this process has registered."""
 
 
 @pytest.fixture
@@ -269,14 +269,14 @@ def registered() -> Any:
     del gym.registry["RookeryRegistered-v0"]
 
 
-def test_an_env_that_is_registered_here_is_known_there(registered: str) -> None:
+def test_an_env_that_is_registered_here_is_built_on_the_cluster(registered: str) -> None:
     with WorkerCollector(registered, _policy, 2, 2, 8, **_RAY) as collector:
         assert collector.collect().reward.sum() == 16
 
 
-def test_an_argument_that_cannot_travel_is_named() -> None:
+def test_an_argument_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(rookery.PicklingError, match=r"env_kwargs\['lock'\]"):
-        WorkerCollector(Quiet, _policy, 2, 2, 8, env_kwargs={"lock": threading.Lock()}, **_RAY)
+        WorkerCollector(Harmless, _policy, 2, 2, 8, env_kwargs={"lock": threading.Lock()}, **_RAY)
 
 
 def test_options_for_a_cluster_need_one() -> None:
@@ -316,14 +316,14 @@ class First(rookery.Policy):
 
 small = dict(object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False)
 ray.init("local", num_cpus=2, **small)
-told = dict(num_envs=4, num_workers=2, num_steps=64, backend="ray", seed=0)
-kept = []
-with rookery.WorkerCollector(Large, First(), **told) as collector:
+options = dict(num_envs=4, num_workers=2, num_steps=64, backend="ray", seed=0)
+rollouts = []
+with rookery.WorkerCollector(Large, First(), **options) as collector:
     for _ in range(4):  # of 50 MB each
-        kept.append(collector.collect())
-told["backend"] = "process"
-with rookery.WorkerCollector(Large, First(), **told) as here:
-    for rollout in kept:
+        rollouts.append(collector.collect())
+options["backend"] = "process"
+with rookery.WorkerCollector(Large, First(), **options) as here:
+    for rollout in rollouts:
         np.testing.assert_array_equal(rollout.obs, here.collect().obs)
 print("the same")
 ray.shutdown()
@@ -346,22 +346,22 @@ with WorkerCollector("CartPole-v1", make_policy, 4, 2, 16, backend="ray", seed=0
     collector.collect()
     statistics = collector.statistics()
     shares = collector._pool.workers
-    print(len({share.node for share in shares}), [share.is_crowded for share in shares])
+    print(len({share.node for share in shares}), [share.is_sharing_cpus for share in shares])
     cluster.add_node(num_cpus=1)
     rollout = collector.collect()
     while not rollout.after_reset.any():
         rollout = collector.collect()
-    print(len({share.node for share in shares}), [share.is_crowded for share in shares])
+    print(len({share.node for share in shares}), [share.is_sharing_cpus for share in shares])
     print(rollout.after_reset.tolist(), rollout.valid.all(), collector.statistics() == statistics)
 ray.shutdown()
 cluster.shutdown()
 """
 
 
-def test_a_share_without_cpus_of_its_own_moves_to_a_node_that_joins() -> None:
+def test_a_share_that_shares_cpus_moves_to_a_node_that_joins() -> None:
     first, second, resets = output_of(_A_NODE_JOINS).splitlines()[-3:]
     assert (first[0], second[0]) == ("1", "2")
-    # On a slow machine the other share has none of its own either.
+    # On a slow machine the other share may share CPUs too.
     before, after = ast.literal_eval(first[2:]), ast.literal_eval(second[2:])
     moved = [was and not now for was, now in zip(before, after, strict=True)]
     assert moved.count(True) == 1

@@ -16,10 +16,11 @@ import test_contract_values
 import test_contract_wrappers
 
 _OPENERS = {"open_any", "open_async", "open_workers", "open_ours"}
-pytestmark = pytest.mark.whole  # of these, test_ray_equality.py and test_ray_faults.py run always
+# test_ray_equality.py and test_ray_faults.py cover the same, and always run.
+pytestmark = pytest.mark.whole
 
 
-def _is_for_us(name: str, value: Any) -> bool:
+def _is_contract(name: str, value: Any) -> bool:
     is_test = name.startswith("test_") and inspect.isfunction(value)
     return is_test and bool(_OPENERS & inspect.signature(value).parameters.keys())
 
@@ -35,5 +36,5 @@ for _module in (
     test_contract_wrappers,
 ):
     for _name, _value in vars(_module).items():
-        if type(_value).__name__ == "FixtureFunctionDefinition" or _is_for_us(_name, _value):
+        if type(_value).__name__ == "FixtureFunctionDefinition" or _is_contract(_name, _value):
             globals()[_name] = _value

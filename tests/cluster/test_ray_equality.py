@@ -1,4 +1,4 @@
-"""Envs on a cluster do what they do in one process, bit for bit."""
+"""Envs on a cluster give the same results as in one process, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training whose envs, policies and learners live on a cluster."""
+"""Training with envs, policies and learners on a cluster."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def _losses(run_dir: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("num_learners", [1, 2])
-def test_a_run_on_a_cluster_learns_what_it_would_learn_here(
+def test_a_run_on_a_cluster_has_the_losses_of_a_local_run(
     num_learners: int, tmp_path: Path
 ) -> None:
-    told: Any = {**_SHORT, "num_learners": num_learners, "num_workers": 2 // num_learners}
-    rookery.train("CartPole-v1", "ppo", **told, run_dir=tmp_path / "here")
-    rookery.train("CartPole-v1", "ppo", **told, cluster="auto", run_dir=tmp_path / "there")
+    options: Any = {**_SHORT, "num_learners": num_learners, "num_workers": 2 // num_learners}
+    rookery.train("CartPole-v1", "ppo", **options, run_dir=tmp_path / "here")
+    rookery.train("CartPole-v1", "ppo", **options, cluster="auto", run_dir=tmp_path / "there")
     here, there = _losses(tmp_path / "here"), _losses(tmp_path / "there")
     assert len(here) > 3
     assert there == here
 
 
-def test_the_policy_may_act_here_on_envs_that_step_there(tmp_path: Path) -> None:
-    told: Any = {**_SHORT, "total_steps": 256, "collector": "caller"}
+def test_the_policy_may_act_here_for_envs_on_the_cluster(tmp_path: Path) -> None:
+    options: Any = {**_SHORT, "total_steps": 256, "collector": "caller"}
     result = rookery.train(
-        "CartPole-v1", rookery.PPOConfig(num_steps=32), **told, cluster="auto",
+        "CartPole-v1", rookery.PPOConfig(num_steps=32), **options, cluster="auto",
         run_dir=tmp_path / "run",
     )  # fmt: skip
     assert result.steps == 256
@@ -63,14 +63,14 @@ def _kill_a_learner(trainer: Any, update: Any) -> None:
             process.kill()
 
 
-def test_a_learner_that_is_lost_is_named_and_the_run_goes_on_with_another_number(
+def test_a_lost_learner_is_named_and_the_run_resumes_with_fewer_learners(
     tmp_path: Path,
 ) -> None:
     run_dir = tmp_path / "run"
-    told: Any = {**_SHORT, "num_learners": 2, "num_workers": 1, "cluster": "auto"}
+    options: Any = {**_SHORT, "num_learners": 2, "num_workers": 1, "cluster": "auto"}
     with pytest.raises(LearnerDied, match=r"Learner 1 of 2 \(process \d+ on node \S+\)"):
         rookery.train(
-            "CartPole-v1", "ppo", **told, run_dir=run_dir, callbacks=[_kill_a_learner],
+            "CartPole-v1", "ppo", **options, run_dir=run_dir, callbacks=[_kill_a_learner],
             checkpoint_interval_s=0.0,
         )  # fmt: skip
     result = rookery.resume(run_dir, num_learners=1)
@@ -111,7 +111,7 @@ from ray.cluster_utils import Cluster
 import rookery
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-# Before there is another node: this process belongs to the head.
+# Before the second node is added, so that this process belongs to the head.
 ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
 second = cluster.add_node(num_cpus=1)
 nodes = set()
@@ -143,9 +143,9 @@ def test_a_run_survives_the_loss_of_a_node_and_learns_its_env(tmp_path: Path) ->
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     nodes, steps, score = done.stdout.split()[-3:]
-    assert int(nodes) == 3  # two, and the mark that one was lost
+    assert int(nodes) == 3  # two nodes, and the mark that one was lost
     assert int(steps) >= 100_000
     assert float(score) >= 475
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["worker_restarts"] >= 1
-    assert "Node share" in done.stderr  # which was told to use the CPUs of others
+    assert "Node share" in done.stderr  # a warning that the share shares CPUs

@@ -19,7 +19,7 @@ from rookery.learn.on_policy.impala import Impala
 from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
 from rookery.policy.torch.torch_policy import TorchPolicy
 from rookery.rollout.join import side_by_side
-from rookery.run.finite import FiniteRollouts
+from rookery.run.checks import FiniteRollouts
 
 T = 12
 CORES = ["gru", "lstm"]

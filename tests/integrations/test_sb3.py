@@ -133,7 +133,7 @@ def test_every_info_says_whether_a_limit_cut_the_episode(make: Make) -> None:
     assert flags == [[False] * 3, [False] * 3, [True, False, False], [False] * 3]
 
 
-def test_what_was_handed_out_does_not_change_later(make: Make) -> None:
+def test_returned_arrays_do_not_change_later(make: Make) -> None:
     vec_env = make(ThriftyWalk, ThriftyWalk)
     kept = [vec_env.reset()]
     infos = []
@@ -184,7 +184,7 @@ def test_the_outermost_wrapper_is_asked_and_set(make: Make) -> None:
     assert vec_env.env_is_wrapped(Holder, indices=1) == [False]
 
 
-def test_an_attribute_may_exist_that_cannot_travel(make: Make) -> None:
+def test_has_attr_accepts_values_that_cannot_be_pickled(make: Make) -> None:
     def make_env() -> Any:
         env = Walk()
         env.generator = (i for i in range(3))  # type: ignore[attr-defined]
@@ -232,7 +232,7 @@ def test_a_reset_whose_signature_is_unknown_gets_its_options(make: Make) -> None
 
 
 @pytest.mark.slow
-def test_what_is_no_gymnasium_env_is_refused_as_sb3_does(make: Make) -> None:
+def test_objects_that_are_not_envs_are_refused_as_in_sb3(make: Make) -> None:
     with pytest.raises(ValueError, match="not a Gymnasium environment"):
         make(object, object)
 
@@ -243,7 +243,7 @@ def test_one_env_returned_twice_is_refused(make: Make) -> None:
         make(*[lambda: env] * 5)
 
 
-def test_closing_twice_is_fine_and_using_it_then_is_not(make: Make) -> None:
+def test_close_may_be_called_twice_but_a_closed_env_refuses_steps(make: Make) -> None:
     vec_env = make()
     vec_env.reset()
     vec_env.step_async(np.array([1, 1, 1]))
@@ -253,7 +253,7 @@ def test_closing_twice_is_fine_and_using_it_then_is_not(make: Make) -> None:
         vec_env.reset()
 
 
-def test_a_reset_drops_the_step_under_way(make: Make) -> None:
+def test_a_reset_drops_the_pending_step(make: Make) -> None:
     vec_env = make()
     vec_env.reset()
     vec_env.step_async(np.array([1, 1, 1]))
@@ -280,7 +280,7 @@ def test_an_env_whose_process_dies_is_named() -> None:
     vec_env.close()
 
 
-def test_a_restarted_env_closes_its_episode_honestly() -> None:
+def test_a_restarted_env_truncates_its_episode() -> None:
     policy = rookery.FaultPolicy(on_fault="restart")
     vec_env = RookeryVecEnv([Faulty] * 2, isolate=True, faults=policy)
     vec_env.reset()
@@ -292,7 +292,7 @@ def test_a_restarted_env_closes_its_episode_honestly() -> None:
     vec_env.close()
 
 
-def test_what_auto_chose_can_be_asked() -> None:
+def test_the_choice_of_auto_is_available() -> None:
     vec_env = make_vec_env("CartPole-v1", n_envs=2, vec_env_cls=RookeryVecEnv)
     assert vec_env.vector_env.choice.measurement is not None
     vec_env.close()
@@ -306,7 +306,7 @@ def test_what_auto_chose_can_be_asked() -> None:
         ({"backend": "threads"}, "backend must be one of"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(rookery.ConfigError, match=message):
         RookeryVecEnv([Walk], **options)
 
@@ -335,7 +335,7 @@ def test_without_sb3_the_pip_command_is_named() -> None:
     assert "pip install 'rookery[sb3]'" in result.stdout, result.stderr
 
 
-def test_images_are_known_as_such(make: Make) -> None:
+def test_images_are_recognized(make: Make) -> None:
     vec_env = make(ImageWalk, ImageWalk)
     assert vec_env.observation_space == ImageWalk.observation_space
     assert vec_env.reset().dtype == np.uint8

@@ -54,9 +54,9 @@ CALLER_POINTS: list[tuple[str, str, str]] = [
     (f"{BACKEND}.finish_call", "after", "call"),
     (f"{BACKEND}.tell_reset", "before", "reset_with_options"),
     (f"{BACKEND}.tell_reset", "after", "reset_with_options"),
-    ("worker.shared_arrays:Board.enlarge_slab", "after", "step_slab"),
-    ("worker.shared_arrays:Board.send_slab", "before", "step_slab"),
-    (f"{BACKEND}.adopt_slab", "after", "step_slab"),
+    ("worker.shared_arrays:Board.enlarge_rows", "after", "step_rows"),
+    ("worker.shared_arrays:Board.send_larger_rows", "before", "step_rows"),
+    (f"{BACKEND}.adopt_larger_rows", "after", "step_rows"),
     (f"{SUPERVISOR}.restart", "before", "restart"),
     (f"{SUPERVISOR}.restart", "after", "restart"),
     (f"{SUPERVISOR}.renew", "before", "restart"),
@@ -104,7 +104,7 @@ def _do_all(operation: str, trap: Trap, worker: Trap, method: str) -> None:
         faults.restarts,
     )
     names = list(drive.OPERATIONS)
-    place = {"step_slab": names.index("step_large") + 1, "restart": names.index("step")}.get(
+    place = {"step_rows": names.index("step_large") + 1, "restart": names.index("step")}.get(
         operation, -1
     )
     for i, name in enumerate(names):

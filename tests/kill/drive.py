@@ -176,7 +176,7 @@ OPERATIONS = (
     "reset",
     "step",
     "step_large",
-    "step",  # with a larger slab
+    "step",  # with larger rows
     "call",
     "reset_with_options",
     "step",

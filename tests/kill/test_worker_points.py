@@ -57,8 +57,8 @@ REACHED_IN: dict[str, tuple[str, ...]] = {
     "after set_attr": ("set_attr",),
     "before prepare_reset": ("reset_with_options",),
     "after prepare_reset": ("reset_with_options",),
-    "before adopt_slab": ("step",),
-    "after adopt_slab": ("step",),
+    "before adopt_larger_rows": ("step",),
+    "after adopt_larger_rows": ("step",),
     "before close": ("close",),
     "before env.close": ("close",),
     "after env.close": ("close",),
@@ -71,12 +71,12 @@ COMMANDS = {
     "send_reset": "reset",
     "get_attr": "call",
 }
-SLAB = (
+ENLARGING = (
     "before a block",
     "before a mapping",
     "after a mapping",
-    "before adopt_slab",
-    "after adopt_slab",
+    "before adopt_larger_rows",
+    "after adopt_larger_rows",
 )
 
 
@@ -85,7 +85,7 @@ CALLS = ("set_attr", "call", "get_attr")  # which have no deadline but the one o
 
 def _place(operations: tuple[str, ...], point: str, operation: str) -> int:
     """When to set a trap: before which of the operations."""
-    if operation == "step" and point in SLAB:
+    if operation == "step" and point in ENLARGING:
         return operations.index("step_large") + 1
     return operations.index(operation)
 
@@ -217,7 +217,7 @@ def test_so_may_the_worker_that_follows(
         ("before a block", "make"),
         ("before an order", "step"),
         ("half a message", "step_large"),
-        ("before adopt_slab", "step"),
+        ("before adopt_larger_rows", "step"),
         ("before prepare_reset", "reset_with_options"),
         ("half a message", "call"),
         ("after answered", "send"),
@@ -248,7 +248,7 @@ def test_a_process_that_holds_what_the_worker_had_open_hides_no_end(
         ("after answered", "step_large"),
         ("after the ring", "step"),
         ("half a message", "step_large"),
-        ("before adopt_slab", "step"),
+        ("before adopt_larger_rows", "step"),
         ("after progress", "send_reset"),
     ],
 )

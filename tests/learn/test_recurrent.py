@@ -16,7 +16,7 @@ from rookery.learn.on_policy.a2c import A2C
 from rookery.learn.on_policy.impala import Impala
 from rookery.learn.on_policy.ppo import PPO, actions_of, advantage_batch, evaluate
 from rookery.policy.torch.torch_policy import TorchPolicy
-from rookery.run.finite import FiniteRollouts
+from rookery.run.checks import FiniteRollouts
 
 OBS = spaces.Box(-1, 1, (3,))
 IMAGE = spaces.Dict(eye=spaces.Box(0, 255, (12, 12, 3), np.uint8), ear=OBS)

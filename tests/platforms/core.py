@@ -56,7 +56,7 @@ def _cart_pole() -> Any:
 
 
 def parts() -> None:
-    """Send and recv, large infos for which the slab grows, and large requests and answers."""
+    """Send and recv, large infos for which the rows grow, and large requests and answers."""
     with rookery.make_vec(Wordy, 6, num_workers=2, backend="process") as venv:
         venv.send_reset(seed=0)
         left, busy = 40, 6

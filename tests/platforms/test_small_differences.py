@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rookery.run.log import jsonl
+from rookery.run.checkpoint import run_dir
 from rookery.worker import pipes
 from rookery.worker.failures import exit_in_words
 from rookery.worker.start import limits
@@ -29,18 +29,18 @@ def test_a_file_that_is_read_is_replaced_once_windows_allows_it(
             raise PermissionError(errno.EACCES, "Access is denied", str(target))
         os.rename(source, target)
 
-    monkeypatch.setattr(jsonl, "sys", SimpleNamespace(platform="win32"))
-    monkeypatch.setattr(jsonl, "os", SimpleNamespace(replace=replace))
-    monkeypatch.setattr(jsonl, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(run_dir, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(run_dir, "os", SimpleNamespace(replace=replace))
+    monkeypatch.setattr(run_dir, "time", SimpleNamespace(sleep=lambda _: None))
     new, old = tmp_path / "new", tmp_path / "old"
     new.write_text("new")
     old.write_text("old")
     if refusals == 1000:
         with pytest.raises(PermissionError):
-            jsonl.put_in_place(new, old)
+            run_dir.put_in_place(new, old)
         assert (old.read_text(), new.read_text()) == ("old", "new")
     else:
-        jsonl.put_in_place(new, old)
+        run_dir.put_in_place(new, old)
         assert old.read_text() == "new"
 
 

@@ -1,4 +1,4 @@
-"""Open matplotlib's fonts first: it keeps their files open, which no test here is to blame for."""
+"""Open the fonts of matplotlib before the tests, because it keeps their files open."""
 
 from __future__ import annotations
 

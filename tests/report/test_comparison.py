@@ -16,7 +16,7 @@ def _line(*points: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def test_runs_with_points_elsewhere_meet_on_a_common_grid() -> None:
+def test_runs_with_different_steps_share_a_common_grid() -> None:
     spread = spread_of([_line((0, 0), (10, 10)), _line((0, 2), (5, 7), (10, 12))], points=5)
     np.testing.assert_allclose(spread.grid, [0, 2.5, 5, 7.5, 10])
     np.testing.assert_allclose(spread.mean, [1, 3.5, 6, 8.5, 11])
@@ -24,7 +24,7 @@ def test_runs_with_points_elsewhere_meet_on_a_common_grid() -> None:
     assert spread.num_runs.tolist() == [2] * 5
 
 
-def test_where_a_run_has_not_come_the_others_count() -> None:
+def test_means_use_the_runs_that_reached_a_step() -> None:
     spread = spread_of([_line((0, 1), (4, 1)), _line((2, 3), (3, 3)), _line((8, 5), (8.5, 5))], 18)
     at = {float(x): i for i, x in enumerate(spread.grid)}
     assert [spread.num_runs[at[x]] for x in (0.0, 2.5, 4.0, 6.0, 8.0)] == [1, 2, 1, 0, 1]
@@ -33,7 +33,7 @@ def test_where_a_run_has_not_come_the_others_count() -> None:
     assert np.isnan(spread.std[at[6.0]]) and spread.std[at[2.5]] == 1.0
 
 
-def test_runs_of_one_point_are_seen() -> None:
+def test_runs_of_one_point_are_drawn() -> None:
     lone, long = _line((3, 100)), _line((0, 10), (7, 10))
     spread = spread_of([lone, long, long], points=5)
     at = spread.grid.tolist().index(3)
@@ -45,7 +45,7 @@ def test_runs_of_one_point_are_seen() -> None:
         assert seen == [[[1024, 10], [2048, 20]], []] if len(runs) == 2 else [[], [[3, 40]]]
 
 
-def test_one_place_is_a_grid_too() -> None:
+def test_runs_at_a_single_step_have_a_spread() -> None:
     spread = spread_of([_line((7, 1)), _line((7, 3))])
     assert (spread.grid.tolist(), spread.mean.tolist(), spread.std.tolist()) == ([7], [2], [1])
 
@@ -53,7 +53,7 @@ def test_one_place_is_a_grid_too() -> None:
 @pytest.mark.parametrize(
     ("format", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
 )
-def test_a_comparison_is_a_picture_of_any_format(format: str, start: bytes) -> None:
+def test_comparisons_are_drawn_in_every_format(format: str, start: bytes) -> None:
     curves = [
         Curve("one point", [_line((1, 1))]),
         Curve("one run", [_line((1, 1), (5, 3))], [(5, 4.0, 1.0), (6, np.nan, np.nan)]),
@@ -66,7 +66,7 @@ def test_a_comparison_is_a_picture_of_any_format(format: str, start: bytes) -> N
     assert file.getvalue().startswith(start)
 
 
-def test_a_single_run_is_smoothed_with_its_spread_and_shown_as_it_is() -> None:
+def test_a_single_run_is_drawn_smoothed_and_raw() -> None:
     x = np.arange(5000.0)
     noise = np.random.default_rng(0).normal(0, 1, len(x))
     axes = Figure().add_subplot()

@@ -38,11 +38,11 @@ def _labels(figure: Any) -> list[str]:
     return [] if legend is None else [text.get_text() for text in legend.get_texts()]
 
 
-def test_the_running_mean_starts_with_what_there_is() -> None:
+def test_the_running_mean_starts_with_a_shorter_window() -> None:
     np.testing.assert_allclose(running_mean(np.array([2.0, 4.0, 6.0]), 2), [2, 3, 5])
 
 
-def test_a_centred_mean_does_not_lag_behind() -> None:
+def test_a_centred_mean_does_not_lag() -> None:
     line = np.arange(9.0)
     np.testing.assert_allclose(running_mean(line, 3, is_centred=True)[1:-1], line[1:-1])
     np.testing.assert_allclose(running_mean(line, 3, is_centred=True)[[0, -1]], [0.5, 7.5])
@@ -51,7 +51,7 @@ def test_a_centred_mean_does_not_lag_behind() -> None:
     assert len(running_mean(np.zeros(0), 3, is_centred=True)) == 0
 
 
-def test_the_running_deviation_is_that_of_the_same_values() -> None:
+def test_the_running_deviation_uses_the_window_of_the_mean() -> None:
     values = np.random.default_rng(0).normal(1e9, 1.0, 50)
     expected = [np.std(values[max(i - 6, 0) : i + 1]) for i in range(50)]
     np.testing.assert_allclose(running_std(values, 7), expected, atol=1e-4)
@@ -59,12 +59,12 @@ def test_the_running_deviation_is_that_of_the_same_values() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 500])
-def test_the_curve_is_a_picture(count: int) -> None:
+def test_the_curve_is_a_png_file(count: int) -> None:
     picture = _draw(list(range(count)), [float(i) for i in range(count)], "a title")
     assert picture.startswith(b"\x89PNG")
 
 
-def test_each_episode_lies_at_its_step_and_the_mean_above_them(drawn: list[Any]) -> None:
+def test_episodes_are_points_at_their_steps_with_a_running_mean(drawn: list[Any]) -> None:
     _draw([3, 8, 20], [1.0, 2.0, 6.0], "a title")
     episodes, mean = drawn[0].axes[0].get_lines()
     np.testing.assert_array_equal(episodes.get_xydata(), [[3, 1], [8, 2], [20, 6]])
@@ -75,7 +75,7 @@ def test_each_episode_lies_at_its_step_and_the_mean_above_them(drawn: list[Any])
     )
 
 
-def test_one_return_that_is_not_finite_spoils_no_other(drawn: list[Any]) -> None:
+def test_returns_that_are_not_finite_are_left_out(drawn: list[Any]) -> None:
     _draw([1, 2, 3, 4], [1.0, np.nan, np.inf, 3.0], "a title")
     _, mean = drawn[0].axes[0].get_lines()
     np.testing.assert_allclose(mean.get_xydata(), [[1, 1], [4, 2]])
@@ -90,7 +90,7 @@ def test_evaluations_are_points_with_error_bars(drawn: list[Any]) -> None:
     assert "evaluation (mean ± std)" in _labels(drawn[0])
 
 
-def test_evaluations_are_drawn_where_no_episode_has_ended(drawn: list[Any]) -> None:
+def test_evaluations_are_drawn_without_episodes(drawn: list[Any]) -> None:
     _draw([], [], "a title", evaluations=[(10, 5.0, 2.0)])
     assert _labels(drawn[0]) == ["evaluation (mean ± std)"]
 
@@ -104,5 +104,5 @@ def test_the_expected_score_is_a_horizontal_line(drawn: list[Any]) -> None:
     assert not any(text.startswith("expected") for text in _labels(drawn[1]))
 
 
-def test_dollars_in_a_title_are_no_formula() -> None:
+def test_dollars_in_a_title_are_escaped() -> None:
     assert _draw([1], [1.0], r"$\frac$").startswith(b"\x89PNG")

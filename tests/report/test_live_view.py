@@ -11,9 +11,10 @@ from recorded_runs import metrics_rows, telemetry_rows
 from rich.cells import cell_len
 from rich.console import Console
 
-from rookery.report.figures import RunFigures, RunState, TimeSplit
+from rookery.report.figures import RunState, TimeSplit, series_of, speeds_of, time_split
+from rookery.report.live import RunFigures
 from rookery.report.live_view import LiveView
-from rookery.report.run_figures import series_of, speeds_of, telemetry_figures, time_split
+from rookery.report.telemetry import telemetry_figures
 
 
 def _figures(**changes: Any) -> RunFigures:
@@ -38,7 +39,7 @@ def _printed(
     return file.getvalue()
 
 
-def test_the_view_shows_what_there_is_to_know() -> None:
+def test_the_view_shows_all_figures() -> None:
     text = _printed(_figures(), 100)
     for part in (
         "CartPole-v1  ppo  seed 0", "● running", "75 %", "7.5k of 10k steps", "1:00 trained",
@@ -48,6 +49,18 @@ def test_the_view_shows_what_there_is_to_know() -> None:
         "slowest 5 of 8", "72 µs", "65 %", "Something is to be told.", "the footer",
     ):  # fmt: skip
         assert part in text
+
+
+def test_control_characters_of_files_are_escaped() -> None:
+    evil = "\x1b[31mred\x1b[2J\x9b1m\x07\r\n\u202eend"
+    rows = telemetry_rows()
+    for row in rows:
+        row["workers"][0] |= {"node": evil, "restarts": 1, "restart_causes": [evil]}
+    telemetry = telemetry_figures(rows)
+    text = _printed(_figures(title=evil, notes=[evil], telemetry=telemetry), 160)
+    assert all(character.isprintable() or character == "\n" for character in text)
+    escaped = r"\x1b[31mred\x1b[2J\x9b1m\x07\r\n\u202eend"
+    assert text.count(escaped) >= 3  # title, note and cause; names are cut
 
 
 @pytest.mark.parametrize("width", [20, 32, 40, 57, 80, 104, 131, 300])
@@ -69,7 +82,7 @@ def test_a_wide_terminal_has_two_columns() -> None:
     assert line_of(narrow, "Return") < line_of(narrow, "Workers")
 
 
-def test_a_low_terminal_keeps_what_is_most_important() -> None:
+def test_a_low_terminal_keeps_the_most_important_panels() -> None:
     text = _printed(_figures(), 80, 24)
     assert "running" in text and "Return" in text and "the footer" in text
     assert "Envs" not in text
@@ -88,7 +101,7 @@ def test_a_low_terminal_keeps_what_is_most_important() -> None:
     ids=["bare", "no episode", "no end", "unknown", "ahead", "many workers"],
 )
 @pytest.mark.parametrize("width", [50, 120])
-def test_what_is_not_known_is_left_out_or_said(changes: dict[str, Any], width: int) -> None:
+def test_unknown_figures_are_left_out_or_mentioned(changes: dict[str, Any], width: int) -> None:
     text = _printed(_figures(**changes), width)
     assert "nan" not in text and "None" not in text
     if changes.get("telemetry", ...) is None:
@@ -97,14 +110,14 @@ def test_what_is_not_known_is_left_out_or_said(changes: dict[str, Any], width: i
         assert "no episode has ended yet" in text
 
 
-def test_a_run_that_has_written_nothing_is_a_title_and_a_sentence() -> None:
+def test_a_run_without_files_shows_its_title_and_state() -> None:
     state = RunState("starting", "starting: no update logged yet")
     text = _printed(RunFigures("runs/a", "CartPole-v1", state))
     assert "starting: no update logged yet" in text.splitlines()[0]
     assert len(text.splitlines()) == 2
 
 
-def test_markup_in_names_is_shown_as_it_stands() -> None:
+def test_markup_in_names_is_not_interpreted() -> None:
     figures = _figures(title="[red]mine[/red]  ppo", notes=["[bold]x"])
     text = _printed(figures)
     assert "[red]mine[/red]" in text and "[bold]x" in text
@@ -118,7 +131,7 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     assert b"running" in file.buffer.getvalue()  # type: ignore[attr-defined]
 
 
-def test_no_color_asks_for_none() -> None:
+def test_no_color_disables_colors() -> None:
     coloured = _printed(_figures(), force_terminal=True, color_system="standard")
     plain = _printed(_figures(), force_terminal=True, color_system="standard", no_color=True)
     assert "\x1b[32m" in coloured and "\x1b[32m" not in plain

@@ -12,12 +12,12 @@ import pytest
 from recorded_runs import metrics_rows, telemetry_rows
 
 from rookery.report.comparison import Curve
-from rookery.report.figures import RunState, Series
+from rookery.report.figures import RunState, Series, series_of, time_split
 from rookery.report.page import html as report_page
 from rookery.report.page.charts import curves_chart, envs_chart, memory_chart
 from rookery.report.page.content import Chart, Report, ReportRun, Section, Setting
 from rookery.report.page.html import page_of
-from rookery.report.run_figures import series_of, telemetry_figures, time_split
+from rookery.report.telemetry import telemetry_figures
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}&amp;"
 _VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -93,7 +93,7 @@ def _assert_refers_to_nothing(page: str, markup: Markup) -> None:
     assert "://" not in page and "@import" not in page
 
 
-def test_the_page_is_whole_and_refers_to_nothing_else() -> None:
+def test_the_page_is_complete_and_self_contained() -> None:
     page = page_of(_report())
     markup = Markup(page)
     _assert_refers_to_nothing(page, markup)
@@ -104,7 +104,7 @@ def test_the_page_is_whole_and_refers_to_nothing_else() -> None:
     assert len(set(ids)) == len(ids) > 10
 
 
-def test_the_page_shows_what_there_is_to_know() -> None:
+def test_the_page_shows_all_figures() -> None:
     markup = Markup(page_of(_report()))
     for part in (
         "CartPole-v1, ppo, seed 0", "Written today.", "/runs/a", "finished: all", "480",
@@ -116,14 +116,14 @@ def test_the_page_shows_what_there_is_to_know() -> None:
     assert markup.count("svg") == 4  # the return twice, for wide and narrow windows
 
 
-def test_light_and_dark_are_both_there() -> None:
+def test_the_page_has_a_light_and_a_dark_theme() -> None:
     page = page_of(_report())
     assert "prefers-color-scheme: dark" in page
     svg = page[page.index("<svg") : page.index("</svg>")]
     assert "var(--c0)" in svg and "var(--ink)" in svg and not re.search(r"#[0-9a-f]{6}", svg)
 
 
-def test_whatever_files_say_is_text() -> None:
+def test_text_from_files_is_escaped() -> None:
     curve = Curve(EVIL, [series_of(metrics_rows(), "value_loss")])
     rows = telemetry_rows()
     rows[-1]["workers"][0]["restart_causes"] = [EVIL]
@@ -153,7 +153,7 @@ def test_whatever_files_say_is_text() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_several_runs_stand_side_by_side(count: int) -> None:
+def test_several_runs_are_shown_side_by_side(count: int) -> None:
     runs = [
         _run(f"run-{i}", group=i, telemetry=None if i else _run().telemetry) for i in range(count)
     ]
@@ -174,7 +174,7 @@ def test_several_runs_stand_side_by_side(count: int) -> None:
     assert (len(marked), len(bold)) == (1, count - 1)
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_figures_are_mentioned() -> None:
     bare = _run(time_split=None, faults={}, telemetry=None)
     page = page_of(_report(runs=[bare], sections=[Section("x", [])], settings=[], versions=[]))
     text = " ".join(Markup(page).text.split())
@@ -194,7 +194,7 @@ def test_the_telemetry_of_many_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert "Telemetry of 2 further runs is left out" in page
 
 
-def test_charts_stay_small_however_long_the_run() -> None:
+def test_charts_of_long_runs_stay_small() -> None:
     x = np.arange(1e5)
     noise = np.random.default_rng(0).normal(size=len(x))
     assert len(curves_chart([(0, Curve("a", [(x, noise)]))])) < 250_000
@@ -203,7 +203,7 @@ def test_charts_stay_small_however_long_the_run() -> None:
     assert len(envs_chart(envs)) < 400_000  # type: ignore[arg-type]
 
 
-def test_one_point_is_a_chart_too() -> None:
+def test_a_single_point_is_drawn_as_a_chart() -> None:
     one = np.ones(1)
     assert "<svg" in curves_chart(
         [(0, Curve("a", [(one, one)])), (1, Curve("b", [(one, one)] * 2))]

@@ -34,14 +34,14 @@ def test_a_peak_between_two_columns_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_one_point_and_a_constant_have_their_size_too(ascii_only: bool) -> None:
+def test_a_point_and_a_constant_are_drawn(ascii_only: bool) -> None:
     for x in (np.ones(1), np.arange(3.0)):
         lines = curve_lines(x, np.full(len(x), -7.0), 6, 3, ascii_only)
         assert [len(line) for line in lines] == [6, 6, 6]
         assert set("".join(lines)) - {" ", chr(0x2800)}
 
 
-def test_a_sparkline_stands_on_zero() -> None:
+def test_sparklines_begin_at_zero() -> None:
     x = np.arange(8.0)
     assert sparkline(x, np.ones(8), 4, False) == "████"
     assert sparkline(x, np.array([0, 0, 4, 4, 4, 8, 8, 8.0]), 8, False)[-1] == "█"
@@ -49,7 +49,7 @@ def test_a_sparkline_stands_on_zero() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-9, 0.3, 1.0, 7.0, -1.0, np.nan])
-def test_a_bar_is_as_long_as_it_should_be(share: float) -> None:
+def test_bars_have_the_length_of_their_share(share: float) -> None:
     assert len(bar(share, 10, False)) == len(bar(share, 10, True)) == 10
     assert bool(bar(share, 10, False).strip()) == (share > 0)
 

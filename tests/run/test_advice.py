@@ -1,4 +1,4 @@
-"""Advice is given where it helps, once, and nowhere else."""
+"""Advice about settings is printed once, and only if it helps."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Numbers(gym.Env[Any, Any]):
         (DQNConfig(), 1, False),
     ],
 )
-def test_a_minibatch_that_is_cut_to_a_small_rollout_is_told(config, num_envs, is_said) -> None:
+def test_a_minibatch_cut_to_a_small_rollout_causes_advice(config, num_envs, is_said) -> None:
     said = on_minibatch(config, num_envs)
     assert (said is not None) == is_said
     if said:
@@ -74,25 +74,30 @@ def test_a_minibatch_that_is_cut_to_a_small_rollout_is_told(config, num_envs, is
 
 
 @pytest.mark.parametrize("config", [PPOConfig(), A2CConfig()])
-def test_large_returns_suggest_to_normalise_rewards(config) -> None:
+def test_large_returns_cause_advice_to_normalise_rewards(config) -> None:
     said = on_rewards(config, 1234.5, 1024)
     assert said is not None
-    assert "first 1,024 steps have a deviation of 1,23" in said and "--normalize-reward" in said
+    assert (
+        "first 1,024 steps have a standard deviation of 1,23" in said
+        and "--normalize-reward" in said
+    )
     assert on_rewards(config, 99.0, 1024) is None
     assert on_rewards(config, float("nan"), 1024) is None
     assert on_rewards(dataclasses.replace(config, normalize_reward=True), 1234.5, 1024) is None
 
 
 @pytest.mark.parametrize("config", [ImpalaConfig(), DQNConfig(), SACConfig()])
-def test_nothing_is_suggested_that_the_algorithm_does_not_have(config) -> None:
+def test_advice_names_only_settings_of_the_algorithm(config) -> None:
     assert on_rewards(config, 1234.5, 1024) is None
 
 
-def test_large_and_uneven_observations_suggest_to_normalise_them() -> None:
+def test_large_and_uneven_observations_cause_advice_to_normalise_them() -> None:
     for config in PPOConfig(), DQNConfig():
         said = on_observations(config, {"observation[0]": 0.5, "observation[1]": 250.0})
         assert said is not None
-        assert "observation[1] is about 2.5e+02" in said and "--normalize-obs" in said
+        assert (
+            "observation[1] has a root mean square of 2.5e+02" in said and "--normalize-obs" in said
+        )
     assert on_observations(PPOConfig(), {"observation": 300.0}) is not None
     uneven = {"a": 0.001, "b": 0.0, "c": 0.002, "d": 3.0, "e": 0.001}
     assert on_observations(PPOConfig(), uneven) is not None
@@ -102,7 +107,7 @@ def test_large_and_uneven_observations_suggest_to_normalise_them() -> None:
     assert on_observations(PPOConfig(normalize_obs=True), {"observation": 300.0}) is None
 
 
-def test_sizes_are_of_the_numbers_in_vectors_and_of_nothing_else() -> None:
+def test_sizes_are_measured_of_vectors_only() -> None:
     space = gym.spaces.Dict(
         camera=gym.spaces.Box(0, 255, (8, 8, 3), np.uint8),
         choice=gym.spaces.Discrete(3),
@@ -127,13 +132,13 @@ def test_sizes_are_of_the_numbers_in_vectors_and_of_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
-def test_cartpole_with_defaults_is_given_no_advice(algo, tmp_path: Path, capsys) -> None:
+def test_cartpole_with_defaults_gets_no_advice(algo, tmp_path: Path, capsys) -> None:
     _train(tmp_path / "run", "CartPole-v1", algo)
     assert _heard(capsys.readouterr().err) == []
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
-def test_pendulum_is_advised_once_to_normalise_rewards(algo, tmp_path: Path, capsys) -> None:
+def test_pendulum_gets_advice_once(algo, tmp_path: Path, capsys) -> None:
     _train(tmp_path / "run", "Pendulum-v1", algo)
     captured = capsys.readouterr()
     (said,) = _heard(captured.err)
@@ -142,20 +147,20 @@ def test_pendulum_is_advised_once_to_normalise_rewards(algo, tmp_path: Path, cap
     assert _heard(capsys.readouterr().err) == []
 
 
-def test_who_follows_advice_is_given_none(tmp_path: Path, capsys) -> None:
+def test_followed_advice_is_not_repeated(tmp_path: Path, capsys) -> None:
     env = {"shown": (1000.0, 1.0), "reward": 100.0}
     config = PPOConfig(num_steps=16)
     _train(tmp_path / "first", Numbers, config, num_envs=2, env_kwargs=env)
     minibatch, observations, rewards = _heard(capsys.readouterr().err)
     assert "minibatch_size" in minibatch
-    assert "observation[0] is about 1e+03 in size" in observations
+    assert "observation[0] has a root mean square of 1e+03" in observations
     assert "deviation" in rewards
     followed = PPOConfig(num_steps=128, normalize_obs=True, normalize_reward=True)
     _train(tmp_path / "second", Numbers, followed, num_envs=2, env_kwargs=env)
     assert _heard(capsys.readouterr().err) == []
 
 
-def test_nothing_is_said_of_what_a_network_of_ones_own_reads(tmp_path: Path, capsys) -> None:
+def test_observations_of_custom_networks_get_no_advice(tmp_path: Path, capsys) -> None:
     torch = pytest.importorskip("torch")
 
     def encoder(space: gym.Space[Any]) -> Any:
@@ -165,7 +170,7 @@ def test_nothing_is_said_of_what_a_network_of_ones_own_reads(tmp_path: Path, cap
     assert _heard(capsys.readouterr().err) == []
 
 
-def test_advice_ends_no_run_and_can_be_silenced(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_advice_never_stops_a_run_and_can_be_silenced(tmp_path: Path, monkeypatch, capsys) -> None:
     config = PPOConfig(num_steps=16)
     options = {"num_envs": 2, "total_steps": 64}
     closed = io.StringIO()
@@ -183,7 +188,7 @@ def test_advice_ends_no_run_and_can_be_silenced(tmp_path: Path, monkeypatch, cap
     assert len(_heard(capsys.readouterr().err)) == 1
 
 
-def test_only_the_first_rollouts_are_looked_at(tmp_path: Path, monkeypatch) -> None:
+def test_only_the_first_rollouts_are_examined(tmp_path: Path, monkeypatch) -> None:
     looked: list[int] = []
     look = advice.FirstRollouts.look
 
@@ -199,12 +204,12 @@ def test_only_the_first_rollouts_are_looked_at(tmp_path: Path, monkeypatch) -> N
     assert looked == [32]
 
 
-def test_rollouts_that_are_shorter_than_episodes_are_no_fault(tmp_path: Path, capsys) -> None:
+def test_rollouts_shorter_than_episodes_get_no_advice(tmp_path: Path, capsys) -> None:
     _train(tmp_path / "run", "FrozenLake-v1", A2CConfig(num_steps=2))
     assert _heard(capsys.readouterr().err) == []
 
 
-def test_numbers_beyond_all_bounds_end_no_look() -> None:
+def test_infinite_numbers_do_not_stop_the_examination() -> None:
     rollout = Rollout.allocate(600, np.full((2, 1), 1e300), np.zeros(2, np.int64))
     rollout.obs[:] = 1e300
     rollout.reward[:] = np.finfo(np.float32).max

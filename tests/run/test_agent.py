@@ -1,4 +1,4 @@
-"""Policies that were loaded act as they did when they were trained."""
+"""Loaded agents act as during training."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_one_observation_and_a_batch_give_the_same_actions(tmp_path: Path) -> No
     assert isinstance(agent.act(batch[0].tolist()), int)
 
 
-def test_dict_observations_are_taken_too(tmp_path: Path) -> None:
+def test_dict_observations_are_accepted(tmp_path: Path) -> None:
     folder = _trained(
         tmp_path, Match, PPOConfig(num_steps=16), env_kwargs={"action_space": spaces.MultiBinary(2)}
     )
@@ -106,13 +106,13 @@ def test_a_recurrent_agent_remembers_until_it_is_reset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("obs", [np.zeros(3), np.zeros((2, 3)), np.zeros((2, 2, 4)), 1.0])
-def test_what_is_no_observation_is_refused_with_its_shape(tmp_path: Path, obs: Any) -> None:
+def test_invalid_observations_are_refused_with_their_shape(tmp_path: Path, obs: Any) -> None:
     agent = rookery.load(_trained(tmp_path, *RUNS["ppo"]))
     with pytest.raises(rookery.SpaceError, match=r"of shape .* neither one of Box"):
         agent.act(obs)
 
 
-def test_what_holds_no_policy_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_files_without_a_policy_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match="no checkpoint at"):
         rookery.load(tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"nothing")

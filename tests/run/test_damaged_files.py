@@ -194,7 +194,7 @@ def test_metrics_with_a_damaged_line_are_refused_and_kept(tmp_path: Path) -> Non
     metrics = _train(tmp_path) / "metrics.jsonl"
     damaged = '{"step": 1\n' + metrics.read_text()
     metrics.write_text(damaged)
-    with pytest.raises(rookery.ConfigError, match=r"metrics.jsonl, line 1, is no JSON object"):
+    with pytest.raises(rookery.ConfigError, match=r"metrics.jsonl, line 1, is not a JSON object"):
         rookery.resume(tmp_path, total_steps=256)
     assert metrics.read_text() == damaged
 

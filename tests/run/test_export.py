@@ -213,8 +213,8 @@ def test_outputs_of_onnx_are_named_after_what_they_are(
     assert found == names
 
 
-def test_a_folder_that_is_not_there_is_told_before_anything_is_exported(tmp_path: Path) -> None:
-    with pytest.raises(rookery.ConfigError, match=r"the folder .*nowhere is not there; make it"):
+def test_a_missing_folder_is_reported_before_the_export(tmp_path: Path) -> None:
+    with pytest.raises(rookery.ConfigError, match=r"folder .*nowhere does not exist; create it"):
         _agent("choice").export(tmp_path / "nowhere" / "policy.ts")
     (tmp_path / "policy.ts").mkdir()
     with pytest.raises(rookery.StorageError, match=r"cannot write .*policy.ts"):
@@ -222,7 +222,7 @@ def test_a_folder_that_is_not_there_is_told_before_anything_is_exported(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["policy.ts"]
 
 
-def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_file_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match=r"\.onnx .*\.pt2 .*\.ts"):
         _agent("choice").export(tmp_path / "policy.bin")
 
@@ -253,7 +253,7 @@ def test_quantiles_of_an_own_network_are_exported_for_any_number_of_rows() -> No
     assert [tuple(traced(torch.zeros(rows, 4)).shape) for rows in (1, 7)] == [(1, 3), (7, 3)]
 
 
-def test_an_agent_that_was_exported_goes_on_learning(tmp_path: Path) -> None:
+def test_an_exported_agent_can_still_learn(tmp_path: Path) -> None:
     agent = _agent("masks")
     agent.export(tmp_path / "policy.pt2")
     module: Any = agent.policy.model.module  # type: ignore[attr-defined]

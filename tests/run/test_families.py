@@ -27,8 +27,7 @@ from rookery.errors import ConfigError, UnknownEnvError
 from rookery.run import TrainSettings
 from rookery.run.checkpoint.env_states import Restore, capture
 from rookery.run.env_source import EnvSource
-from rookery.run.families import FAMILIES, family_of
-from rookery.run.named_wrappers import wrapper_at
+from rookery.run.families import FAMILIES, family_of, wrapper_at
 
 GAME = "ALE/Fake-v5"
 FEW = ["--num-envs", "2", "--backend", "serial"]
@@ -712,7 +711,7 @@ def test_a_misspelt_flag_is_told(capsys):
 @pytest.mark.parametrize(
     ("name", "value"), [("frame_stack", 0), ("frame_stack", "4"), ("preprocess", "no")]
 )
-def test_settings_that_cannot_be_are_refused(name, value):
+def test_invalid_settings_are_refused(name, value):
     with pytest.raises(ConfigError, match=name):
         TrainSettings(**{name: value})
 

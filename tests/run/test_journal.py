@@ -1,4 +1,4 @@
-"""Metrics on their way to the sinks, and where the time goes."""
+"""Metrics in the journal, and training time by activity."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rookery.collect.base import Collector
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.log.clock import CallerMeter, Clock, WorkerMeter
 from rookery.run.log.journal import Journal
-from rookery.run.log.jsonl import JSONLSink, read_rows
-from rookery.run.log.sink import Sink
+from rookery.run.log.jsonl import read_rows
+from rookery.run.log.sinks import JSONLSink, Sink
 
 
 class Notes(Sink):
@@ -46,7 +46,7 @@ def test_a_line_has_the_latest_the_mean_and_the_sum():
     assert notes.lines == [(120, {"episodes": 120.0, "loss": 1.5, "learn_s": 3.0})]
 
 
-def test_every_update_is_a_line_where_none_are_gathered():
+def test_every_update_is_a_line_without_log_steps():
     notes = Notes()
     journal = Journal([notes], log_steps=0, steps=64)
     _add(journal, 128, 1.0)
@@ -55,7 +55,7 @@ def test_every_update_is_a_line_where_none_are_gathered():
     assert notes.lines[1][1]["loss"] == 3.0
 
 
-def test_closing_writes_the_rest_and_nothing_twice():
+def test_close_writes_remaining_metrics_once():
     notes = Notes()
     journal = Journal([notes], log_steps=100)
     _add(journal, 120, 1.0)
@@ -103,7 +103,7 @@ def test_counters_and_schedules_stand_as_after_the_last_update_and_counts_are_su
     ]
 
 
-def test_lines_of_a_run_tell_where_its_learner_stands(tmp_path: Path):
+def test_lines_of_a_run_have_metrics_of_the_learner(tmp_path: Path):
     algo = DQNConfig(warmup_steps=200, final_learning_rate=0.0)
     options = {"num_envs": 4, "backend": "serial", "eval_episodes": 0}
     with rookery.Trainer(
@@ -139,7 +139,7 @@ def test_time_is_split_among_policy_envs_waiting_and_learning():
 
 
 @pytest.mark.parametrize(("runs_ahead", "wait"), [(False, 1.0), (True, 4.0)])
-def test_a_learner_waits_for_all_of_what_workers_ahead_of_it_do(runs_ahead: bool, wait: float):
+def test_collecting_from_workers_that_run_ahead_is_waiting(runs_ahead: bool, wait: float):
     collector = _Counting()
     meter = WorkerMeter(collector, runs_ahead)
     collector.policy_s, collector.env_s = 1.0, 2.0
@@ -166,7 +166,7 @@ def test_videos_ask_for_what_they_need(tmp_path: Path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_episode_is_recorded_every_so_many_steps_and_training_is_the_same(tmp_path: Path):
+def test_videos_are_recorded_at_intervals_without_effect_on_training(tmp_path: Path):
     cv2 = pytest.importorskip("cv2")
     pytest.importorskip("moviepy")
     config = PPOConfig(num_steps=16, num_epochs=1)

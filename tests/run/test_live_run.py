@@ -1,4 +1,4 @@
-"""A run that is looked at while it goes on."""
+"""Figures of a run that is still training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from recorded_runs import metrics_rows, telemetry_rows, write_lines, write_run
 
 from rookery.errors import ConfigError, StorageError
-from rookery.report.live_run import LiveRun
-from rookery.report.recorded import read_run
+from rookery.report.live import LiveRun
+from rookery.report.read import read_run
 from rookery.run.checkpoint.run_dir import RunDirectory
 
 NOBODY = 2**22 + 1  # more processes than Linux has
@@ -27,7 +27,7 @@ def _hold(path: Path, process: int) -> Path:
     return file
 
 
-def test_a_run_under_way_tells_how_far_it_has_come(tmp_path: Path) -> None:
+def test_a_running_run_has_its_progress(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", metrics_rows(30, 7500), telemetry=telemetry_rows())
     _hold(path, os.getpid())
     figures = LiveRun(path).figures()
@@ -39,7 +39,7 @@ def test_a_run_under_way_tells_how_far_it_has_come(tmp_path: Path) -> None:
     assert len(figures.returns.x) == 29
 
 
-def test_each_end_of_a_run_has_its_words(tmp_path: Path) -> None:
+def test_each_end_of_a_run_has_its_state(tmp_path: Path) -> None:
     whole = LiveRun(write_run(tmp_path / "whole")).figures()
     assert (whole.state.kind, whole.left_s) == ("finished", None)
     some = metrics_rows(30, 7500)
@@ -53,7 +53,7 @@ def test_each_end_of_a_run_has_its_words(tmp_path: Path) -> None:
     assert nothing.state.kind == "stopped" and nothing.step == 0
 
 
-def test_a_process_that_is_gone_has_lost_the_run_once_its_files_are_old(tmp_path: Path) -> None:
+def test_a_run_of_a_dead_process_is_lost_once_its_files_are_old(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", metrics_rows(30, 7500))
     _hold(path, NOBODY)
     live = LiveRun(path)
@@ -61,7 +61,7 @@ def test_a_process_that_is_gone_has_lost_the_run_once_its_files_are_old(tmp_path
     assert live.figures(now=time.time() + 100).state.kind == "lost"
 
 
-def test_a_number_that_another_process_has_by_now_is_not_the_runs(tmp_path: Path) -> None:
+def test_a_reused_process_id_is_not_the_run(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", metrics_rows(30, 7500))
     file = _hold(path, os.getpid())
     os.utime(file, (1e9, 1e9))  # long before this process began
@@ -74,7 +74,7 @@ def test_an_evaluation_at_the_end_is_mentioned(tmp_path: Path) -> None:
     assert "evaluating" in LiveRun(path).figures().state.text
 
 
-def test_a_run_that_has_not_written_anything_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_without_files_is_starting(tmp_path: Path) -> None:
     path = tmp_path / "run"
     _hold(path, os.getpid())
     live = LiveRun(path)
@@ -118,7 +118,7 @@ def test_a_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
         live.figures()
 
 
-def test_what_is_no_run_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         LiveRun(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"holds no run"):
@@ -128,9 +128,7 @@ def test_what_is_no_run_is_refused_with_the_way_out(tmp_path: Path) -> None:
         LiveRun(tmp_path)
 
 
-def test_a_folder_that_nobody_may_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_run(tmp_path / "run")
     live = LiveRun(path)
 
@@ -145,7 +143,7 @@ def test_a_folder_that_nobody_may_read_is_named(
         live.figures()
 
 
-def test_silence_and_damage_are_mentioned(tmp_path: Path) -> None:
+def test_missing_and_damaged_lines_are_mentioned(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", metrics_rows(30, 7500))
     with (path / "metrics.jsonl").open("a") as file:
         file.write("nonsense\n")

@@ -451,22 +451,23 @@ def test_the_run_that_was_first_in_a_folder_stays(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "checkpoint.pt")["steps"] == 32
 
 
-def test_half_of_the_metrics_is_not_left_where_the_rest_finds_no_room(
+def test_a_full_disk_leaves_the_metrics_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with _trainer(tmp_path) as trainer:
         next(trainer)
-    write = Path.write_text
+    before = (tmp_path / "metrics.jsonl").read_bytes()
 
-    def full(path: Path, text: str, **options: Any) -> int:
-        write(path, text[: len(text) // 2], **options)
+    def full(descriptor: int) -> None:
+        os.truncate(descriptor, len(before) // 2)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match=r"metrics\.jsonl.*No space left.*free disk space"):
         sinks_of(RunDirectory(tmp_path), TrainSettings(), False, 32)
     monkeypatch.undo()
     assert not list(tmp_path.rglob("*.tmp"))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
     assert rookery.resume(tmp_path).steps == 128
 
 

@@ -1,4 +1,4 @@
-"""Algorithms of the user's own: what they keep comes back, and their mistakes are told by name."""
+"""Custom algorithms: their state is restored, and their mistakes are named."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class WithoutModel(rookery.TorchPolicy):
     ],
 )
 @pytest.mark.parametrize("collector", ["caller", "workers"])
-def test_a_mistake_is_told_by_name(
+def test_mistakes_of_custom_algorithms_are_named(
     tmp_path: Path, part: str, result: Any, message: str, collector: str
 ) -> None:
     options = {"backend": "auto"} if collector == "workers" else {}
@@ -153,7 +153,7 @@ def test_a_mistake_is_told_by_name(
 
 
 @pytest.mark.parametrize("num_steps", [0, -1, 2.5, "16", None])
-def test_a_number_of_steps_that_is_none_is_refused_before_anything_starts(
+def test_an_invalid_num_steps_is_refused_before_the_run_starts(
     tmp_path: Path, num_steps: Any
 ) -> None:
     with pytest.raises(ConfigError, match="num_steps of algorithm 'regression' must be a whole"):

@@ -1,4 +1,4 @@
-"""What a run keeps for its learning curve: episodes and evaluations, where they were."""
+"""Episodes and evaluations that a run stores for its learning curve."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return curves
 
 
-def test_after_a_resume_episodes_stand_where_they_ended_too(
+def test_episodes_keep_their_steps_after_a_resume(
     tmp_path: Path, drawn: list[dict[str, Any]]
 ) -> None:
     rookery.train(Steady, QUICK, run_dir=tmp_path, **_options(save_env_states=False))
@@ -64,7 +64,7 @@ def test_after_a_resume_episodes_stand_where_they_ended_too(
     assert set(drawn[1]["returns"]) == {5.0}
 
 
-def test_evaluations_on_the_way_and_at_the_end_are_kept_and_drawn(
+def test_evaluations_during_and_after_training_are_stored_and_drawn(
     tmp_path: Path, drawn: list[dict[str, Any]]
 ) -> None:
     rookery.train(Steady, QUICK, run_dir=tmp_path, **_options(eval_every=32, eval_episodes=2))
@@ -75,7 +75,7 @@ def test_evaluations_on_the_way_and_at_the_end_are_kept_and_drawn(
     assert drawn[1]["evaluations"] == [(64, 5.0, 0.0)]
 
 
-def test_evaluations_stand_at_their_own_step_not_at_that_of_a_line_of_metrics(
+def test_evaluations_are_stored_at_their_own_step(
     tmp_path: Path,
 ) -> None:
     config = DQNConfig(warmup_steps=16, batch_size=8, num_steps=8)
@@ -85,7 +85,7 @@ def test_evaluations_stand_at_their_own_step_not_at_that_of_a_line_of_metrics(
     assert _evaluations(tmp_path) == [208, 400, 608, 800, 1008, 1024]
 
 
-def test_an_extended_run_keeps_the_evaluation_that_was_its_last(
+def test_an_extended_run_keeps_its_former_last_evaluation(
     tmp_path: Path, drawn: list[dict[str, Any]]
 ) -> None:
     rookery.train(Steady, QUICK, run_dir=tmp_path, **_options(eval_episodes=2))
@@ -95,7 +95,7 @@ def test_an_extended_run_keeps_the_evaluation_that_was_its_last(
     assert _evaluations(tmp_path) == [64, 128]
 
 
-def test_evaluations_after_the_checkpoint_are_dropped_since_they_come_again(tmp_path: Path) -> None:
+def test_evaluations_after_the_checkpoint_are_deleted_on_resume(tmp_path: Path) -> None:
     options = _options(total_steps=128)
     with rookery.Trainer(Steady, QUICK, run_dir=tmp_path, **options) as trainer:
         next(trainer)
@@ -115,11 +115,11 @@ def test_a_damaged_file_of_evaluations_is_named(tmp_path: Path) -> None:
     rookery.train(Steady, QUICK, run_dir=tmp_path, **_options(eval_episodes=2))
     path = tmp_path / "evaluations.jsonl"
     path.write_text("nonsense\n" + path.read_text())
-    with pytest.raises(ConfigError, match=r"evaluations\.jsonl, line 1, is no JSON object"):
+    with pytest.raises(ConfigError, match=r"evaluations\.jsonl, line 1, is not a JSON object"):
         rookery.resume(tmp_path, total_steps=128)
 
 
-def test_a_new_run_in_the_folder_takes_the_evaluations_of_the_old_one_away(tmp_path: Path) -> None:
+def test_a_new_run_deletes_the_evaluations_of_the_old_one(tmp_path: Path) -> None:
     rookery.train(Steady, QUICK, run_dir=tmp_path, **_options(eval_episodes=2))
     rookery.train(Steady, QUICK, run_dir=tmp_path, overwrite=True, **_options())
     assert not (tmp_path / "evaluations.jsonl").exists()

@@ -1,4 +1,4 @@
-"""Presets are valid settings, say where they are from, and lose against whatever is given."""
+"""Presets are valid, name their source, and are overridden by given settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = ["--total-steps", "64", "--num-envs", "2", "--backend", "serial", "--eva
 
 
 @pytest.mark.parametrize("preset", ALL, ids=lambda preset: preset.name)
-def test_settings_fit_the_algorithm_and_say_where_they_are_from(preset: Preset) -> None:
+def test_presets_fit_their_algorithm_and_name_their_source(preset: Preset) -> None:
     assert preset.source
     settings = TrainSettings(**preset.run)
     preset.config.check(settings.num_envs)
@@ -53,7 +53,7 @@ def test_settings_fit_the_algorithm_and_say_where_they_are_from(preset: Preset) 
         (lambda: gym.make("CartPole-v1"), None),
     ],
 )
-def test_an_env_has_its_own_that_of_its_name_or_that_of_its_family(
+def test_the_preset_of_an_env_its_other_version_or_its_family_is_used(
     env: Any, found: str | None
 ) -> None:
     preset = find_preset("ppo", env)
@@ -126,7 +126,7 @@ def _train(run_dir: Path, *options: str) -> dict:
     return _config(run_dir)
 
 
-def test_the_command_line_takes_it_says_so_and_every_flag_wins(tmp_path: Path, capsys) -> None:
+def test_the_command_line_prints_the_preset_and_flags_win(tmp_path: Path, capsys) -> None:
     config = _train(tmp_path / "run", "--gae-lambda", "0.5", "--no-normalize-advantage")
     told = capsys.readouterr().err
     assert "CartPole-v1: preset ppo/CartPole-v1 (RL Baselines3 Zoo, ppo.yml)\n" in told
@@ -150,7 +150,7 @@ def test_a_minibatch_of_the_presets_is_cut_and_one_that_is_given_is_not(tmp_path
     assert "minibatch_size is 256, but a rollout has 64 transitions" in told and cut not in told
 
 
-def test_another_env_under_a_name_that_is_known_has_no_published_return(monkeypatch) -> None:
+def test_an_env_of_the_same_name_has_no_published_return(monkeypatch) -> None:
     other = gym.envs.registration.EnvSpec("CartPole-v1", entry_point="some.module:Game")
     monkeypatch.setitem(gym.registry, "CartPole-v1", other)
     plan = RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": "auto"}))
@@ -185,7 +185,7 @@ def test_a_module_that_registers_the_env_is_imported_before_its_family_is_asked_
         gym.registry.pop("LateCheetah-v0", None)
 
 
-def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, capsys) -> None:
+def test_none_uses_the_defaults_and_prints_no_preset(tmp_path: Path, capsys) -> None:
     config = _train(tmp_path / "run", "--preset", "none", "--minibatch-size", "32")
     expected = "CartPole-v1: ppo without a preset: plain defaults, plus the settings you set\n"
     assert expected in capsys.readouterr().err
@@ -193,14 +193,14 @@ def test_none_takes_the_plain_defaults_and_tells_of_no_preset(tmp_path: Path, ca
     assert config["ppo"] == {**rookery.PPOConfig().to_dict(), "minibatch_size": 32}
 
 
-def test_an_env_without_one_is_told_of(tmp_path: Path, capsys) -> None:
+def test_a_missing_preset_is_mentioned(tmp_path: Path, capsys) -> None:
     arguments = ["train", "a2c", "FrozenLake-v1", *QUICK, "--run-dir", str(tmp_path / "run")]
     assert main(arguments) == 0
     expected = "FrozenLake-v1: a2c without a preset: plain defaults"
     assert expected in capsys.readouterr().err
 
 
-def test_a_run_goes_on_with_the_preset_that_it_began_with(tmp_path: Path, capsys) -> None:
+def test_a_resumed_run_keeps_its_preset(tmp_path: Path, capsys) -> None:
     before = _train(tmp_path / "run")
     assert main(["train", "--resume", str(tmp_path / "run"), "--total-steps", "128"]) == 0
     after = _config(tmp_path / "run")
@@ -211,7 +211,7 @@ def test_a_run_goes_on_with_the_preset_that_it_began_with(tmp_path: Path, capsys
     assert "preset cannot be changed when a run is resumed" in capsys.readouterr().err
 
 
-def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_python_uses_a_preset_on_request(tmp_path: Path) -> None:
     few = {"total_steps": 64, "backend": "serial", "eval_episodes": 0}
     rookery.train("CartPole-v1", "ppo", preset="auto", run_dir=tmp_path / "preset", **few)
     config = _config(tmp_path / "preset")
@@ -247,7 +247,7 @@ def test_python_takes_it_where_it_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("algo", "named"), [(rookery.PPOConfig(), "ppo"), (rookery.DQNConfig(), "dqn")]
 )
-def test_a_preset_beside_settings_that_are_given_whole_is_refused(
+def test_a_preset_with_complete_settings_is_refused(
     algo: Any, named: str, choice: str, tmp_path: Path
 ) -> None:
     with pytest.raises(rookery.ConfigError) as refused:
@@ -262,12 +262,12 @@ def test_a_preset_beside_settings_that_are_given_whole_is_refused(
     )
 
 
-def test_an_algorithm_that_is_not_known_is_told_also_beside_a_preset() -> None:
+def test_an_unknown_algorithm_is_reported_with_a_preset() -> None:
     with pytest.raises(rookery.ConfigError, match="algo 'pqo' is not known; did you mean 'ppo'"):
         RunPlan.new(RunRequest("CartPole-v1", "pqo", settings={"preset": "auto"}))
 
 
-def test_a_number_of_envs_that_cannot_be_is_told_also_beside_a_preset() -> None:
+def test_an_invalid_number_of_envs_is_reported_with_a_preset() -> None:
     with pytest.raises(rookery.ConfigError, match="num_envs must be a whole number"):
         RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": "auto", "num_envs": "8"}))
 
@@ -293,7 +293,7 @@ def test_actions_begin_with_the_deviation_that_is_asked_for(kind: type) -> None:
         kind(initial_log_std=float("nan"))
 
 
-def test_a_preset_that_is_none_any_more_keeps_no_run_from_going_on() -> None:
+def test_a_run_can_be_resumed_without_its_former_preset() -> None:
     plan = RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": "auto"}))
     gone = replace(plan, settings=replace(plan.settings, preset="ppo/Gone-v1"))
     assert gone.preset is None and gone.expected_return is None
@@ -314,7 +314,7 @@ def _file(path: Path, content: Any) -> str:
     return str(path)
 
 
-def test_a_file_of_presets_is_read_as_the_librarys_own_are(tmp_path: Path) -> None:
+def test_a_file_of_presets_is_read_like_builtin_presets(tmp_path: Path) -> None:
     own = {**OWN, "expected": 123}
     file = _file(tmp_path / "mine.json", {"CartPole-v1": own, "Acrobot-v1": {"settings": {}}})
     found = find_preset("ppo", "some.module:CartPole-v0", file)
@@ -328,7 +328,7 @@ def test_a_file_of_presets_is_read_as_the_librarys_own_are(tmp_path: Path) -> No
     assert plan.preset is None  # the run goes on without it
 
 
-def test_the_only_preset_of_a_file_stands_for_every_env(tmp_path: Path) -> None:
+def test_the_only_preset_of_a_file_is_used_for_every_env(tmp_path: Path) -> None:
     file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN})
     found = find_preset("ppo", "Mine-v0", file)
     assert found is not None and found.env == "CartPole-v1"
@@ -338,8 +338,8 @@ def test_the_only_preset_of_a_file_stands_for_every_env(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         ("{", "mine.json is not JSON"),
-        ([], r"must hold an object from env ids to presets.*not \[\]"),
-        ({}, r"must hold an object from env ids to presets.*not \{\}"),
+        ([], r"must contain an object that maps env ids to presets.*not \[\]"),
+        ({}, r"must contain an object that maps env ids to presets.*not \{\}"),
         ({"CartPole-v1": 3}, "preset 'CartPole-v1' in .* must be an object, not 3"),
         ({"CartPole-v1": {"setings": {}}}, "'setings' is not among the parts of a preset; did you"),
         ({"CartPole-v1": {"settings": []}}, "settings must be an object of settings, not"),
@@ -347,11 +347,14 @@ def test_the_only_preset_of_a_file_stands_for_every_env(tmp_path: Path) -> None:
         ({"CartPole-v1": {"settings": {"gama": 0.9}}}, "did you mean gamma"),
         ({"CartPole-v1": {"settings": {"gamma": 9}}}, r"gamma is 9; it must lie in \[0, 1\]"),
         ({"CartPole-v1": {"run": {"num_env": 9}}}, "'num_env' is not among the settings of a run"),
-        ({"CartPole-v1": {"run": {"run_dir": "x"}}}, "run_dir is for the user to say"),
-        ({"Acrobot-v1": OWN, "Pendulum-v1": OWN}, "has none for CartPole-v1; .*it has Acrobot-v1"),
+        ({"CartPole-v1": {"run": {"run_dir": "x"}}}, "run_dir cannot be part of a preset"),
+        (
+            {"Acrobot-v1": OWN, "Pendulum-v1": OWN},
+            "has no preset for CartPole-v1; .*it has Acrobot-v1",
+        ),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused(
+def test_an_invalid_file_of_presets_is_refused(
     content: Any, complaint: str, tmp_path: Path
 ) -> None:
     file = _file(tmp_path / "mine.json", content)
@@ -359,7 +362,7 @@ def test_a_file_that_makes_no_sense_is_refused(
         find_preset("ppo", "CartPole-v1", file)
 
 
-def test_a_file_that_is_not_there_is_told_with_its_name(tmp_path: Path, capsys) -> None:
+def test_a_missing_file_of_presets_is_named(tmp_path: Path, capsys) -> None:
     file = str(tmp_path / "none.json")
     assert main(["train", "ppo", "CartPole-v1", "--preset", file]) == 2
     assert f"cannot read the preset file {file}: No such file" in capsys.readouterr().err

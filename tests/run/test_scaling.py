@@ -1,4 +1,4 @@
-"""Settings that move with the number of envs."""
+"""Scaling of settings to another number of envs."""
 
 import json
 import math
@@ -52,7 +52,7 @@ def test_rollouts_that_are_shorter_than_the_horizon_are_not_shortened_further():
     assert scaled(A2CConfig(num_steps=5), "a2c", 8, 2)[0].num_steps == 20
 
 
-def test_impala_goes_by_the_lambda_of_its_traces():
+def test_impala_uses_the_lambda_of_its_traces():
     assert scaled(ImpalaConfig(num_steps=20), "impala", 8, 64)[0].num_steps == 20
 
 
@@ -68,7 +68,7 @@ def test_learners_from_replay_keep_gradient_steps_per_env_step(kind):
     assert config.num_steps == 1
     same = ("updates_per_step", "batch_size", "learning_rate", "warmup_steps", "replay_size")
     assert all(getattr(config, name) == getattr(before, name) for name in same)
-    assert len(reasons) == 1 and "64 env steps, 32 with 8 envs" in reasons[0]
+    assert len(reasons) == 1 and "64 env steps; with 8 envs after 32" in reasons[0]
 
 
 def test_a_replay_holds_some_rows_of_every_env():
@@ -77,7 +77,7 @@ def test_a_replay_holds_some_rows_of_every_env():
     config.check(512)
 
 
-def test_what_was_given_stays_and_the_rest_follows_from_it():
+def test_given_settings_stay_and_the_others_follow():
     config, reasons = scaled(PPOConfig(num_steps=128), "ppo", 8, 32, frozenset({"num_steps"}))
     assert config.num_steps == 128
     assert config.minibatch_size == 1024 and config.learning_rate == pytest.approx(2e-3)
@@ -86,15 +86,15 @@ def test_what_was_given_stays_and_the_rest_follows_from_it():
     assert any("learning_rate stays 0.001, because it was given" in each for each in reasons)
 
 
-def test_a_learning_rate_that_is_a_function_stays_and_that_is_said():
+def test_a_learning_rate_function_stays_with_a_reason():
     rate = lambda done: 1e-3 * (1 - done)  # noqa: E731
     before = PPOConfig(learning_rate=rate)
     config, reasons = scaled(before, "ppo", 8, 256)
     assert config.learning_rate is rate
-    assert any("is a function and stays; times 2.062" in reason for reason in reasons)
+    assert any("envs would need it times 2.062" in reason for reason in reasons)
 
 
-def test_scaled_settings_go_with_their_envs_and_through_json():
+def test_scaled_settings_are_valid_and_survive_json():
     for num_envs in (1, 3, 7, 100, 1000):
         config, _ = scaled(PPOConfig(), "ppo", 8, num_envs)
         config.check(num_envs)
@@ -132,7 +132,7 @@ def test_flags_of_the_learner_win_over_scaling():
     assert plan_of(given, num_envs=64, scale_hyperparameters=True).algorithm.config.num_steps == 64
 
 
-def test_own_algorithms_are_not_scaled():
+def test_custom_algorithms_are_not_scaled():
     class Own:
         num_steps = 4
 
@@ -145,7 +145,7 @@ def test_own_algorithms_are_not_scaled():
         plan_of(Own(), scale_hyperparameters=True)
 
 
-def test_what_a_run_scaled_is_in_its_config_and_stays_when_it_is_resumed(tmp_path):
+def test_scaled_settings_are_in_the_config_and_stay_on_resume(tmp_path):
     folder = tmp_path / "run"
     rookery.train(
         "CartPole-v1", "ppo", num_envs=16, total_steps=256, scale_hyperparameters=True,

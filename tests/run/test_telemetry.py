@@ -1,4 +1,4 @@
-"""Runs write what their envs, workers and they themselves do and use."""
+"""Telemetry files of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import rookery
 from rookery import PPOConfig
-from rookery.report.recorded import read_run
+from rookery.report.read import read_run
 from rookery.run import Trainer
 
 _RUN = {"num_envs": 4, "total_steps": 512, "backend": "serial", "eval_episodes": 0}
@@ -53,7 +53,7 @@ def test_lines_come_with_every_interval_and_some_numbers_are_metrics(tmp_path: P
     assert all(f"`{name}`" in told.read_text() for name in names)
 
 
-def test_a_resumed_run_goes_on_from_its_checkpoint_and_counts_anew(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_telemetry_and_restarts_counts(tmp_path: Path) -> None:
     _train(tmp_path, overwrite=True)
     path = tmp_path / "telemetry.jsonl"
     later = {**json.loads(path.read_text()), "step": 1000}
@@ -67,7 +67,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint_and_counts_anew(tmp_path: Pat
     assert rows[1]["seconds"] > rows[0]["seconds"]
 
 
-def test_zero_turns_it_off_and_a_new_run_takes_old_lines_away(tmp_path: Path) -> None:
+def test_zero_disables_telemetry_and_a_new_run_deletes_old_lines(tmp_path: Path) -> None:
     _train(tmp_path, overwrite=True)
     assert (tmp_path / "telemetry.jsonl").exists()
     _train(tmp_path, overwrite=True, telemetry_interval_s=0)
@@ -75,14 +75,14 @@ def test_zero_turns_it_off_and_a_new_run_takes_old_lines_away(tmp_path: Path) ->
     assert read_run(tmp_path).telemetry() == []
 
 
-def test_the_final_evaluation_is_no_part_of_it(tmp_path: Path) -> None:
+def test_the_final_evaluation_is_not_in_telemetry(tmp_path: Path) -> None:
     _train(tmp_path, overwrite=True, eval_episodes=4)
     (row,) = read_run(tmp_path).telemetry()
     assert sum(row["envs"]["steps"]) == 512
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "often", True])
-def test_intervals_that_cannot_be_are_refused(value, tmp_path: Path) -> None:
+def test_invalid_intervals_are_refused(value, tmp_path: Path) -> None:
     with pytest.raises(rookery.ConfigError, match="telemetry_interval_s must be"):
         _train(tmp_path / "run", telemetry_interval_s=value)
 
@@ -95,7 +95,7 @@ def _blocked(trainer: Trainer, update: Any) -> None:
         path.mkdir()
 
 
-def test_a_line_that_cannot_be_written_ends_the_run_in_words_but_not_the_last(tmp_path) -> None:
+def test_a_telemetry_line_that_cannot_be_written_stops_the_run_except_the_last(tmp_path) -> None:
     with pytest.raises(rookery.StorageError, match=r"telemetry\.jsonl"):
         _train(tmp_path / "run", telemetry_interval_s=1e-6, callbacks=[_blocked])
     _train(tmp_path / "last", callbacks=[_blocked])

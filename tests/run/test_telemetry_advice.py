@@ -1,4 +1,4 @@
-"""What telemetry shows is said where it helps, with its figures, and nowhere else."""
+"""Advice from telemetry has numbers and an option, and is printed only if it helps."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def _of(statistics: Statistics, matter: str, around: Surroundings = AROUND) -> s
     return found[matter]
 
 
-def test_of_healthy_figures_nothing_is_said() -> None:
+def test_healthy_statistics_get_no_advice() -> None:
     assert judged(HEALTHY, AROUND) == {}
 
 
-def test_of_nothing_at_all_nothing_is_said() -> None:
+def test_empty_statistics_get_no_advice() -> None:
     unknown = Statistics(0, 0, (WorkerStatistics(1, range(2), 0.0, True),), seconds=1e6)
     assert judged(unknown, replace(AROUND, policy_s=0, env_s=0, wait_s=0, learn_s=0)) == {}
     envs = tuple(EnvStatistics(i, 0) for i in range(2))
@@ -89,9 +89,9 @@ SLOW = _with_env(3, step_mean_s=10e-3, step_p99_s=12e-3, straggler_share=0.95)
 LEAK = {"rss_bytes": int(_GIB), "rss_bytes_per_hour": 2 * _GIB, "rss_growth_bytes": 80 * _MIB}
 
 
-def test_a_slow_env_is_named_with_its_figures_and_a_way_out() -> None:
+def test_a_slow_env_is_named_with_numbers_and_an_option() -> None:
     said = _of(SLOW, "slow env")
-    assert said.startswith("env 3 takes 10 ms per step (p99 12 ms) where the others take 1 ms")
+    assert said.startswith("env 3 takes 10 ms per step (p99 12 ms), the others take 1 ms")
     assert "95%" in said and "--isolate" in said
     backends = (WorkerStatistics(1, range(8), 90.0, True),)
     envs = tuple(replace(env, worker=0) for env in SLOW.envs)
@@ -116,7 +116,7 @@ def test_a_slow_env_is_named_with_its_figures_and_a_way_out() -> None:
         replace(SLOW, seconds=5.0),
     ],
 )
-def test_of_an_env_that_is_hardly_slow_nothing_is_said(statistics: Statistics) -> None:
+def test_a_slightly_slow_env_gets_no_advice(statistics: Statistics) -> None:
     assert judged(statistics, AROUND) == {}
 
 
@@ -124,13 +124,13 @@ def test_an_overloaded_worker_is_named() -> None:
     loaded = _with_worker(1, busy_s=90.0, straggler_share=0.97)
     said = _of(loaded, "loaded worker")
     assert "worker 1 (envs 4 to 7, process 101) was busy for 90 s" in said
-    assert "where the others were for 40 s" in said and "--isolate" in said
+    assert "the others for 40 s on average" in said and "--isolate" in said
     uneven = (_worker(0, env_ids=range(2)), _worker(1, env_ids=range(2, 8), busy_s=90.0))
     said = _of(replace(HEALTHY, workers=uneven), "loaded worker")
-    assert "it has 6 envs where another has 2" in said and "--num-workers" in said
+    assert "it has 6 envs, another worker has 2" in said and "--num-workers" in said
 
 
-def test_a_worker_that_has_a_little_more_to_do_or_one_slow_env_is_not() -> None:
+def test_a_slightly_busier_worker_gets_no_advice() -> None:
     assert judged(_with_worker(1, busy_s=55.0), AROUND) == {}
     assert judged(_with_worker(1, busy_s=90.0, straggler_share=0.3), AROUND) == {}
     idle = (_worker(0, busy_s=1.0), _worker(1, busy_s=3.0))
@@ -141,7 +141,7 @@ def test_a_worker_that_has_a_little_more_to_do_or_one_slow_env_is_not() -> None:
     assert judged(replace(HEALTHY, workers=caller), AROUND) == {}
 
 
-def test_a_leak_is_told_with_its_slope_and_the_hour_of_its_end() -> None:
+def test_a_leak_is_reported_with_rate_and_time() -> None:
     said = _of(_with_worker(0, **LEAK), "leak")
     assert "worker 0 (envs 0 to 3, process 100) grows by 2048 MiB of memory per hour" in said
     assert "this container (8192 MiB are left)" in said and "in 4.0 hours, at 19" in said
@@ -151,7 +151,7 @@ def test_a_leak_is_told_with_its_slope_and_the_hour_of_its_end() -> None:
     assert "and 1 more grow" in said and "in 2.0 hours" in said
 
 
-def test_the_ceiling_of_a_worker_comes_first_if_it_is_lower() -> None:
+def test_a_lower_memory_limit_of_the_worker_is_named() -> None:
     around = replace(AROUND, max_worker_rss_mb=2048.0)
     said = _of(_with_worker(0, **LEAK), "leak", around)
     assert "max_worker_rss_mb=2048 will be reached in 0.5 hours" in said
@@ -167,14 +167,14 @@ def test_the_ceiling_of_a_worker_comes_first_if_it_is_lower() -> None:
         {**LEAK, "rss_bytes_per_hour": -2 * _GIB, "rss_growth_bytes": -80 * _MIB},
     ],
 )
-def test_of_growth_that_is_not_sure_or_does_not_matter_nothing_is_said(leak) -> None:
+def test_small_or_uncertain_growth_gets_no_advice(leak) -> None:
     assert judged(_with_worker(0, **leak), AROUND) == {}
 
 
-def test_threads_in_each_others_way_are_told_with_the_flag_that_helps() -> None:
+def test_too_many_threads_cause_advice_with_an_option() -> None:
     crowded = tuple(_worker(i, runnable_threads=8.0) for i in range(2))
     said = _of(replace(HEALTHY, workers=crowded), "threads")
-    assert "16.5 threads want to compute on 4 CPUs" in said
+    assert "16.5 threads on average compete for 4 CPUs" in said
     assert "8.0 of them in worker 0" in said and "--threads-per-worker 1" in said
     many = tuple(_worker(i, env_ids=range(i, i + 1), runnable_threads=1.0) for i in range(8))
     envs = tuple(replace(env, worker=env.env_id) for env in HEALTHY.envs)
@@ -184,7 +184,7 @@ def test_threads_in_each_others_way_are_told_with_the_flag_that_helps() -> None:
     assert "OMP_NUM_THREADS=2" in _of(replace(HEALTHY, caller=caller), "threads")
 
 
-def test_threads_that_have_room_or_are_not_known_are_not_mentioned() -> None:
+def test_few_or_unknown_threads_get_no_advice() -> None:
     some = tuple(_worker(i, runnable_threads=2.5) for i in range(2))
     assert judged(replace(HEALTHY, workers=some), AROUND) == {}
     unknown = replace(HEALTHY.caller, runnable_threads=None)
@@ -197,7 +197,7 @@ def test_threads_that_have_room_or_are_not_known_are_not_mentioned() -> None:
 def test_envs_much_slower_than_the_policy_get_more_workers() -> None:
     slow = replace(AROUND, policy_s=3.0, env_s=90.0, learn_s=5.0)
     said = _of(HEALTHY, "balance", slow)
-    assert "stepping envs took 90% of the time, deciding on actions 3%" in said
+    assert "env steps took 90% of the time, the policy 3%" in said
     assert "--num-workers 4 uses 4" in said
     serial = (WorkerStatistics(1, range(8), 90.0, True),)
     envs = tuple(replace(env, worker=0) for env in HEALTHY.envs)
@@ -208,7 +208,7 @@ def test_envs_much_slower_than_the_policy_get_more_workers() -> None:
 def test_a_policy_much_slower_than_the_envs_gets_more_envs_or_the_workers() -> None:
     slow = replace(AROUND, policy_s=90.0, env_s=3.0, learn_s=5.0)
     said = _of(HEALTHY, "balance", slow)
-    assert "deciding on actions took 90% of the time, stepping 3%" in said
+    assert "the policy took 90% of the time, env steps 3%" in said
     assert "--collector workers" in said and "--num-envs, now 8" in said
     alone = replace(HEALTHY, workers=tuple(_worker(i, runnable_threads=0.4) for i in range(2)))
     assert "--collector" not in _of(alone, "balance", replace(slow, cpus=1))
@@ -224,11 +224,11 @@ def test_a_policy_much_slower_than_the_envs_gets_more_envs_or_the_workers() -> N
         replace(AROUND, policy_s=90.0, env_s=3.0, collector="workers"),
     ],
 )
-def test_what_no_setting_would_change_is_not_told(around: Surroundings) -> None:
+def test_imbalance_without_a_remedy_gets_no_advice(around: Surroundings) -> None:
     assert judged(HEALTHY, around) == {}
 
 
-def test_envs_that_are_reset_all_the_time_are_told() -> None:
+def test_frequent_resets_cause_advice() -> None:
     envs = tuple(_env(i, steps=10_000, resets=1000, reset_mean_s=40e-3) for i in range(8))
     said = _of(replace(HEALTHY, envs=envs), "resets")
     assert "resets took 80% of the envs' time (40 ms each, after episodes of 10 steps)" in said
@@ -237,7 +237,7 @@ def test_envs_that_are_reset_all_the_time_are_told() -> None:
     assert judged(replace(HEALTHY, envs=once), AROUND) == {}
 
 
-def test_scalars_leave_out_what_is_not_known() -> None:
+def test_unknown_scalars_are_left_out() -> None:
     values = scalars(HEALTHY)
     assert values["telemetry/step_p99_s_max"] == 2e-3
     assert values["telemetry/load_imbalance"] == 1.0
@@ -257,7 +257,7 @@ def _log(path: Path, answers: list[Statistics], interval_s: float = 1e-9) -> Tel
     return TelemetryLog(path, interval_s, lambda: next(given), None, {})
 
 
-def test_it_is_said_once_when_two_looks_in_a_row_have_found_it(tmp_path: Path, capsys) -> None:
+def test_advice_is_printed_once_after_two_measurements(tmp_path: Path, capsys) -> None:
     answers = [SLOW, HEALTHY, SLOW, SLOW, SLOW, HEALTHY, SLOW, SLOW]
     log, said = _log(tmp_path / "telemetry.jsonl", answers), []
     for step in range(1, 1 + len(answers)):
@@ -266,7 +266,7 @@ def test_it_is_said_once_when_two_looks_in_a_row_have_found_it(tmp_path: Path, c
     assert said == [0, 0, 0, 1, 0, 0, 0, 0]
 
 
-def test_nothing_is_looked_at_before_it_is_time_or_at_all_without_an_interval(tmp_path) -> None:
+def test_telemetry_is_measured_only_at_its_interval(tmp_path) -> None:
     path = tmp_path / "telemetry.jsonl"
     for interval_s in (0.0, 1e9):
         log = _log(path, [HEALTHY], interval_s)

@@ -400,9 +400,9 @@ class Tanh(torch.nn.Sequential):
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({}, {"algo": PPOConfig(activation="relu")}, "activation tanh where .* activation relu"),
-        ({}, {"wrappers": [InWholeNumbers]}, "observation space is Box.*, and this run's is Box"),
-        ({"encoder": Tanh}, {"encoder": Relu}, "has a Tanh where this run's has a Relu"),
+        ({}, {"algo": PPOConfig(activation="relu")}, "activation tanh, but .* activation relu"),
+        ({}, {"wrappers": [InWholeNumbers]}, "observation space is Box.*, but this run's is Box"),
+        ({"encoder": Tanh}, {"encoder": Relu}, "has a Tanh, but this run's has a Relu"),
     ],
     ids=["activation", "space", "encoder"],
 )

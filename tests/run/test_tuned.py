@@ -40,15 +40,15 @@ def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("nonsense", "is no JSON"),
+        ("nonsense", "is not JSON"),
         ("[1]", "not a file that rookery tune wrote"),
         ('{"algo": "ppo"}', "not a file that rookery tune wrote"),
         ('{"rookery_tuned": 99}', "format 99"),
-        ('{"rookery_tuned": 1}', "is not whole"),
+        ('{"rookery_tuned": 1}', "is incomplete"),
         ('{"rookery_tuned": 1, "setings": {}}', "did you mean settings"),
     ],
 )
-def test_nonsense_is_refused_with_the_file_s_name(tmp_path, text, complaint):
+def test_an_invalid_file_is_refused_by_name(tmp_path, text, complaint):
     path = tmp_path / "tuned.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=complaint) as caught:
@@ -69,19 +69,19 @@ def test_nonsense_is_refused_with_the_file_s_name(tmp_path, text, complaint):
         {"scale_hyperparameters": 1},
     ],
 )
-def test_settings_that_cannot_be_are_refused(tmp_path, settings):
+def test_invalid_settings_are_refused(tmp_path, settings):
     path = tmp_path / "tuned.json"
     path.write_text(json.dumps({**tuned_for().to_dict(), "settings": settings}))
     with pytest.raises(ConfigError, match=r"tuned\.json"):
         Tuned.read(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="rookery tune writes it"):
         Tuned.read(tmp_path / "none.json")
 
 
-def test_what_is_applied_is_said_in_one_line():
+def test_applied_settings_are_printed_in_one_line():
     settings, lines = applied(tuned_for(), "t.json", {}, "ppo", CARTPOLE)
     assert settings == tuned_for().settings
     told = "num_envs 32, collector workers, backend process, num_workers 2"
@@ -94,35 +94,36 @@ def test_given_settings_win_and_are_named():
     assert "given and kept: num_envs" in line
 
 
-def test_what_was_measured_together_is_left_out_together():
+def test_settings_measured_together_are_ignored_together():
     settings, (line,) = applied(tuned_for(), "t.json", {"backend": "serial"}, "ppo", CARTPOLE)
     assert settings == {"num_envs": 32}
-    assert "backend serial was given, so that the rest of where envs run is left out" in line
+    ignored = "collector, backend, num_workers, caller_steps of the file are ignored"
+    assert f"backend serial was given, so {ignored}" in line
     same, _ = applied(tuned_for(), "t.json", {"backend": "process"}, "ppo", CARTPOLE)
     assert same["collector"] == "workers"
 
 
 @pytest.mark.parametrize("given", [{"on_fault": "restart"}, {"step_timeout_s": 5.0}])
-def test_faults_to_survive_keep_envs_out_of_this_process(given):
+def test_fault_settings_need_worker_processes(given):
     here = {"num_envs": 8, "collector": "caller", "backend": "serial"}
     settings, (line,) = applied(tuned_for(here), "t.json", given, "ppo", CARTPOLE)
     assert settings == {"num_envs": 8} and "needs worker processes" in line
 
 
-def test_another_env_algorithm_machine_and_an_interruption_are_said():
+def test_differences_and_an_interruption_are_printed():
     other = {**describe_machine(), "cpus": 77}
     tuned = tuned_for(machine=other, interrupted=True)
     env = EnvSource("Acrobot-v1", preprocess=True).to_dict()
     _, lines = applied(tuned, "t.json", {}, "a2c", env)
     assert "the search was interrupted" in lines[0]
-    assert lines[1] == "t.json was tuned for ppo, and this run is of a2c"
-    assert "for the env 'CartPole-v1', and this run is of 'Acrobot-v1'" in lines[2]
+    assert lines[1] == "t.json was tuned for ppo, but this run trains a2c"
+    assert "for the env 'CartPole-v1', but this run uses 'Acrobot-v1'" in lines[2]
     assert "on another machine (77 CPUs" in lines[3]
     _, lines = applied(tuned_for(), "t.json", {}, "ppo", {**CARTPOLE, "frame_stack": 4})
     assert lines[1] == "t.json was tuned with other frame_stack of the env (None)"
 
 
-def test_a_little_less_memory_is_the_same_machine():
+def test_slightly_less_memory_is_the_same_machine():
     here = describe_machine()
     less = {**here, "memory_bytes": here["memory_bytes"] * 0.97}
     half = {**here, "memory_bytes": here["memory_bytes"] * 0.5}

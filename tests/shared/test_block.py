@@ -1,3 +1,5 @@
+"""Shared blocks: mapped by two processes, never leaked, with errors that name a way out."""
+
 from __future__ import annotations
 
 import gc
@@ -74,13 +76,13 @@ if "{limit}" != "RLIMIT_NOFILE":
 @pytest.mark.parametrize(
     ("limit", "soft", "size", "words"),
     [
-        ("RLIMIT_FSIZE", 2**20, 2**22, "4.0 MiB could be had.*ulimit -f"),
-        ("RLIMIT_AS", 2**32, 2**33, "8192.0 MiB could be had.*fewer envs"),
-        ("RLIMIT_NOFILE", 3, 1000, "1000 bytes could be had.*ulimit -n"),
-        ("RLIMIT_FSIZE", 2**20, 2**80, "MiB could be had.*fewer envs"),
+        ("RLIMIT_FSIZE", 2**20, 2**22, "4.0 MiB of shared memory.*ulimit -f"),
+        ("RLIMIT_AS", 2**32, 2**33, "8192.0 MiB of shared memory.*fewer envs"),
+        ("RLIMIT_NOFILE", 3, 1000, "1000 bytes of shared memory.*ulimit -n"),
+        ("RLIMIT_FSIZE", 2**20, 2**80, "MiB of shared memory.*fewer envs"),
     ],
 )
-def test_memory_that_cannot_be_had_is_named_with_the_way_out(
+def test_memory_that_cannot_be_allocated_is_reported_with_advice(
     limit: str, soft: int, size: int, words: str
 ) -> None:
     script = _CANNOT.format(limit=limit, soft=soft, size=size)
@@ -91,12 +93,12 @@ def test_memory_that_cannot_be_had_is_named_with_the_way_out(
     assert re.fullmatch(f"SharedMemoryError .*{words}.*\n", done.stdout), done.stdout
 
 
-def test_a_block_that_an_interruption_left_unmade_is_let_go_silently(
+def test_a_block_with_an_interrupted_init_is_deleted_silently(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", said.append)
-    block = SharedBlock.__new__(SharedBlock)  # as it is when a Ctrl-C strikes before its first line
+    errors: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+    block = SharedBlock.__new__(SharedBlock)  # as after a Ctrl-C before the first line of __init__
     del block
     gc.collect()
-    assert said == []
+    assert errors == []

@@ -11,7 +11,7 @@ import pytest
 from patience import PATIENCE_S
 
 import rookery
-from rookery.shared import fence as fences
+from rookery.shared import block
 from rookery.testing import Faulty
 from rookery.worker import orders
 from rookery.worker.orders import DONE, NO_SEED, RESET, SINGLY, STEP, Order, Orders
@@ -20,7 +20,7 @@ NUM_ENVS = 3
 
 
 class Words(dict[str, Any]):
-    """The words of orders, which know what was written to them."""
+    """The words of orders, with a record of the words that were written."""
 
     def __init__(self) -> None:
         for name, (shape, dtype) in orders.columns(NUM_ENVS, 1).items():
@@ -31,7 +31,7 @@ class Words(dict[str, Any]):
         return {name: column.tobytes() for name, column in self.items() if "order." in name}
 
     def changed(self) -> set[str]:
-        """Names of the words that were written since the last look."""
+        """Return the names of the words that were written since the last call."""
         now, before = self._seen(), self._before
         self._before = now
         return {name.removeprefix("order.") for name in now if now[name] != before[name]}
@@ -39,7 +39,7 @@ class Words(dict[str, Any]):
 
 @pytest.fixture
 def fenced(monkeypatch: pytest.MonkeyPatch) -> tuple[Words, list[set[str]]]:
-    """Words, and what was written to them before each fence."""
+    """Return words, and a list with the words that were written before each fence."""
     written: list[set[str]] = []
     words = Words()
     monkeypatch.setattr(orders, "make_fence", lambda: lambda: written.append(words.changed()))
@@ -48,12 +48,12 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> tuple[Words, list[set[str]]]:
 
 @pytest.mark.parametrize("env_ids", [None, np.array([1]), np.array([0, 2])])
 @pytest.mark.parametrize("kind", [STEP, RESET, STEP | SINGLY])
-def test_what_announces_is_written_after_a_fence_and_read_before_one(
+def test_announcing_words_are_written_after_a_fence_and_read_before_one(
     kind: int, env_ids: Any, fenced: tuple[Words, list[set[str]]]
 ) -> None:
     words, written = fenced
     part = Orders(words).part(range(NUM_ENVS), 0)
-    words["order.kind"][:] = 99  # so that whatever is written changes it
+    words["order.kind"][:] = 99  # so that every write changes it
     words["order.status"][:] = 99
     words.changed()
 
@@ -74,10 +74,10 @@ def test_what_announces_is_written_after_a_fence_and_read_before_one(
 
 
 def test_only_processors_that_keep_the_order_need_no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fences, "_KEEPS_ORDER", True)
-    assert fences.make_fence() is None
-    monkeypatch.setattr(fences, "_KEEPS_ORDER", False)
-    fence = fences.make_fence()
+    monkeypatch.setattr(block, "_KEEPS_ORDER", True)
+    assert block.make_fence() is None
+    monkeypatch.setattr(block, "_KEEPS_ORDER", False)
+    fence = block.make_fence()
     assert fence is not None
     fence()
 

@@ -1,3 +1,5 @@
+"""Layouts: offsets of columns in a block."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rookery.shared import Column, Layout
-from rookery.shared.layout import CACHE_LINE_BYTES
+from rookery.shared.block import CACHE_LINE_BYTES
 
 columns = st.dictionaries(
     st.text(min_size=1, max_size=5),

@@ -138,7 +138,7 @@ def test_one_env_for_several_threads_is_refused() -> None:
     from rookery.vector.thread import ThreadVectorEnv
 
     env = Faulty()
-    with pytest.raises(rookery.ConfigError, match=r"(?s)0 and 1.*one and the same"):
+    with pytest.raises(rookery.ConfigError, match=r"(?s)0 and 1.*the same object"):
         ThreadVectorEnv([lambda: env] * 4, num_workers=4)
 
 

@@ -208,7 +208,7 @@ def test_what_cannot_be_read_ends_its_call_and_no_other(where: str, faults: Any)
     options: Any = {"env_kwargs": {"where": where}, "faults": faults}
     with make("process", TellsWhatCannotBeRead, **options) as venv:
         venv.reset(seed=0)
-        with pytest.raises(rookery.WorkerError, match=f"Env 1: its {where} holds") as caught:
+        with pytest.raises(rookery.WorkerError, match=f"Env 1: its {where} contains") as caught:
             venv.step([0, 1])
         assert (caught.value.env_ids, caught.value.command) == ((1,), "step")
         assert len(venv.step([0, 0])) == 5
@@ -480,7 +480,7 @@ def test_nonsense_is_refused_and_changes_nothing(kind: str) -> None:
         for nonsense in ("a", 2.5, True, 0):
             with pytest.raises(rookery.ConfigError, match="min_envs must be a whole number"):
                 venv.recv(nonsense)  # type: ignore[arg-type]
-        with pytest.raises(rookery.UsageError, match="answers of .* are pending"):
+        with pytest.raises(rookery.UsageError, match=r"answers of .* are pending"):
             venv.reset()
         assert len(venv.recv(2)[-1]) == 2
         for use in (lambda: venv.call(5), lambda: venv.set_attr(5, 1), lambda: venv.apply(5)):

@@ -1,4 +1,4 @@
-"""Two boards that share no memory are kept alike."""
+"""The arrays of two machines are kept alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from rookery.cluster.mirror import Mirror
 from rookery.shared.arrays import BatchSpaces
 from rookery.worker import orders
-from rookery.worker.orders import DONE, IN_SLAB, RESET, SINGLY, STEP, Order, Orders
+from rookery.worker.orders import DONE, IN_ROWS, RESET, SINGLY, STEP, Order, Orders
 
 _SPACES = BatchSpaces(
     gym.spaces.Dict({"a": gym.spaces.Box(-1, 1, (3,)), "b": gym.spaces.Discrete(5)}),
@@ -23,7 +23,7 @@ _OWN = range(2, 5)
 
 
 class _Side:
-    """A board, and the mirror of worker 1's share of it."""
+    """The arrays of one machine, and the mirror of worker 1's rows."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -43,7 +43,7 @@ class _Side:
 @pytest.fixture
 def sides() -> tuple[_Side, _Side]:
     caller, node = _Side(0), _Side(1)
-    node.mirror.become(caller.mirror.snapshot())
+    node.mirror.load(caller.mirror.snapshot())
     return caller, node
 
 
@@ -88,8 +88,8 @@ def test_orders_to_some_envs_and_their_answers_leave_the_others_alone(sides) -> 
     np.testing.assert_array_equal(caller.views["obs0.0"][[0, 1, 3, 5]], before[[0, 1, 3, 5]])
 
 
-@pytest.mark.parametrize(("status", "is_same"), [(DONE, False), (IN_SLAB, True)])
-def test_the_slab_travels_as_far_as_it_is_used_and_only_if_it_is(sides, status, is_same) -> None:
+@pytest.mark.parametrize(("status", "is_same"), [(DONE, False), (IN_ROWS, True)])
+def test_the_used_part_of_the_row_buffer_is_sent_if_it_was_used(sides, status, is_same) -> None:
     caller, node = sides
     caller.mirror.part.ask(Order(STEP, 0, 3))
     node.mirror.take_orders(caller.mirror.orders())
@@ -122,13 +122,13 @@ def test_what_is_counted_travels_where_it_has_changed(sides) -> None:
     node.mirror.part.progress[1] = 12
     node.mirror.part.busy_s[0] = 0.5
     words = node.mirror.words()
-    assert {name: places.tolist() for name, (places, _) in words.watched.items()} == {
+    assert {name: places.tolist() for name, (places, _) in words.counters.items()} == {
         "watch.steps": [1]
     }
     caller.mirror.take_words(words)
     assert caller.rows("watch.steps") == node.rows("watch.steps")
     assert caller.mirror.part.progress[1] == 12 and caller.mirror.part.busy_s[0] == 0.5
-    assert node.mirror.words().watched == {}
+    assert node.mirror.words().counters == {}
 
 
 def test_an_order_that_was_answered_for_a_lost_worker_is_not_sent(sides) -> None:

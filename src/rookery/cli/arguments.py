@@ -27,8 +27,15 @@ _HELP_STARTS = ("For full helptext", "Argument helptext", "Perhaps you meant")
 OUTPUT_WAY_OUT = "make its folder writable, free some disk space, or choose another --output"
 
 
-def parse(kind: type[T], arguments: list[str], program: str) -> T:
+def parse(kind: type[T], arguments: list[str], program: str, short: type[Any] | None = None) -> T:
     """Return an instance of a dataclass, filled from ``arguments``.
+
+    Args:
+        kind: the dataclass.
+        arguments: the command line without the program.
+        program: the command that messages name.
+        short: a dataclass with the most used options, which ``--help`` lists; ``--help-all`` then
+            lists those of ``kind``.
 
     Raises:
         UsageError: the arguments are invalid; the message is one line.
@@ -38,6 +45,10 @@ def parse(kind: type[T], arguments: list[str], program: str) -> T:
         import tyro
     except ImportError as error:
         raise MissingExtra("this command needs tyro: pip install 'rookery[train]'") from error
+    if short is not None and {"-h", "--help"} & set(arguments):
+        tyro.cli(short, args=["--help"], prog=program)
+    if short is not None and "--help-all" in arguments:
+        arguments = ["--help"]
     flags = flags_of(kind)
     read = _as_tyro_reads(flags, arguments)
     if not {"-h", "--help"} & set(arguments):

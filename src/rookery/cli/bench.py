@@ -27,8 +27,8 @@ from rookery.common.arguments import check_positive, did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.run.checkpoint.run_dir import whole_file
 from rookery.run.env_source import EnvSource
+from rookery.run.families import wrapper_at
 from rookery.run.log.terminal import Counter, print_table, require_tables
-from rookery.run.named_wrappers import wrapper_at
 from rookery.worker.start.launch import START_METHODS
 
 _COLUMNS = ("contender", "steps/s", "least – most", "speed-up", "of limit", "remarks")

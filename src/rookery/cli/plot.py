@@ -10,8 +10,7 @@ from rookery.cli.runs import add_runs, names_in, read_runs
 from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError
 from rookery.report.comparison import Curve, Panel, draw_comparison
-from rookery.report.recorded import RecordedRun
-from rookery.report.run_groups import RunGroup, groups_of
+from rookery.report.read import RecordedRun, RunGroup, groups_of
 from rookery.run.checkpoint.run_dir import whole_file
 
 _FORMATS = (".png", ".pdf", ".svg")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rookery.cli.arguments import OUTPUT_WAY_OUT, CommandParser, checked_output, print_result
 from rookery.cli.runs import add_runs, names_in, read_runs
+from rookery.report.page.content import report_on
 from rookery.report.page.html import page_of
-from rookery.report.run_report import report_on
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rookery.cli.arguments import CommandParser
 from rookery.errors import ConfigError
-from rookery.report.recorded import RecordedRun, read_run
+from rookery.report.read import RecordedRun, read_run
 
 
 def add_runs(parser: CommandParser) -> None:

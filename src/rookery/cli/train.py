@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import fields, make_dataclass, replace
+from textwrap import indent
 from typing import Annotated, Any, get_type_hints
 
 from rookery.cli.arguments import flag_of, parse, parse_json, print_result
 from rookery.common.arguments import did_you_mean
+from rookery.common.docstrings import attribute_texts
 from rookery.errors import ConfigError, UsageError
 from rookery.learn.config_base import Config, Scheduled
 from rookery.run.algorithms import BUILT_IN, Given
+from rookery.run.families import wrapper_at
 from rookery.run.interrupt import Terminated
 from rookery.run.learners.open_learners import is_other_learner
-from rookery.run.named_wrappers import wrapper_at
 from rookery.run.presets import AUTO, find_preset
-from rookery.run.settings import TrainSettings
+from rookery.run.settings import TOPICS, TrainSettings
 
 try:
     from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
@@ -23,6 +25,18 @@ except ImportError as error:
     from rookery.errors import MissingExtra
 
     raise MissingExtra("this command needs tyro: pip install 'rookery[train]'") from error
+
+# The options that ``--help`` shows; ``--help-all`` shows all.
+MOST_USED = (
+    "total_steps", "num_envs", "seed", "run_dir", "overwrite", "preset", "backend", "num_workers",
+    "eval_every", "eval_episodes", "learning_rate", "gamma", "hidden_sizes", "num_steps",
+    "minibatch_size", "batch_size",
+)  # fmt: skip
+_ENV: list[Any] = [
+    ("env", Positional[Annotated[str, arg(metavar="ENV")]]),
+    ("env_kwargs", str, "{}"),
+    ("wrapper", UseAppendAction[tuple[str, ...]], ()),
+]
 
 
 def run(arguments: list[str]) -> int:
@@ -52,10 +66,11 @@ def _train(arguments: list[str]) -> dict[str, Any]:
             "--resume takes algorithm and env from the run; leave these out: rookery train "
             "--resume RUN_DIR [OPTIONS]"
         )
-    command: Any = parse(command_of(name), rest, f"rookery train {name}")
-    preset = find_preset(name, command.env, command.train.preset, command.train.env_module)
+    program = f"rookery train {name}"
+    command: Any = parse(command_of(name), rest, program, short_command_of(name))
+    preset = find_preset(name, command.env, command.preset.preset, command.envs.env_module)
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
-    settings, learner = (given(part, rest) for part in (command.train, command.learner))
+    settings, learner = given(command, rest)
     settings.pop("preset", None)
     from rookery.run.loop import train
 
@@ -71,7 +86,7 @@ def _train(arguments: list[str]) -> dict[str, Any]:
 
 
 def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
-    """Return the dataclass for the command line of one algorithm.
+    """Return the dataclass for the command line of one algorithm, with a part for each topic.
 
     Args:
         name: name of the algorithm.
@@ -79,20 +94,13 @@ def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
     """
     defaults = present or TrainSettings(preset=AUTO)
     config = BUILT_IN[name][0]
-    settings = Annotated[TrainSettings, OmitArgPrefixes]
+    parts: list[tuple[str, Any, Any]] = [
+        (topic, Annotated[kind, OmitArgPrefixes], _of_topic(kind, defaults))
+        for topic, kind in TOPICS.items()
+    ]
     flags = _flags(config)
-    learner = Annotated[flags, OmitArgPrefixes]  # type: ignore[valid-type]
-    command = make_dataclass(
-        f"{name.title()}Command",
-        [
-            ("env", Positional[Annotated[str, arg(metavar="ENV")]]),
-            ("env_kwargs", str, "{}"),
-            ("wrapper", UseAppendAction[tuple[str, ...]], ()),
-            ("train", settings, field(default_factory=lambda: defaults)),
-            ("learner", learner, field(default_factory=flags)),
-        ],
-        frozen=True,
-    )
+    parts.append(("learner", Annotated[flags, OmitArgPrefixes], flags()))
+    command = make_dataclass(f"{name.title()}Command", [*_ENV, *parts], frozen=True)
     command.__doc__ = f"""Train a policy with {name.upper()} on parallel environments.
 
     The last line printed is a JSON object.
@@ -102,10 +110,36 @@ def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
         env_kwargs: Arguments of the env, as a JSON object.
         wrapper: Wrapper of every env, as module:Class or module:function. Repeat the flag for
             several wrappers; the first one is the innermost.
-        train: the run.
-        learner: the learner.
     """
     return command
+
+
+def short_command_of(name: str) -> type[Any]:
+    """Return the dataclass whose ``--help`` lists the most used options of one algorithm."""
+    config = BUILT_IN[name][0]
+    flags = _flags(config)
+    kinds = get_type_hints(TrainSettings) | get_type_hints(flags)
+    default = {each.name: each.default for kind in (TrainSettings, flags) for each in fields(kind)}
+    default["preset"] = AUTO
+    shown = [each for each in MOST_USED if each in default]
+    own = [(each, kinds[each], default[each]) for each in shown]
+    command = make_dataclass(f"{name.title()}Command", [_ENV[0], *own], frozen=True)
+    texts = attribute_texts(TrainSettings) | attribute_texts(flags)
+    command.__doc__ = f"""Train a policy with {name.upper()} on parallel environments.
+
+    These are the most used options. --help-all lists all options. The last line printed is a JSON
+    object.
+
+    Attributes:
+        env: Gymnasium id, or package.module:Id.
+{indent("".join(texts[each] for each in shown), "    ")}
+    """
+    return command
+
+
+def _of_topic(kind: type[Any], settings: TrainSettings) -> Any:
+    """Return the settings of one topic."""
+    return kind(**{each.name: getattr(settings, each.name) for each in fields(kind)})
 
 
 def _flags(config: type[Config]) -> type[Any]:
@@ -116,11 +150,8 @@ def _flags(config: type[Config]) -> type[Any]:
         for f in fields(config)  # type: ignore[arg-type]
     ]
     made = make_dataclass(config.__name__, flags, frozen=True)
-    kinds_told = [kind for kind in config.__mro__ if is_dataclass(kind)]
-    told = [(kind.__doc__ or "").partition("Attributes:\n") for kind in kinds_told]
-    # Base classes come first: if a field is documented twice, the last text counts.
-    attributes = (each.rstrip() + "\n" for *_, each in reversed(told))
-    made.__doc__ = "".join([*told[0][:2], *attributes])
+    texts = attribute_texts(config)
+    made.__doc__ = f"Hyperparameters of the algorithm.\n\nAttributes:\n{''.join(texts.values())}"
     return made
 
 
@@ -142,12 +173,19 @@ def _resume(arguments: list[str]) -> dict[str, Any]:
     return resume(run_dir, progress=True, **changes).to_dict()
 
 
-def given(part: Any, arguments: list[str]) -> dict[str, Any]:
-    """Return the parsed value of each setting that the arguments name."""
+def given(command: Any, arguments: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings that the arguments name: those of the run, and those of the learner."""
     named = {flag for argument in arguments if (flag := flag_of(argument))}
     named |= {flag.removeprefix("no-") for flag in named}
-    names = (f.name for f in fields(part))
-    return {name: getattr(part, name) for name in names if name.replace("_", "-") in named}
+
+    def of_part(part: Any) -> dict[str, Any]:
+        names = [f.name for f in fields(part) if f.name.replace("_", "-") in named]
+        return {name: getattr(part, name) for name in names}
+
+    settings = dict[str, Any]()
+    for topic in TOPICS:
+        settings |= of_part(getattr(command, topic))
+    return settings, of_part(command.learner)
 
 
 def _split(argument: str) -> list[str]:
@@ -170,7 +208,8 @@ def _changes(config: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
         present = TrainSettings()
     program = "rookery train --resume RUN_DIR"
     command: Any = parse(command_of(name, present), ["env", *arguments], program)
-    changes = {**given(command.train, arguments), **given(command.learner, arguments)}
+    settings, learner = given(command, arguments)
+    changes = {**settings, **learner}
     if "run_dir" in changes:
         raise UsageError(
             "--run-dir cannot be combined with --resume: a run stays in its folder; leave it out"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rookery.cli.arguments import checked_output, parse, parse_json, print_result
-from rookery.cli.train import command_of, given
+from rookery.cli.train import command_of, given, short_command_of
 from rookery.common.arguments import did_you_mean
 from rookery.errors import ConfigError, UsageError
 from rookery.run.algorithms import BUILT_IN, Given
-from rookery.run.named_wrappers import wrapper_at
+from rookery.run.families import wrapper_at
 from rookery.run.presets import find_preset
 from rookery.tuning.memory import parse_memory
 from rookery.tuning.outcome import Outcome, draw
@@ -71,11 +71,11 @@ def run(arguments: list[str]) -> int:
 
 def _tune_parallelism(arguments: list[str]) -> int:
     name, rest = _algorithm(arguments)
-    command: Any = parse(_command(name), rest, f"rookery tune {name}")
+    command: Any = parse(_command(name), rest, f"rookery tune {name}", _short_command(name))
     told: TuneSettings = command.tune
     output, picture = _places(told)
-    preset = find_preset(name, command.env, command.train.preset, command.train.env_module)
-    settings, learner = (given(part, rest) for part in (command.train, command.learner))
+    preset = find_preset(name, command.env, command.preset.preset, command.envs.env_module)
+    settings, learner = given(command, rest)
     _refuse_what_is_of_runs(settings)
     settings.pop("preset", None)
     outcome = tune(
@@ -146,6 +146,23 @@ def _command(name: str) -> type[Any]:
     Attributes:
 {of_run}
         tune: the search.
+    """
+    return command
+
+
+def _short_command(name: str) -> type[Any]:
+    """Return the dataclass whose ``--help`` lists the options of a search."""
+    search = Annotated[TuneSettings, OmitArgPrefixes]
+    first = fields(short_command_of(name))[0]
+    own: list[Any] = [(first.name, first.type), ("tune", search, TuneSettings())]
+    command = make_dataclass(f"Tune{name.title()}Command", own, frozen=True)
+    command.__doc__ = f"""Find the fastest parallel settings for {name.upper()} on this machine.
+
+    Settings of rookery train that you give stay fixed; the others are searched. --help-all lists
+    them. The last line printed is a JSON object.
+
+    Attributes:
+        env: Gymnasium id, or package.module:Id.
     """
     return command
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rookery.cli.arguments import CommandParser
 from rookery.errors import ConfigError, MissingExtra
-from rookery.report.live_run import LiveRun
+from rookery.report.live import LiveRun
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""The other learners of a run on a Ray cluster: one actor each, wherever there is room."""
+"""The other learners of a run on a Ray cluster: one actor for each, on any node with room."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ import weakref
 from pickle import loads
 from typing import Any, NamedTuple, NoReturn
 
-from rookery.cluster.ray_cluster import (
-    Cluster,
-    be_like_the_caller,
-    in_words,
-    require_ray,
-    this_node,
-    wait_for_any,
-)
+from rookery.cluster.ray_actors import describe_loss, match_caller, this_node, wait_for_any
+from rookery.cluster.ray_cluster import Cluster
+from rookery.cluster.ray_session import require_ray
 from rookery.common.pickling import by_value
 from rookery.env import registrations
 from rookery.learn.parallel.peers import PeerLost
@@ -26,31 +21,33 @@ from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
 from rookery.worker.failures import Failure
 
-_GROUPS = {"words": 1}
+_GROUPS = {"messages": 1}
 _LOOK_S = 0.1
 
 
 class ClusterLearner:
-    """Another learner, as an actor; see `follow`.
+    """Another learner in an actor; see `follow`.
+
+    It is its own connection to the first learner, with `send_bytes` and `recv_bytes`.
 
     Args:
-        version: see :func:`~rookery.cluster.ray_cluster.be_like_the_caller`.
-        folders: likewise.
+        version: version of the caller's rookery.
+        folders: folders in which the caller finds modules.
     """
 
     def __init__(self, version: str, folders: list[str]) -> None:
-        be_like_the_caller(version, folders)
-        self._words: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._may_go = threading.Event()
+        match_caller(version, folders)
+        self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._go = threading.Event()
 
     def where(self) -> tuple[str, int]:
-        """The node and the process."""
+        """Return the node and the process id."""
         return this_node(), os.getpid()
 
-    def run(self, told: bytes) -> Any:
-        """Learn along to the end: None, `LEFT_ALONE`, or a Failure."""
+    def run(self, task_bytes: bytes) -> Any:
+        """Learn until the end of the run; return None, `LEFT_ALONE`, or a Failure."""
         try:
-            task: Task = loads(told)
+            task: Task = loads(task_bytes)
             registrations.install(task.registrations)
             follow(task, self)
         except (PeerLost, EOFError):
@@ -59,39 +56,39 @@ class ClusterLearner:
             return Failure.of(error)
         return None
 
-    def word(self) -> bytes:
-        """What it says first; called by another thread."""
-        return self._words.get()
+    def message(self) -> bytes:
+        """Wait for the learner's first message. Called by another thread."""
+        return self._messages.get()
 
     def go(self) -> None:
-        """All are ready; likewise."""
-        self._may_go.set()
+        """Start learning, because all learners are ready. Called by another thread."""
+        self._go.set()
 
     def send_bytes(self, data: bytes) -> None:
-        """Say something to the first learner."""
-        self._words.put(data)
+        """Send a message to the first learner."""
+        self._messages.put(data)
 
     def recv_bytes(self) -> bytes:
-        """Wait until all are ready."""
-        self._may_go.wait()
+        """Wait until all learners are ready."""
+        self._go.wait()
         return READY
 
 
 class _Other(NamedTuple):
     rank: int
     actor: Any
-    where: Any  # references to what its methods return
-    word: Any
+    where: Any  # references to the results of the actor's methods
+    message: Any
     end: Any
 
 
 class LearnersOnCluster(StartedLearners):
-    """Several learners, of which this process is the first and actors are the others.
+    """Several learners: the first is this process, and the others are actors.
 
     Args:
-        plan: of the run.
-        collector: who collects.
-        policy_seed: of the run's policy.
+        plan: plan of the run.
+        collector: name of the collector.
+        policy_seed: seed of the run's policy.
     """
 
     def __init__(self, plan: RunPlan, collector: CollectorName, policy_seed: int) -> None:
@@ -103,20 +100,20 @@ class LearnersOnCluster(StartedLearners):
         self.start_others(plan, collector, policy_seed)
 
     def start(self, task: Task) -> None:
-        actor = self._cluster.hire(ClusterLearner, _GROUPS, self._options)
-        words = actor.word.options(concurrency_group="words")
+        actor = self._cluster.create_actor(ClusterLearner, _GROUPS, self._options)
+        messages = actor.message.options(concurrency_group="messages")
         where, end = actor.where.remote(), actor.run.remote(by_value(task))
-        self._others.append(_Other(task.share.rank, actor, where, words.remote(), end))
+        self._others.append(_Other(task.share.rank, actor, where, messages.remote(), end))
 
     def meet(self) -> None:
         for other in self._others:
             waiting = self._cluster.waiting(f"Learner {other.rank}", {})
-            while not wait_for_any([other.word, other.end], _LOOK_S):
+            while not wait_for_any([other.message, other.end], _LOOK_S):
                 waiting.look()
             if wait_for_any([other.end], 0.0):
                 self._died(other)
         for other in self._others:
-            other.actor.go.options(concurrency_group="words").remote()
+            other.actor.go.options(concurrency_group="messages").remote()
         super().meet()
 
     def lost(self, error: Exception) -> NoReturn:
@@ -143,7 +140,9 @@ class LearnersOnCluster(StartedLearners):
         except self._ray.exceptions.RayError:
             known = ""
         cause = outcome.error() if isinstance(outcome, Failure) else None
-        how = in_words(outcome) if isinstance(outcome, Exception) else "ended before the run did"
+        how = "ended before the run did"
+        if isinstance(outcome, Exception):
+            how = describe_loss(outcome)
         self.raise_died(other.rank, known, how, cause)
 
     def close(self) -> None:
@@ -155,7 +154,7 @@ class LearnersOnCluster(StartedLearners):
 
 
 def _options(plan: RunPlan) -> dict[str, Any]:
-    """What the actor of a learner needs: no CPU, for in step it works while its workers wait."""
+    """Return Ray's options for a learner: no CPU, because its workers wait while it learns."""
     device = str(getattr(getattr(plan.algorithm, "config", None), "device", "cpu"))
     options: dict[str, Any] = {"num_cpus": 0}
     if device.startswith("cuda"):

@@ -1,12 +1,11 @@
-"""NodeAgent: has a worker process on its machine serve a caller on another one.
+"""NodeAgent: an actor that runs a worker process on its machine for a caller on another one.
 
-The process is that of any vector env of worker processes; the agent is its caller there. What the
-true caller orders is written on a board here, and what the process answers goes back, see
-:mod:`rookery.cluster.mirror`. The agent knows nothing of envs, unpickles nothing that belongs to
-them.
+The process is an ordinary worker process, and the agent is its caller there. The agent writes the
+true caller's orders into arrays that it shares with the process, and sends the answers back; see
+:mod:`rookery.cluster.mirror`. It unpickles nothing that belongs to envs.
 
-Two threads call it: one :meth:`NodeAgent.do`, the other :meth:`NodeAgent.answers`, which waits for
-something to tell. A third one may ask for a stack at any time.
+Two threads call the agent: one calls :meth:`NodeAgent.do`, the other :meth:`NodeAgent.report`,
+which waits until there is something to report. A third thread may ask for a stack at any time.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from rookery.cluster.mirror import AnswerRows, Array, Bytes, Mirror, OrderRows, WordRows
-from rookery.cluster.ray_cluster import be_like_the_caller, this_node
+from rookery.cluster.ray_actors import match_caller, this_node
 from rookery.common.resources import ProcessUse
 from rookery.errors import WorkerDied
 from rookery.shared import Column, Layout, SharedBlock
-from rookery.shared.slab import SlabShape
+from rookery.shared.block import ColumnSizes
+from rookery.shared.row_buffer import RowShape
 from rookery.worker.channel import PipeChannel, TornError
 from rookery.worker.orders import SINGLY, Orders
 from rookery.worker.pipes import ChannelClosedError
@@ -29,21 +29,19 @@ from rookery.worker.process import WorkerProcess
 from rookery.worker.start.launch import resolve_start_method
 from rookery.worker.wait.event import Arrivals, forget_all_names
 
-_TELL_S = 0.5  # how long nothing is told while nothing happens
-_USE_S = 1.0  # between two looks at what the process uses
-
-Columns = dict[str, tuple[tuple[int, ...], Any]]
+_REPORT_S = 0.5  # longest time between two reports
+_USE_S = 1.0  # time between two samples of the process's resource use
 
 
-class Told(NamedTuple):
-    """What an agent tells its caller.
+class AgentReport(NamedTuple):
+    """One report of an agent to its caller.
 
     Attributes:
-        pid: of the process.
-        answers: of envs that have answered.
-        words: what the process notes; None before it has its part of the board.
-        messages: number and payload, in order.
-        use: what the process uses, now and then.
+        pid: process id; 0 before the process starts.
+        answers: new answers of envs.
+        words: counters and times. None before the process has its part of the arrays.
+        messages: number and payload of new messages, in order.
+        use: resource use of the process, about once a second, otherwise None.
         end: how the process has ended; None while it runs.
     """
 
@@ -56,33 +54,33 @@ class Told(NamedTuple):
 
 
 class NodeAgent:
-    """Serves one worker process of its machine to a caller elsewhere.
+    """Runs one worker process for a caller on another machine.
 
     Args:
-        version: see :func:`~rookery.cluster.ray_cluster.be_like_the_caller`.
-        folders: likewise.
+        version: version of the caller's rookery.
+        folders: folders in which the caller finds modules.
 
     Raises:
-        ConfigError: when this machine has another one.
+        ConfigError: this machine has another version of rookery.
     """
 
     def __init__(self, version: str, folders: list[str]) -> None:
-        be_like_the_caller(version, folders)
+        match_caller(version, folders)
         self._lock = threading.Lock()
-        self._early: dict[int, tuple[str, tuple[Any, ...]]] = {}  # that came before their turn
+        self._early: dict[int, tuple[str, tuple[Any, ...]]] = {}  # calls that arrived too early
         self._turn = 0
         self._error: Exception | None = None
         self._arrivals = Arrivals(keeps_name=False)
         self._process: WorkerProcess | None = None
         self._messages: deque[tuple[int, bytes]] = deque()
         self._mirror: Mirror | None = None
-        self._sent: list[SharedBlock] = []  # which the process may not have received yet
+        self._sent: list[SharedBlock] = []  # blocks that the process may not have received yet
         self._end: str | None = None
         self._stops = False
         self._looked = 0.0
 
     def do(self, turn: int, method: str, args: tuple[Any, ...]) -> None:
-        """Do what the caller says, in the order in which it was said, which need not be kept."""
+        """Carry out the caller's calls in the order of ``turn``; Ray may deliver them unordered."""
         with self._lock:
             self._early[turn] = method, args
             while self._turn in self._early:
@@ -91,48 +89,48 @@ class NodeAgent:
                 try:
                     getattr(self, f"_{method}")(*args)
                 except (ChannelClosedError, TornError):
-                    continue  # the process has ended, as is told in a moment
+                    continue  # the process has ended, which the next report says
                 except Exception as error:
                     self._error = error
                     self._arrivals.ring()
 
-    def answers(self) -> Told:
-        """Wait for something to tell, but not for long.
+    def report(self) -> AgentReport:
+        """Wait at most half a second for something to report, and report it.
 
         Raises:
-            Exception: what went wrong here.
+            Exception: the error of a call of :meth:`do`.
         """
-        deadline = time.perf_counter() + _TELL_S
-        while not self._has_news() and time.perf_counter() < deadline:
-            self._arrivals.wait_asleep(lambda: not self._has_news(), deadline)
+        deadline = time.perf_counter() + _REPORT_S
+        while not self._has_report() and time.perf_counter() < deadline:
+            self._arrivals.wait_asleep(lambda: not self._has_report(), deadline)
         if self._error is not None:
             raise self._error
-        return self._told()
+        return self._make_report()
 
     def node(self) -> str:
-        """Address and id of this node of the cluster."""
+        """Return address and id of this node of the cluster."""
         return this_node()
 
     def leave(self) -> None:
-        """Leave no name in the system: what has no name yet is ended with this process."""
+        """Remove the names of semaphores from the system, before this process is killed."""
         forget_all_names()
 
     def stack(self) -> str:
-        """Where the process is."""
+        """Return the Python stack of the process."""
         return "(it has not begun)" if self._process is None else self._process.python_stack()
 
-    def _has_news(self) -> bool:
+    def _has_report(self) -> bool:
         has_answers = self._mirror is not None and self._mirror.has_answers()
         return bool(has_answers or self._messages or self._end is not None or self._error)
 
-    def _told(self) -> Told:
+    def _make_report(self) -> AgentReport:
         end, mirror, process, use = self._end, self._mirror, self._process, None
         messages = [self._messages.popleft() for _ in range(len(self._messages))]
         answers = [] if mirror is None else mirror.answers()
         now = time.perf_counter()
         if process is not None and now - self._looked > _USE_S and not self._stops:
             self._looked, use = now, process.use.look()
-        return Told(
+        return AgentReport(
             pid=0 if process is None else process.pid,
             answers=answers,
             words=None if mirror is None else mirror.words(),
@@ -141,7 +139,7 @@ class NodeAgent:
             end=end,
         )
 
-    # ---------------------------------------------------------------- what the caller says
+    # ---------------------------------------------------------------- the caller's calls
 
     def _start(self, spec: bytes, threads: int | None, name: str, shows_stack: bool) -> None:
         """Start the process."""
@@ -157,46 +155,47 @@ class NodeAgent:
         self,
         index: int,
         env_ids: range,
-        columns: Columns,
-        slab: tuple[SlabShape, Columns] | None,
+        columns: ColumnSizes,
+        larger_rows: tuple[RowShape, ColumnSizes] | None,
         snapshot: Bytes,
         assignment: bytes,
     ) -> None:
-        """Make a board like the caller's, and give the process its part of it."""
+        """Make arrays like the caller's, and give the process its part of them."""
         process = self._started()
-        block, self._views = _board(columns)
+        block, self._views = _allocate(columns)
         part = Orders(self._views).part(env_ids, index)
         process.channel.send(0, assignment)
         self._sent.append(block)
         process.channel.send_block(block)
-        process.channel.send(0, process.channel.encode(None if slab is None else slab[0]))
-        if slab is not None:
-            self._enlarge(*slab)
-        # Whatever is answered rings the bell that is listened to here.
+        shape = None if larger_rows is None else larger_rows[0]
+        process.channel.send(0, process.channel.encode(shape))
+        if larger_rows is not None:
+            self._enlarge(*larger_rows)
+        # With SINGLY every answer sets the event that this agent waits for.
         self._mirror = Mirror(self._views, part, index, added=SINGLY)
-        self._mirror.become(snapshot)
+        self._mirror.load(snapshot)
         process.bells.go.ring()
 
-    def _enlarge(self, shape: SlabShape, columns: Columns) -> None:
-        """Go on with a larger slab, and give it to the process."""
+    def _enlarge(self, shape: RowShape, columns: ColumnSizes) -> None:
+        """Make a larger row buffer, and give it to the process."""
         process = self._started()
-        block, views = _board(columns)
+        block, views = _allocate(columns)
         for name, view in views.items():
             before = self._views[name]
             view[..., : before.shape[-1]] = before
         self._views |= views
         if self._mirror is not None:
-            self._mirror.follow(self._views)
+            self._mirror.bind(self._views)
         self._sent.append(block)
         process.channel.send_block(block)
 
-    def _ask(self, orders: OrderRows) -> None:
-        """Have envs do something."""
+    def _order(self, orders: OrderRows) -> None:
+        """Pass on orders to envs."""
         if self._mirror is not None:
             self._mirror.take_orders(orders)
             self._started().bells.go.ring()
 
-    def _tell(self, number: int, payload: bytes) -> None:
+    def _request(self, number: int, payload: bytes) -> None:
         """Pass on a request."""
         process = self._started()
         process.channel.send(number, payload, process.bells.go.ring)
@@ -215,7 +214,7 @@ class NodeAgent:
         self._end = self._end or "ended"
         self._arrivals.ring()
 
-    # ---------------------------------------------------------------- what the process says
+    # ---------------------------------------------------------------- the process's messages
 
     def _started(self) -> WorkerProcess:
         if self._process is None:
@@ -223,8 +222,8 @@ class NodeAgent:
         return self._process
 
     def _read(self, process: WorkerProcess) -> None:
-        """Take messages, until there is nobody who could send one."""
-        # One object writes to the pipe, this one reads: neither is asked what the other is amid.
+        """Read messages until the process has ended."""
+        # A second channel object, because another thread writes through the first one.
         channel = PipeChannel(process.channel.pipe, self._check)
         messages: dict[int, bytes] = {}
         try:
@@ -247,8 +246,8 @@ class NodeAgent:
             raise WorkerDied("It has ended")
 
 
-def _board(columns: Columns) -> tuple[SharedBlock, dict[str, Array]]:
-    """Memory for all envs of a vector env, of which a few are here and take some."""
+def _allocate(columns: ColumnSizes) -> tuple[SharedBlock, dict[str, Array]]:
+    """Allocate arrays for all envs of the vector env; only the rows of envs here take memory."""
     layout = Layout({name: Column(*column) for name, column in columns.items()})
     block = SharedBlock(layout.size_bytes, is_sparse=True)
     return block, layout.views(block.memory)

@@ -1,7 +1,8 @@
-"""NodeShare: some workers of a collector that live on one node, and collect there together.
+"""NodeShare: an actor with some workers of a collector, which collect together on one node.
 
-What is one process per collector on one machine is one actor per node share on a cluster: it keeps
-worker processes of its node, over shared memory there, and hands out whole rollouts.
+On one machine a collector has one pool of worker processes. On a cluster it has one actor per node
+share. The actor runs worker processes on its node, shares memory with them, and returns whole
+rollouts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rookery.cluster.ray_cluster import be_like_the_caller, this_node
+from rookery.cluster.ray_actors import match_caller, this_node
 from rookery.collect.actor_pool import ActorPool
 from rookery.collect.base import CollectorStatistics
 from rookery.collect.rollout_buffers import RolloutShape
@@ -30,16 +31,17 @@ from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.protocol import WorkerSpec
 from rookery.worker.wait.event import forget_all_names
 
-_TELL_S = 1.0  # between two accounts of what envs and processes did
+_TELEMETRY_S = 1.0  # time between two reports of telemetry
 
 
 class WeightSet(NamedTuple):
-    """One version of a policy's weights, as it travels.
+    """One version of a policy's weights.
 
     Attributes:
-        version: of the policy.
+        version: version of the policy.
         parameters: float32 ``[size]``; None for a policy that never changes.
-        extras: float64 ``[E]``, what travels beside them.
+        extras: float64 ``[E]``, the extras of the policy's model; None for a policy that never
+            changes.
     """
 
     version: int
@@ -48,16 +50,17 @@ class WeightSet(NamedTuple):
 
 
 class ShareTask(NamedTuple):
-    """What a node share is to do.
+    """The task of a node share.
 
     Attributes:
-        policy: acts; pickled, since every share has a copy.
+        policy: the pickled policy; every share has a copy.
         num_steps: steps of every env in a rollout, ``T``.
         memory_size: see :class:`RolloutShape`.
         info_keys: names of the numbers to keep of the infos with which episodes end.
-        first_stream: of random numbers, for the first worker.
-        num_streams: of all workers together; a worker that is replaced goes on with others.
-        seeds: of the first reset.
+        first_stream: stream of random numbers of the first worker.
+        num_streams: number of streams of all workers together. A worker that replaces another one
+            uses other streams.
+        seeds: seeds of the first reset.
     """
 
     policy: bytes
@@ -70,14 +73,14 @@ class ShareTask(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What a share tells of a rollout.
+    """A rollout of a node share.
 
     Attributes:
-        rollout: of its envs, whose ids count from 0.
-        policy_s: seconds that a worker spent otherwise than stepping, in the mean.
-        env_s: seconds that a worker spent stepping, in the mean.
-        statistics: what faults have cost so far, there.
-        telemetry: what envs and processes did, now and then.
+        rollout: rollout of the share's envs; their ids count from 0.
+        policy_s: mean seconds per worker without stepping.
+        env_s: mean seconds per worker of stepping.
+        statistics: cost of faults in this share so far.
+        telemetry: statistics of envs and processes, about once a second, otherwise None.
     """
 
     rollout: Rollout
@@ -88,11 +91,11 @@ class Collected(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """What a share tells when it can do no more.
+    """The error with which a share has stopped.
 
     Attributes:
-        failure: what happened.
-        statistics: what faults have cost until then.
+        failure: the error.
+        statistics: cost of faults in this share until then.
     """
 
     failure: Failure
@@ -100,44 +103,43 @@ class Failed(NamedTuple):
 
 
 class NodeShare:
-    """Worker processes of one node, in which copies of a policy act.
+    """Worker processes of one node in which copies of a policy act.
 
-    Every method returns a :class:`Failed` in place of raising what rookery raises, for such errors
-    travel as those of any worker do.
+    `open`, `begin` and `collect` return a :class:`Failed` instead of raising.
 
     Args:
-        version: see :func:`~rookery.cluster.ray_cluster.be_like_the_caller`.
-        folders: likewise.
+        version: version of the caller's rookery.
+        folders: folders in which the caller finds modules.
     """
 
     def __init__(self, version: str, folders: list[str]) -> None:
-        be_like_the_caller(version, folders)
+        match_caller(version, folders)
         self._venv: ProcessVectorEnv | None = None
         self._pool: ActorPool | None = None
         self._failed: Failed | None = None
-        self._told = 0.0
+        self._telemetry_at = 0.0
 
     def open(self, spec: bytes, options: dict[str, Any]) -> Any:
         """Start the workers.
 
         Args:
-            spec: a :class:`WorkerSpec` that says what the envs are, pickled.
-            options: of :class:`ProcessVectorEnv`.
+            spec: the pickled :class:`WorkerSpec` of the envs.
+            options: options of :class:`ProcessVectorEnv`.
 
         Returns:
-            The node, the spaces of one env (pickled), and the processes.
+            The node, the pickled spaces of one env, and the process ids.
         """
         return self._guarded(lambda: self._open(spec, options))
 
     def begin(self, task: ShareTask, faults: FaultPolicy) -> Any:
-        """Have the policy act in the workers, and reset the envs."""
+        """Start the policy in the workers, and set the seeds of the first reset."""
         return self._guarded(lambda: self._begin(task, faults))
 
     def collect(self, weights: WeightSet, num_pieces: int) -> Any:
-        """Fill a rollout under some weights.
+        """Collect a rollout with these weights.
 
         Returns:
-            Collected; where several pieces are asked for, that many parts of its pickle.
+            A Collected. With several pieces, its pickle cut into that many parts.
         """
         collected = self._guarded(lambda: self._collect(weights))
         if num_pieces == 1:
@@ -146,11 +148,11 @@ class NodeShare:
         size = -(-len(data) // num_pieces)
         return [data[i * size : (i + 1) * size] for i in range(num_pieces)]
 
-    def here(self) -> None:
-        """Answer as soon as there is a process."""
+    def ping(self) -> None:
+        """Return as soon as the actor has a process."""
 
     def leave(self) -> None:
-        """Have workers leave what they are doing; called by a thread of its own."""
+        """Interrupt the workers and remove names from the system. Called by a separate thread."""
         forget_all_names()
         pool = self._pool
         if pool is not None:
@@ -163,7 +165,7 @@ class NodeShare:
                 self._pool.close()
             elif self._venv is not None:
                 self._venv.close()
-        except RookeryError:  # of an env that nobody waits for any more
+        except RookeryError:  # of an env, when its result is no longer needed
             return
 
     def _guarded(self, function: Callable[[], Any]) -> Any:
@@ -176,8 +178,10 @@ class NodeShare:
                 self._failed = Failed(Failure.of(error), cost)
         return self._failed
 
-    def _open(self, told: bytes, options: dict[str, Any]) -> tuple[str, bytes, tuple[int, ...]]:
-        spec: WorkerSpec = pickle.loads(told)
+    def _open(
+        self, spec_bytes: bytes, options: dict[str, Any]
+    ) -> tuple[str, bytes, tuple[int, ...]]:
+        spec: WorkerSpec = pickle.loads(spec_bytes)
         registrations.install(spec.registrations)
         self._venv = venv = ProcessVectorEnv(spec.make_batch.recipes, **options)
         spaces = venv.single_observation_space, venv.single_action_space
@@ -217,8 +221,8 @@ class NodeShare:
         rollout = pool.collect(self._buffer)
         now = time.perf_counter()
         telemetry = None
-        if now - self._told > _TELL_S:
-            self._told, telemetry = now, pool.telemetry()
+        if now - self._telemetry_at > _TELEMETRY_S:
+            self._telemetry_at, telemetry = now, pool.telemetry()
         return Collected(
             rollout=rollout,
             policy_s=pool.policy_s - policy_s,

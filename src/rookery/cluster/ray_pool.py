@@ -1,335 +1,58 @@
-"""RayPool: what an ActorPool is on one machine, over node shares of a Ray cluster."""
+"""RayPool: collects rollouts from node shares of a Ray cluster, as `ActorPool` from processes."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
 
-from rookery.cluster.node_share import Collected, Failed, NodeShare, ShareTask, WeightSet
-from rookery.cluster.ray_cluster import (
-    Cluster,
-    Waiting,
-    end_actor,
-    in_words,
-    require_ray,
-    wait_for_any,
-)
+from rookery.cluster.node_share import ShareTask, WeightSet
+from rookery.cluster.ray_actors import wait_for_any
+from rookery.cluster.ray_session import require_ray
+from rookery.cluster.share_handle import MESSAGE_BYTES, NodeShares, ShareHandle, end_shares
 from rookery.collect.actor import Report
 from rookery.collect.base import CollectorStatistics
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.common.pickling import by_value
 from rookery.common.seeding import derived_seed
-from rookery.env.batch import EnvBatch
-from rookery.env.recipe import EnvRecipe
-from rookery.errors import RookeryError, SpaceError, WorkerDied, WorkerError
+from rookery.errors import WorkerError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.rollout.join import side_by_side, size_of
-from rookery.vector.specs import make_specs, pickled_spec, split
+from rookery.rollout.join import side_by_side
 from rookery.vector.statistics.snapshot import Statistics
-from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import FaultPolicy
-from rookery.worker.protocol import BatchMaker
 from rookery.worker.watch import RestartBudget
 
-# Ray sends what is smaller than 100 kB with its messages; else it goes through the object stores of
-# both nodes, which took 7 ms where a message took 2.
-_MESSAGE_BYTES = 90_000
-_MOST_PIECES = 10  # more are better off in the store
-
-_GROUPS = {"leave": 1}
 _LOOK_S = 0.1
 _CLOSE_S = 5.0
-_REPLACE_LOOK_S = 2.0  # between two looks whether nodes have joined
-
-
-class NodeShares:
-    """Worker processes on the nodes of a cluster, a share of them in each of some actors.
-
-    Args:
-        recipes: of the envs.
-        num_workers: worker processes; None means as many as the cluster has room for.
-        options: of `ProcessVectorEnv`, but for `num_workers`.
-        ray_options: see `rookery.make_vec`.
-        between_waits: called ten times a second while something is waited for.
-
-    Attributes:
-        single_observation_space: of one env.
-        single_action_space: of one env.
-        num_envs: over all shares.
-        num_workers: likewise.
-        shares: in the order of their envs.
-        cluster: on which they are.
-
-    Raises:
-        MissingExtra: when Ray is not installed.
-        ConfigError: when there is no such cluster, or no node for a worker.
-        WorkerError: when an env cannot be built.
-    """
-
-    def __init__(
-        self,
-        recipes: Sequence[EnvRecipe],
-        num_workers: int | None,
-        options: dict[str, Any],
-        ray_options: Mapping[str, Any] | None,
-        between_waits: Callable[[], None],
-    ) -> None:
-        self._ray = require_ray()
-        self.cluster = cluster = Cluster(ray_options, num_workers)
-        cluster.require_place()
-        self.num_envs = len(recipes)
-        self.num_workers = min(num_workers or cluster.capacity(), self.num_envs)
-        ranges = split(self.num_envs, self.num_workers)
-        self.shares: list[Share] = []
-        try:
-            self._hire(recipes, ranges, options)
-            self._agree(between_waits)
-        except BaseException:
-            self.close(terminate=True)
-            raise
-
-    def _hire(
-        self, recipes: Sequence[EnvRecipe], ranges: Sequence[range], options: dict[str, Any]
-    ) -> None:
-        """Start all shares."""
-        cluster, taken, num_cpus = self.cluster, 0.0, self.cluster.num_cpus_of_all()
-        groups = _groups(self.num_workers, cluster.workers_per_node())
-        env_ids = [range(ranges[g.start].start, ranges[g.stop - 1].stop) for g in groups]
-        makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in env_ids]
-        specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
-        for workers, envs, spec in zip(groups, env_ids, specs, strict=True):
-            told = {**options, "num_workers": len(workers)}
-            share = Share(cluster, len(self.shares), envs, workers, spec, told)
-            self.shares.append(share)
-            share.hire(must_share=taken + share.num_cpus > num_cpus)
-            taken += 0.0 if share.is_crowded else share.num_cpus
-
-    def _agree(self, between_waits: Callable[[], None]) -> None:
-        spaces = [share.wait_for_spaces(between_waits) for share in self.shares]
-        if any(each != spaces[0] for each in spaces):
-            raise SpaceError(f"Envs have different spaces: {spaces}")
-        self.single_observation_space: Space[Any] = spaces[0][0]
-        self.single_action_space: Space[Any] = spaces[0][1]
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Process ids of the workers, on their nodes."""
-        return tuple(pid for share in self.shares for pid in share.pids)
-
-    def close(self, terminate: bool = False) -> None:
-        """End the shares; twice is fine."""
-        _end(os.getpid(), self.shares, terminate)
-
-
-def _groups(num_workers: int, most: int) -> list[range]:
-    """Consecutive workers that share a node, in as few groups as there have to be."""
-    return split(num_workers, -(-num_workers // most))
-
-
-class Share:
-    """One node share, as its caller sees it.
-
-    Args:
-        cluster: where it is.
-        place: among all shares.
-        env_ids: its envs.
-        workers: its workers, among all.
-        spec: what its envs are, pickled.
-        options: of its `ProcessVectorEnv`.
-
-    Attributes:
-        env_ids, workers: as given.
-        num_cpus: that it needs.
-        node: on which it is; empty until it is there.
-        pids: of its workers.
-        is_crowded: whether it uses CPUs of others.
-        attempt: how often it was hired anew.
-        is_lost: whether the actor has gone.
-        opened: comes once the envs are built.
-        waiting: looks after it until then.
-        under_way: the rollout that was asked for and has not come.
-        statistics, telemetry: what it told last.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        place: int,
-        env_ids: range,
-        workers: range,
-        spec: bytes,
-        options: dict[str, Any],
-    ) -> None:
-        self.env_ids, self.workers = env_ids, workers
-        self.num_cpus = cluster.num_cpus * len(workers)
-        self.node = ""
-        self.pids: tuple[int, ...] = ()
-        self.is_crowded = False
-        self.attempt = -1
-        self.is_lost = False
-        self.under_way: Any = None
-        self.statistics = CollectorStatistics(0, 0)
-        self.telemetry: Statistics | None = None
-        self._num_pieces = 1
-        self._ray = require_ray()
-        self._cluster, self._spec, self._options = cluster, spec, options
-        self._name = f"Node share {place} (envs {env_ids[0]}-{env_ids[-1]})"
-        self._actor: Any = None
-
-    def hire(self, must_share: bool) -> None:
-        """Have an actor start the workers somewhere.
-
-        Args:
-            must_share: whether it takes the CPUs of others.
-        """
-        options = {**self._cluster.options, "num_cpus": self.num_cpus}
-        self.is_crowded = must_share
-        if self.is_crowded:
-            warnings.warn(
-                f"{self._name} needs {self.num_cpus:g} CPUs, and no node has so many free; it "
-                "shares those of others until a node has",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            options["num_cpus"] = 0
-        self.attempt, self.is_lost = self.attempt + 1, False
-        self.node, self.under_way = "", None
-        self._actor = self._cluster.hire(NodeShare, _GROUPS, options)
-        self.waiting: Waiting = self._cluster.waiting(self._name, options)
-        self._placed = self._actor.here.options(concurrency_group="leave").remote()
-        self.opened = self._actor.open.remote(self._spec, self._options)
-
-    def wait_for_spaces(self, between_waits: Callable[[], None]) -> tuple[Space[Any], Space[Any]]:
-        """Wait until the envs are built, and return the spaces of one."""
-        while not wait_for_any([self.opened], _LOOK_S):
-            between_waits()
-            self.waiting.look()
-            if self.had_better_share():
-                self.end(deadline=0.0)
-                self.hire(must_share=True)
-        self._take_opened()
-        return self._spaces
-
-    def had_better_share(self) -> bool:
-        """Whether it had better take CPUs of others: not where only its envs take long to build."""
-        return not wait_for_any([self._placed], 0.0) and self.waiting.had_better_share()
-
-    def _take_opened(self) -> None:
-        """Take in where the share is, once it is there."""
-        opened = self.get(self.opened)
-        self.node, spaces, self.pids = opened
-        self._spaces: tuple[Space[Any], Space[Any]] = pickle.loads(spaces)
-
-    def has_come(self) -> bool:
-        """Whether it has found its place, and built its envs; tells the user if that takes long."""
-        if not self.node and wait_for_any([self.opened], 0.0):
-            self._take_opened()
-        if not self.node:
-            self.waiting.look()
-        return bool(self.node)
-
-    def begin(self, task: ShareTask, faults: FaultPolicy) -> None:
-        """Have the policy act there."""
-        self._cluster.require_session()
-        self._actor.begin.remote(task, faults)
-
-    def collect(self, weights: Any) -> None:
-        """Begin a rollout; ``weights`` is a :class:`WeightSet`, or a reference to one."""
-        self._cluster.require_session()
-        count = self._num_pieces
-        references = self._actor.collect.options(num_returns=count).remote(weights, count)
-        self._pieces = [references] if count == 1 else references
-        self.under_way = self._pieces[0]  # which come together
-
-    def take(self) -> Collected:
-        """Wait for the rollout."""
-        collected: Collected = self.get(self._pieces if len(self._pieces) > 1 else self.under_way)
-        self.under_way = None
-        self.statistics = collected.statistics
-        self.telemetry = collected.telemetry or self.telemetry
-        count = -(-size_of(collected.rollout) // _MESSAGE_BYTES)
-        self._num_pieces = count if count <= _MOST_PIECES else 1
-        return collected
-
-    def get(self, references: Any) -> Any:
-        """What a call has returned, whole or in pieces.
-
-        Raises:
-            WorkerDied: when the actor, or its node, was lost.
-            RookeryError: what happened there.
-        """
-        try:
-            if not self._cluster.is_joined:
-                raise self._ray.exceptions.RayError("Ray was shut down")
-            answer = self._ray.get(references)
-        except self._ray.exceptions.RayError as error:
-            self.is_lost = True
-            raise WorkerDied(
-                f"{self._name} on node {self.node or 'unknown'} {in_words(error)}",
-                env_ids=tuple(self.env_ids),
-                command="collect",
-            ) from error
-        if isinstance(answer, list):
-            answer = pickle.loads(b"".join(answer))
-        if isinstance(answer, Failed):
-            self.statistics = answer.statistics
-            raise self._error(answer.failure)
-        return answer
-
-    def _error(self, failure: Failure) -> RookeryError:
-        """The error that a failure stands for, with the ids that envs have in the collector."""
-        first, context = self.env_ids.start, failure.context
-        if context is not None:
-            ids = tuple(first + i for i in context["env_ids"])
-            return replace(failure, context={**context, "env_ids": ids}).error()
-        error = failure.error()
-        cause = error.__cause__ if type(error) is WorkerError else error
-        if not isinstance(cause, WorkerError):
-            return error
-        ids = tuple(first + i for i in cause.env_ids)
-        return type(cause)(f"{self._name}: {cause}", env_ids=ids, command=cause.command)
-
-    def end(self, deadline: float) -> None:
-        """End the actor, gently until ``deadline``."""
-        if self._actor is None or not self._cluster.is_joined:
-            return
-        if deadline:
-            self._actor.leave.options(concurrency_group="leave").remote()
-            closed = self._actor.close.remote()
-            wait_for_any([closed], max(deadline - time.perf_counter(), 0.0))
-        end_actor(self._actor, "leave")
-        self._actor = None
+_STREAMS_APART = 1000  # more than the restarts of a worker
+_FREE_CPUS_LOOK_S = 2.0  # time between two checks for free CPUs
 
 
 class RayPool:
-    """Has node shares fill rollouts, and waits for them; see `ActorPool`.
+    """Collects rollouts from node shares; see `ActorPool`.
 
     Args:
-        places: the shares; they are ended with the pool.
-        policy: every worker gets a copy.
-        shape: of the rollouts.
-        between_waits: called ten times a second while shares are waited for; what it raises ends
-            the wait.
+        places: the shares. They are ended with the pool.
+        policy: policy; every worker gets a copy.
+        shape: shape of the rollouts.
+        between_waits: called ten times a second while shares are awaited. An exception ends the
+            waiting.
         info_keys: names of the numbers to keep of the infos with which episodes end.
-        faults: whether shares that are lost are hired anew.
+        faults: decides whether lost shares are restarted.
 
     Attributes:
         workers: the shares.
-        shape: as given.
-        absent: shares that are on their way to a node: what they had begun is lost.
-        policy_s: seconds that a worker spent otherwise than stepping, in the mean.
-        env_s: seconds that a worker spent stepping, in the mean.
+        shape: shape of the rollouts.
+        absent: indices of the shares that are restarting. Their unfinished rollouts are lost.
+        policy_s: mean seconds per worker without stepping.
+        env_s: mean seconds per worker of stepping.
     """
 
     def __init__(
@@ -352,16 +75,17 @@ class RayPool:
         self._weights: Any = None
         self._version = 0
         self.absent: set[int] = set()
-        self._doing: dict[int, int] = {}  # which buffer each share fills
+        self._doing: dict[int, int] = {}  # by share, the buffer that it fills
         self._filled: dict[tuple[int, int], Rollout] = {}  # by first env and buffer
-        self._anew: set[int] = set()  # shares whose next rollout begins with a reset
-        self._lost = CollectorStatistics(0, 0)  # with shares that are gone
+        # Restarted shares; their next rollout begins with a reset.
+        self._after_restart: set[int] = set()
+        self._lost = CollectorStatistics(0, 0)  # cost of faults in actors that are gone
         self._looked = self._made_at = time.perf_counter()
         self._waited_s = 0.0
-        self._finalizer = weakref.finalize(self, _end, os.getpid(), self.workers, False)
+        self._finalizer = weakref.finalize(self, end_shares, os.getpid(), self.workers, False)
 
     def publish(self, version: int | None = None) -> None:
-        """Have the workers act with the policy's present weights, from their next rollout on."""
+        """Let the workers act with the policy's current weights from their next rollout on."""
         version = self._policy.current_version() if version is None else version
         if self._weights is not None and version == self._version:
             return
@@ -369,31 +93,31 @@ class RayPool:
         parameters = None if model is None else model.parameters
         extras = None if model is None else model.extras()
         weights = WeightSet(version, parameters, extras)
-        is_small = sum(array.nbytes for array in weights[1:] if array is not None) < _MESSAGE_BYTES
-        # Either way as they are now: the learner changes them in place.
+        is_small = sum(array.nbytes for array in weights[1:] if array is not None) < MESSAGE_BYTES
+        # A copy in both cases, because the learner changes the weights in place.
         self._weights = deepcopy(weights) if is_small else self._ray.put(weights)
         self._version = version
 
     def reset(self, seeds: Sequence[int | None]) -> None:
-        """Say how the envs are reset before the first rollout."""
+        """Set the seeds of the reset before the first rollout."""
         self._seeds = tuple(seeds)
         for index in range(len(self.workers)):
             self._begin_share(index)
 
     def begin(self, index: int, buffer: int) -> None:
-        """Have a share fill a buffer, unless it has to go elsewhere first."""
-        self._move_if_crowded(index)
+        """Let a share fill a buffer, unless it is moved to another node first."""
+        self._move_if_sharing_cpus(index)
         if index not in self.absent:
             self._doing[index] = buffer
             self.workers[index].collect(self._weights)
 
     def wait(self) -> list[int]:
-        """Wait until a share has filled a rollout, or has come; return those that have filled one.
+        """Wait until a share has filled a buffer or has restarted; return those that filled one.
 
         Raises:
-            WorkerDied: when a share was lost, and may not be hired anew.
+            WorkerDied: a share was lost, and may not be restarted.
         """
-        awaited = {self.workers[i].under_way: i for i in self._doing}
+        awaited = {self.workers[i].pending: i for i in self._doing}
         awaited |= {self.workers[i].opened: i for i in self.absent}
         began = time.perf_counter()
         ready: list[Any] = []
@@ -407,7 +131,7 @@ class RayPool:
         return [index for index in places if index in self._doing]
 
     def finish(self, index: int) -> Report | None:
-        """Take the rollout of a share; None if it was lost, and the share is absent now."""
+        """Take the rollout of a share. Return None if the share was lost and is now absent."""
         share = self.workers[index]
         try:
             collected = share.take()
@@ -416,8 +140,8 @@ class RayPool:
             return None
         rollout = collected.rollout
         rollout.env_ids = rollout.env_ids + share.env_ids.start
-        if index in self._anew:
-            self._anew.discard(index)
+        if index in self._after_restart:
+            self._after_restart.discard(index)
             rollout.after_reset = np.ones_like(rollout.after_reset)
         self._filled[share.env_ids.start, self._doing.pop(index)] = rollout
         weight = len(share.workers) / self._places.num_workers
@@ -426,7 +150,7 @@ class RayPool:
         return Report(None, collected.policy_s, collected.env_s)
 
     def collect(self, buffer: int) -> Rollout:
-        """Have all shares fill a rollout, and put their parts side by side."""
+        """Let all shares fill a buffer, and join their rollouts side by side."""
         missing = set(range(len(self.workers)))
         while missing:
             for index in missing - self.absent - self._doing.keys():
@@ -436,11 +160,11 @@ class RayPool:
         return side_by_side(parts)
 
     def rollout_of(self, buffer: int, envs: slice) -> Rollout:
-        """The rollout of a share that begins with some env, once: it is given away."""
+        """Return the rollout of the share that begins with env ``envs.start``, and forget it."""
         return self._filled.pop((envs.start, buffer))
 
     def statistics(self) -> CollectorStatistics:
-        """What faults have cost so far."""
+        """Return the cost of faults so far."""
         restarts, lost_rows = self._lost.restarts, self._lost.lost_rows
         for share in self.workers:
             restarts += share.statistics.restarts
@@ -448,20 +172,20 @@ class RayPool:
         return CollectorStatistics(restarts, lost_rows)
 
     def telemetry(self, looks: bool = True) -> Statistics:
-        """What workers and envs did and use, as they told last."""
-        told = None
+        """Return statistics of workers and envs, as the shares reported them last."""
+        total = None
         for share in self.workers:
             own = share.telemetry
             if own is None:
                 continue
             backends = tuple(replace(backend, node=share.node) for backend in own.workers)
             own = replace(own, workers=backends)
-            told = own if told is None else told.beside(own)
+            total = own if total is None else total.beside(own)
         seconds = time.perf_counter() - self._made_at
-        if told is None:
+        if total is None:
             return Statistics(0, 0, (), seconds=seconds)
-        caller = replace(told.caller, waited_s=self._waited_s)
-        return replace(told, caller=caller, seconds=seconds)
+        caller = replace(total.caller, waited_s=self._waited_s)
+        return replace(total, caller=caller, seconds=seconds)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -469,18 +193,18 @@ class RayPool:
         return self._places.pids
 
     def close(self) -> None:
-        """Stop the shares where they are, and close the envs."""
+        """End the shares, also during a rollout, and close the envs."""
         self._finalizer()
 
     # ---------------------------------------------------------------- shares that come and go
 
     def _begin_share(self, index: int) -> None:
-        """Have the policy act in a share that was hired."""
+        """Start the policy in a share."""
         share, total = self.workers[index], self._places.num_workers
         seeds = self._seeds[share.env_ids.start : share.env_ids.stop]
         if share.attempt:
             seeds = tuple(derived_seed(seed, share.attempt) for seed in seeds)
-        # Actors that take the place of others draw other numbers; within a share, workers do.
+        # A restarted share uses other streams of random numbers than before.
         task = ShareTask(
             policy=self._pickled,
             num_steps=self.shape.num_steps,
@@ -493,10 +217,10 @@ class RayPool:
         share.begin(task, self._faults)
 
     def _look_after_absent(self) -> bool:
-        """Take in shares that have come, and have those take others' CPUs that wait too long.
+        """Continue with shares that have restarted, and let those share CPUs that wait too long.
 
         Returns:
-            Whether anything has changed.
+            True if anything has changed.
         """
         for index in list(self.absent):
             share = self.workers[index]
@@ -508,59 +232,48 @@ class RayPool:
             except WorkerError as error:
                 self._lose(index, error)
                 return True
-            if share.had_better_share():
+            if share.should_share_cpus():
                 share.end(deadline=0.0)
-                self._hire_anew(index, must_share=True)
+                self._restart(index, must_share=True)
                 return True
         return False
 
     def _lose(self, index: int, error: WorkerError) -> None:
-        """Hire a share anew, if that is allowed; else raise the error."""
+        """Restart a lost share if that is allowed, otherwise raise the error."""
         share = self.workers[index]
         if not share.is_lost:
-            raise error  # it was told by the share, which has replaced workers as often as it may
+            raise error  # the share runs, but it may not restart its workers again
         self._budgets[index].spend(error)
-        rows = self.shape.num_steps * len(share.env_ids) if share.under_way is not None else 0
-        self._count_in(share, restarts=1, lost_rows=rows)
+        rows = self.shape.num_steps * len(share.env_ids) if share.pending is not None else 0
+        self._add_cost(share, restarts=1, lost_rows=rows)
         share.end(deadline=0.0)
-        self._hire_anew(index)
+        self._restart(index)
 
-    def _count_in(self, share: Share, restarts: int = 0, lost_rows: int = 0) -> None:
-        """Keep in mind what faults have cost in an actor that is about to go."""
+    def _add_cost(self, share: ShareHandle, restarts: int = 0, lost_rows: int = 0) -> None:
+        """Add the cost of faults in an actor that is about to be ended."""
         before, own = self._lost, share.statistics
         self._lost = CollectorStatistics(
             before.restarts + own.restarts + restarts, before.lost_rows + own.lost_rows + lost_rows
         )
         share.statistics = CollectorStatistics(0, 0)
 
-    def _hire_anew(self, index: int, must_share: bool = False) -> None:
+    def _restart(self, index: int, must_share: bool = False) -> None:
         self._doing.pop(index, None)
         self.absent.add(index)
-        self._anew.add(index)
-        self.workers[index].hire(must_share=must_share)
+        self._after_restart.add(index)
+        self.workers[index].start(must_share=must_share)
 
-    def _move_if_crowded(self, index: int) -> None:
-        """Between two rollouts, move a share to CPUs of its own if a node has come that has them.
+    def _move_if_sharing_cpus(self, index: int) -> None:
+        """Move a share that shares CPUs if enough CPUs are free now. Called between two rollouts.
 
-        It costs the episodes under way, of which no row is lost.
+        The current episodes are cut short, but no transition is lost.
         """
         share, now = self.workers[index], time.perf_counter()
-        if not share.is_crowded or not share.node or now - self._looked < _REPLACE_LOOK_S:
+        if not share.is_sharing_cpus or not share.node or now - self._looked < _FREE_CPUS_LOOK_S:
             return
         self._looked = now
-        if self._places.cluster.shares_cpus(share.num_cpus):
+        if self._places.cluster.lacks_free_cpus(share.num_cpus):
             return
-        self._count_in(share)
+        self._add_cost(share)
         share.end(time.perf_counter() + _CLOSE_S)
-        self._hire_anew(index)
-
-
-_STREAMS_APART = 1000  # more than a worker is replaced
-
-
-def _end(owner_pid: int, shares: Sequence[Share], terminate: bool) -> None:
-    if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
-        return
-    deadline = 0.0 if terminate else time.perf_counter() + _CLOSE_S
-    for share in shares:
-        share.end(deadline)
+        self._restart(index)

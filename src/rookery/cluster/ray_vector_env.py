@@ -1,4 +1,4 @@
-"""RayVectorEnv: envs in worker processes on the nodes of a Ray cluster."""
+"""RayVectorEnv: a vector env with worker processes on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.cluster.ray_cluster import Cluster
-from rookery.cluster.ray_worker import RayBoard, RayWorker
+from rookery.cluster.ray_worker import RayArrays, RayWorker
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import as_recipes
@@ -28,37 +28,38 @@ _START_GRACE_S = 1.0
 
 
 class RayVectorEnv(VectorEnv):
-    """A vector env whose envs live on the nodes of a Ray cluster.
+    """A vector env with its envs on the nodes of a Ray cluster.
 
-    For envs that need more than one machine. Each worker is a process like those of
-    ``backend="process"``, with an actor of Ray beside it that passes on what it is told, so faults
-    are dealt with in the same way: a node that is lost is a worker that has died, or that is
-    replaced on another node. Trajectories are those of every other backend.
+    Use it for envs that need more than one machine. Each worker is a process as with
+    ``backend="process"``. An actor of Ray on the same node passes messages between the process and
+    the caller. Faults are handled as with processes: if a node is lost, its workers have died, and
+    with ``on_fault="restart"`` they are restarted on another node. Trajectories do not depend on
+    the backend.
 
-    A step costs a message each way, about a millisecond: envs that take less are stepped faster in
-    one machine's processes, and training collects whole rollouts where the envs are, by
-    `rookery.WorkerCollector` with ``backend="ray"``.
+    A step costs a message in each direction, about a millisecond. Faster envs are stepped faster by
+    the processes of one machine. For training, use `rookery.WorkerCollector` with
+    ``backend="ray"``, which collects whole rollouts next to the envs.
 
-    Ray's environment is that of the nodes: what envs need must be installed there, or come with a
-    ``runtime_env``. A Ray that was started here runs until this process ends.
+    Install on the nodes the packages that envs need, or pass a ``runtime_env``. If this class
+    starts Ray itself, Ray runs until this process exits.
 
     Args:
-        env_fns: one callable per env (or ids, EnvSpecs or recipes).
+        env_fns: one callable, env id, EnvSpec or recipe per env.
         copy: False returns views, valid until the step after the next.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        num_workers: workers; None means as many as the cluster has room for, and one per env at
-            most.
-        threads_per_worker: cap on the threads of numerical libraries; None leaves them alone.
-        faults: what happens when an env raises, hangs, or a worker or node is lost.
+        num_workers: number of workers, at most one per env. None means as many as the cluster has
+            room for.
+        threads_per_worker: limit of the threads of numerical libraries; None sets no limit.
+        faults: what to do when an env raises or hangs, or a worker or node is lost.
         ray_options: see `rookery.make_vec`.
 
     Raises:
-        MissingExtra: when Ray is not installed.
-        ConfigError: when there is no such cluster, or no node that could run a worker.
-        PicklingError: when an env's recipe cannot travel.
-        EnvFailed: when an env cannot be built.
-        WorkerDied: when a worker ends before its envs are built.
+        MissingExtra: Ray is not installed.
+        ConfigError: the cluster cannot be joined, or no node can run a worker.
+        PicklingError: an env's recipe cannot be pickled.
+        EnvFailed: an env cannot be built.
+        WorkerDied: a worker exits before its envs are built.
     """
 
     backend = "ray"
@@ -119,23 +120,23 @@ class RayVectorEnv(VectorEnv):
         faults: FaultPolicy,
         arrivals: ThreadBell,
     ) -> None:
-        """Wait for the workers' envs, and give everybody their part of the arrays."""
+        """Wait until the workers have built their envs, and assign their parts of the arrays."""
         descriptions = [backend.describe() for backend in backends]
         parts = [backend.env_ids for backend in backends]
         buffers = num_buffers(copy, faults)
         spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
-        self._board = board = RayBoard(spaces, len(backends))
-        assign_all(backends, spaces, mode, board, board.arrays, board.orders)
-        self._ready(backends, board.arrays, board.orders, copy, arrivals)
+        self._shared = shared = RayArrays(spaces, len(backends))
+        assign_all(backends, spaces, mode, shared, shared.arrays, shared.orders)
+        self._ready(backends, shared.arrays, shared.orders, copy, arrivals)
         self._arrays.pickle_main_by_value()
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        self._board.enlarge_slab(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._shared.enlarge_rows(shape)
         for backend in self._backends:
-            backend.adopt_slab(shape)
+            backend.adopt_larger_rows(shape)
 
 
 def _makers(recipes: Sequence[EnvRecipe], count: int) -> list[BatchMaker]:
-    """What builds the envs of each of so many workers."""
+    """Return what builds the envs of each of ``count`` workers."""
     ranges = split(len(recipes), count)
     return [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in ranges]

@@ -24,7 +24,7 @@ from rookery.common.trees import assign, copy, take
 from rookery.policy.base import Policy, follows_episodes
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.join import Finals, numbers_of
-from rookery.shared.slab import SEE_SLAB, News
+from rookery.shared.row_buffer import ROWS_ONLY, RowExtras
 from rookery.worker.loop import Methods, WorkerParts
 
 RESET_ALL = "reset_all"  # request to start new episodes with given seeds
@@ -117,8 +117,8 @@ class EndsOfEpisodes:
     def clear(self, env_id: int) -> None:
         return
 
-    def news(self) -> News:
-        return SEE_SLAB
+    def extras(self) -> RowExtras:
+        return ROWS_ONLY
 
 
 class Actor:

@@ -27,13 +27,8 @@ from rookery.shared.spaces import Writer, batched
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
 _FLAGS = ("terminated", "truncated", "valid")
-_SLAB = (
-    "form",
-    "tail_used",
-    "loose",
-    "fixed",
-    "tail",
-)  # shared by all rows: never read
+# One for all rows, because nothing reads them.
+_ROW_COLUMNS = ("form", "tail_used", "loose", "fixed", "tail")
 
 # Three words of each worker, stored at its first env. They survive the worker.
 ROW = 0  # the row that it steps or has stepped last, counted over all buffers; NO_ROW at first
@@ -175,11 +170,11 @@ class RolloutBuffers:
         last = self.shape.num_buffers * num_steps
         spaces = replace(envs.spaces, num_buffers=last + 1)
         private = _private_columns(envs.spaces)
-        views = {**private, "reset_at": envs.reset_at, **envs.watched.views}
+        views = {**private, "reset_at": envs.reset_at, **envs.counters.views}
         reset = [np.zeros_like(column[0, 0]) for column in self._obs]
         written: list[list[npt.NDArray[Any]]] = []
         for b in range(last + 1):
-            views.update({f"{name}{b}": private[f"{name}0"] for name in _SLAB})
+            views.update({f"{name}{b}": private[f"{name}0"] for name in _ROW_COLUMNS})
             buffer, t = divmod(b, num_steps)
             rows = reset if b == last else [column[buffer, t + 1] for column in self._obs]
             numbers = [row for row in rows if row.dtype.kind != "U"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Mode = Literal["sync", "async"]
 PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
 
-_NODE_SHARES = "rookery.cluster.ray_pool:NodeShares"
+_NODE_SHARES = "rookery.cluster.share_handle:NodeShares"
 _RAY_POOL = "rookery.cluster.ray_pool:RayPool"
 _ACTOR_MODULE = "rookery.collect.actor"
 

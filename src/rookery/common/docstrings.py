@@ -18,13 +18,19 @@ def with_inherited_attributes(kind: Kind) -> Kind:
     ``help``, the docs and ``--help`` then show all fields, although each is documented once. The
     order is that of the fields. The text of a subclass replaces the text of its bases.
     """
-    texts = dict[str, str]()
-    for each in reversed(kind.__mro__):
-        texts |= _attributes(cleandoc(each.__doc__ or ""))
+    texts = attribute_texts(kind)
     listed = [texts[field.name] for field in fields(kind) if field.name in texts]
     introduction = cleandoc(kind.__doc__ or "").partition(_HEADING)[0].rstrip()
     kind.__doc__ = f"{introduction}\n\n{_HEADING}{''.join(listed)}"
     return kind
+
+
+def attribute_texts(kind: type[Any]) -> dict[str, str]:
+    """Return the documentation of each attribute of a class and its bases, by name."""
+    texts = dict[str, str]()
+    for each in reversed(kind.__mro__):
+        texts |= _attributes(cleandoc(each.__doc__ or ""))
+    return texts
 
 
 def _attributes(docstring: str) -> dict[str, str]:

@@ -16,8 +16,8 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.seam import CheckedEnv
 from rookery.errors import EnvFailed
 from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_buffer import RowExtras
 from rookery.shared.row_writer import RowSink, RowWriter
-from rookery.shared.slab import News
 from rookery.shared.spaces import writer
 from rookery.shared.stopwatch import Stopwatch
 
@@ -59,7 +59,7 @@ class EnvBatch(EnvGroup):
         self._steps = self._progress[1]  # continues the count of a lost batch
         self._mode = autoreset_mode
         self._stepped: list[Any] = list(self.envs)
-        self._watch = Stopwatch(arrays.watched, self.ids)
+        self._watch = Stopwatch(arrays.counters, self.ids)
         self._watch.time_steps(self._stepped)
         space = arrays.spaces.observation_space
         free = self._free = list[bytes]()  # encoded free values of the current observation
@@ -71,7 +71,7 @@ class EnvBatch(EnvGroup):
             for b, columns in enumerate(arrays.obs)
         ]
         self._sinks: list[RowSink] = [
-            sink or RowWriter(arrays.slab, b, self._free, travels, self.ids)
+            sink or RowWriter(arrays.row_buffer, b, self._free, travels, self.ids)
             for b in range(len(arrays.obs))
         ]
         # Writing a scalar through a memoryview takes 28 ns, through numpy indexing 65 ns.
@@ -89,7 +89,7 @@ class EnvBatch(EnvGroup):
 
     def step(  # noqa: C901 - a function call would take as long as ten of these lines
         self, buffer: int, env_ids: Sequence[int] | None = None
-    ) -> News | None:
+    ) -> RowExtras | None:
         """Step envs with the actions in the action columns; see `Batch`.
 
         In the next-step mode, an env with a finished episode is reset and its action is ignored.
@@ -148,7 +148,7 @@ class EnvBatch(EnvGroup):
             watch.end(took_s, len(ids), self.busy_s)
         if failure is not None:
             raise failure
-        return sink.news() if sink.has_posted else None
+        return sink.extras() if sink.has_posted else None
 
     def reset(
         self,
@@ -156,7 +156,7 @@ class EnvBatch(EnvGroup):
         env_ids: Iterable[int],
         seeds: Iterable[int | None],
         options: Iterable[dict[str, Any] | None],
-    ) -> News | None:
+    ) -> RowExtras | None:
         """Reset envs; see `Batch`.
 
         Raises:
@@ -178,7 +178,7 @@ class EnvBatch(EnvGroup):
         self.busy_s += time.perf_counter() - started
         if failure is not None:
             raise failure
-        return sink.news() if sink.has_posted else None
+        return sink.extras() if sink.has_posted else None
 
     def replace(self, seeds: Sequence[int | None]) -> None:
         """Continue in place of a batch that was lost; see `Batch`."""

@@ -41,8 +41,8 @@ from rookery.env.seam import CheckedEnv, Description
 from rookery.errors import EnvFailed, UsageError
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.infos import Info
+from rookery.shared.row_buffer import RowExtras
 from rookery.shared.row_writer import RowSink, RowWriter
-from rookery.shared.slab import News
 
 Array = npt.NDArray[Any]
 
@@ -122,9 +122,10 @@ class NativeBatch:
         self._stepped: Any = env
         self._results = NativeResults(space, len(self.ids))
         self._infos = NativeInfos(space, len(self.ids))
-        self._watch = NativeWatch(arrays.watched, self.ids)
+        self._watch = NativeWatch(arrays.counters, self.ids)
         self._sinks: list[RowSink] = [
-            sink or RowWriter(arrays.slab, b, [], travels, self.ids) for b in range(len(arrays.obs))
+            sink or RowWriter(arrays.row_buffer, b, [], travels, self.ids)
+            for b in range(len(arrays.obs))
         ]
 
     def replace(self, seeds: Sequence[int | None]) -> None:
@@ -138,7 +139,7 @@ class NativeBatch:
 
     # ---------------------------------------------------------------- steps and resets
 
-    def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
+    def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> RowExtras | None:
         """Step all envs with the actions in the action columns; see :class:`Batch`.
 
         Raises:
@@ -165,7 +166,7 @@ class NativeBatch:
         env_ids: Iterable[int],
         seeds: Iterable[int | None],
         options: Iterable[dict[str, Any] | None],
-    ) -> News | None:
+    ) -> RowExtras | None:
         """Reset envs, single ones by ``options["reset_mask"]``; see :class:`Batch`.
 
         Raises:
@@ -180,7 +181,7 @@ class NativeBatch:
         self._progress[2] += 1
         return self._timed("reset", lambda: self._reset(buffer, places, every, one), places)
 
-    def _step(self, buffer: int) -> News | None:
+    def _step(self, buffer: int) -> RowExtras | None:
         if not self._has_begun:
             raise gym.error.ResetNeeded("all envs of a native env must be reset before a step")
         result = self._stepped.step(self._actions)
@@ -204,7 +205,7 @@ class NativeBatch:
         places: Sequence[int],
         seeds: Sequence[int | None],
         options: dict[str, Any] | None,
-    ) -> News | None:
+    ) -> RowExtras | None:
         mask = np.zeros(len(self.ids), np.bool_)
         mask[list(places)] = True
         if not self._has_begun:  # no env has a state yet that a mask could preserve
@@ -239,7 +240,7 @@ class NativeBatch:
         self._has_begun = True
         return info
 
-    def _reset_ended(self, buffer: int, obs: Any, info: Any, ended: Array) -> News | None:
+    def _reset_ended(self, buffer: int, obs: Any, info: Any, ended: Array) -> RowExtras | None:
         """Reset the envs with finished episodes, since the native env does not."""
         sink, infos = self._sinks[buffer], self._infos
         places = np.flatnonzero(ended).tolist()
@@ -256,7 +257,7 @@ class NativeBatch:
                 sink.post(env_id, new, finals.get(place))
             elif env_id in sink.used:
                 sink.clear(env_id)
-        return sink.news() if sink.has_posted else None
+        return sink.extras() if sink.has_posted else None
 
     def _note_ends(self, ended: Array) -> None:
         """Update the number of steps since each env's reset."""
@@ -289,7 +290,9 @@ class NativeBatch:
                 check_spared(spared, own, part, self.ids)
             own[places] = part[places]
 
-    def _post(self, buffer: int, info: Any, places: Sequence[int], ended: Array) -> News | None:
+    def _post(
+        self, buffer: int, info: Any, places: Sequence[int], ended: Array
+    ) -> RowExtras | None:
         """Write the infos of some envs into their rows."""
         sink, first_id = self._sinks[buffer], self.ids.start
         columns, left = self._infos.columns(info)
@@ -306,7 +309,7 @@ class NativeBatch:
             chosen = list(places)
             columns = {key: column[chosen] for key, column in columns.items()}
             sink.post_all([first_id + place for place in chosen], columns, rest, order)
-        return sink.news() if sink.has_posted else None
+        return sink.extras() if sink.has_posted else None
 
     def _row(self, info: Any, place: int, ended: Array) -> Info:
         if not isinstance(info, dict):
@@ -366,8 +369,8 @@ class NativeBatch:
     # ---------------------------------------------------------------- failures
 
     def _timed(
-        self, command: str, function: Callable[[], News | None], places: Sequence[int] = ()
-    ) -> News | None:
+        self, command: str, function: Callable[[], RowExtras | None], places: Sequence[int] = ()
+    ) -> RowExtras | None:
         """Run a step or reset of the native env, measure its time and convert its errors."""
         started = time.perf_counter()
         self._watch.begin(started, self.busy_s)

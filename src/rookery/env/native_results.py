@@ -18,7 +18,6 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from rookery.common.env_errors import in_words
 from rookery.errors import SpaceTypeError, SpaceValueError, UsageError
-from rookery.shared.durations import bucket_of
 from rookery.shared.infos import Info, element
 from rookery.shared.spaces import as_array, batched, flattened, leaves
 from rookery.shared.stopwatch import (
@@ -30,7 +29,8 @@ from rookery.shared.stopwatch import (
     SPARSELY,
     STEP_NS,
     WAIT_NS,
-    WatchWords,
+    EnvCounters,
+    bucket_of,
 )
 
 Array = npt.NDArray[Any]
@@ -267,7 +267,7 @@ class NativeWatch:
         ids: the batch's envs.
     """
 
-    def __init__(self, watched: WatchWords, ids: range) -> None:
+    def __init__(self, watched: EnvCounters, ids: range) -> None:
         own = slice(ids.start, ids.stop)
         self._words, self._steps = watched.words[own], watched.steps[own]
         self._resets = watched.resets[own]

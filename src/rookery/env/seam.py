@@ -11,8 +11,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
 from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_buffer import RowExtras
 from rookery.shared.row_writer import RowSink
-from rookery.shared.slab import News
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ class Batch(Protocol):
             progress: int64 ``[3]``: the busy env, the steps of the batch, and the number of orders
                 carried out for single envs. The batch writes it, and a supervisor reads it.
             travels: True if the caller is another process.
-            sink: receives the infos of all buffers; None means the slab of ``arrays``.
+            sink: receives the infos of all buffers; None means the row buffer of ``arrays``.
         """
 
-    def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> News | None:
+    def step(self, buffer: int, env_ids: Sequence[int] | None = None) -> RowExtras | None:
         """Step envs with the actions in the action columns, and write results into a buffer.
 
         Args:
@@ -112,7 +112,7 @@ class Batch(Protocol):
         env_ids: Iterable[int],
         seeds: Iterable[int | None],
         options: Iterable[dict[str, Any] | None],
-    ) -> News | None:
+    ) -> RowExtras | None:
         """Reset envs and write results into a buffer, with reward 0 and all flags False.
 
         Args:

@@ -87,12 +87,14 @@ class RookeryVecEnv(VecEnv):
             wrappers=wrappers,
             **options,
         )
-        self._travel: Callable[[], AbstractContextManager[None]] = partial(whole, stable_baselines3)
+        self._pickled_whole: Callable[[], AbstractContextManager[None]] = partial(
+            whole, stable_baselines3
+        )
         try:
-            with self._travel():
+            with self._pickled_whole():
                 self.vector_env = venv = make()
         except PicklingError:  # some parts of SB3 cannot be pickled by value
-            self._travel = nullcontext
+            self._pickled_whole = nullcontext
             self.vector_env = venv = make()
         try:
             check_for_nested_spaces(venv.single_observation_space)
@@ -146,8 +148,8 @@ class RookeryVecEnv(VecEnv):
             ``[num_envs]``, and a dict for each env, with ``"TimeLimit.truncated"`` and, if its
             episode ended, ``"terminal_observation"``.
         """
-        obs, rewards, terminated, truncated, told = self.vector_env.step_wait()
-        infos = self._owned(told)
+        obs, rewards, terminated, truncated, merged = self.vector_env.step_wait()
+        infos = self._owned(merged)
         dones = terminated | truncated
         for info in infos:
             info[_CUT] = False
@@ -252,7 +254,7 @@ class RookeryVecEnv(VecEnv):
         else:
             chosen = [indices] if isinstance(indices, (int, np.integer)) else indices
             chosen = [ids[i] for i in chosen]
-        with self._travel():
+        with self._pickled_whole():
             return self.vector_env.apply(function, chosen)
 
     def _refuse_shared_envs(self) -> None:

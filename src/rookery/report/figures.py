@@ -1,27 +1,31 @@
-"""The state of a run at one moment, as plain data for all views."""
+"""The state of a run, and figures computed from the lines of its metrics."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
+from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.log.curve import EvaluationPoint
+from rookery.run.log.jsonl import number_of
 
 Floats = npt.NDArray[np.float64]
+Row = Mapping[str, Any]
 
-
-class Series(NamedTuple):
-    """One quantity over another: finite float64 arrays ``[N]``, with increasing ``x``."""
-
-    x: Floats
-    y: Floats
-
-
-NO_SERIES = Series(np.zeros(0), np.zeros(0))
+_FRESH_S = 60.0  # a run whose files changed within this time is running, maybe on another machine
+_FAULTS = {
+    "worker_restarts": "worker restarts",
+    "lost_transitions": "lost transitions",
+    "nonfinite_transitions": "transitions that are not finite",
+}
+_TOO_LARGE = 1e150
+_SKIPPED = "skipped_gradient_steps"
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,78 @@ class RunState:
         return self.kind in ("finished", "stopped", "lost")
 
 
+def state_of(
+    folder: RunDirectory,
+    settings: dict[str, Any],
+    step: int | None,
+    evaluations: Sequence[EvaluationPoint] = (),
+    now: float | None = None,
+) -> RunState:
+    """Return the state of a run, without locking its folder.
+
+    Args:
+        folder: folder of the run.
+        settings: settings of the run, by name; uses ``total_steps`` and ``stop_at``.
+        step: number of env steps in the last line of metrics; None before the first line.
+        evaluations: env step, mean and standard deviation of each evaluation so far.
+        now: Unix time in seconds; None reads the clock.
+    """
+    now = time.time() if now is None else now
+    is_held = folder.writer_file.exists()
+    total = number_of(settings.get("total_steps"))
+    has_all = step is not None and total is not None and step >= total
+    if is_held and not _lives(folder):
+        if not _is_fresh(folder, now):
+            return RunState("lost", "its process died without closing the run")
+        return RunState("running", "running on another machine, or killed a moment ago")
+    if is_held and step is None:
+        return RunState("starting", "starting: no update logged yet")
+    if is_held:
+        return RunState("running", "finishing: evaluating" if has_all else "running")
+    if step is None:
+        return RunState("stopped", "ended before its first update, or not started")
+    if has_all:
+        return RunState("finished", "finished: all steps made")
+    return RunState("stopped", f"stopped{_reason(settings, evaluations)} before its last step")
+
+
+def _reason(settings: dict[str, Any], evaluations: Sequence[EvaluationPoint]) -> str:
+    goal = number_of(settings.get("stop_at"))
+    if goal is not None and evaluations and evaluations[-1][1] >= goal:
+        return f": an evaluation reached {goal:g},"
+    return ""
+
+
+def _lives(folder: RunDirectory) -> bool:
+    """Return whether the process that owns the folder is alive on this machine."""
+    number = folder.writer()
+    try:
+        began = folder.writer_file.stat().st_mtime
+        # Process ids are reused; the owner is older than the file.
+        process = psutil.Process(number) if number is not None else None
+        is_dead = process is None or process.status() == psutil.STATUS_ZOMBIE
+        return process is not None and not is_dead and process.create_time() < began + 1.0
+    except (OSError, ValueError, psutil.Error):
+        return False
+
+
+def _is_fresh(folder: RunDirectory, now: float) -> bool:
+    times = []
+    for file in (folder.metrics, folder.telemetry, folder.writer_file):
+        try:
+            times.append(file.stat().st_mtime)
+        except OSError:
+            times.append(0.0)
+    return now - max(times) < _FRESH_S
+
+
+class Series(NamedTuple):
+    """One quantity over another: finite float64 arrays ``[N]``, with increasing ``x``."""
+
+    x: Floats
+    y: Floats
+
+
 @dataclass(frozen=True)
 class TimeSplit:
     """Training time by activity.
@@ -59,133 +135,89 @@ class TimeSplit:
     beside: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class EnvFigures:
-    """Statistics of each env, as float64 arrays ``[N]``; NaN for unknown values.
+def series_of(rows: Sequence[Row], metric: str, over: str = "step") -> Series:
+    """Return one metric over another, without values that cannot be drawn.
 
-    Attributes:
-        worker: index of the worker that runs the env.
-        steps: number of env steps.
-        episodes: number of ended episodes.
-        step_mean_s: mean time of a step, in seconds.
-        step_p50_s: median time of a step, in seconds.
-        step_p99_s: 99th percentile of the time of a step, in seconds.
-        reset_mean_s: mean time of a reset, in seconds.
-        reset_p99_s: 99th percentile of the time of a reset, in seconds.
-        wait_s: seconds during which the worker waited for an action of the env.
-        straggler_share: share of the vector steps in which this env was the last to finish.
+    Values that are not finite, or whose square overflows, are left out. If several values have the
+    same ``over``, the last one is kept.
     """
-
-    worker: Floats
-    steps: Floats
-    episodes: Floats
-    step_mean_s: Floats
-    step_p50_s: Floats
-    step_p99_s: Floats
-    reset_mean_s: Floats
-    reset_p99_s: Floats
-    wait_s: Floats
-    straggler_share: Floats
-
-    def slowest(self, most: int) -> list[int]:
-        """Return the indices of the envs with the longest mean step times, longest first."""
-        order = np.argsort(-np.nan_to_num(self.step_mean_s, nan=-1.0), kind="stable")
-        return [int(place) for place in order[:most]]
+    pairs = ((number_of(row.get(over)), number_of(row.get(metric))) for row in rows)
+    points = {x: y for x, y in pairs if x is not None and y is not None and abs(y) < _TOO_LARGE}
+    places = sorted(points)
+    return Series(np.array(places, np.float64), np.array([points[x] for x in places], np.float64))
 
 
-@dataclass(frozen=True)
-class ProcessFigures:
-    """Statistics of a process of a run; NaN for unknown values.
+def speed_over(rows: Sequence[Row]) -> float:
+    """Return the env steps per second between the first and last line; NaN if unknown."""
+    if len(rows) < 2:
+        return float("nan")
+    steps = _difference(rows, "step")
+    seconds = _difference(rows, "seconds")
+    return steps / seconds if seconds > 0 and steps >= 0 else float("nan")
 
-    Attributes:
-        name: name of the process, such as ``worker 2``.
-        envs: indices of its envs, as text.
-        busy_share: share of the time during which the process stepped envs.
-        cpu_percent: CPU load, in percent of one core.
-        rss_bytes: resident memory.
-        rss_bytes_per_hour: growth of the resident memory.
-        threads: number of threads.
-        descriptors: number of open file descriptors.
-        restarts: number of times that the worker was replaced.
-        restart_causes: reason of each replacement, as text.
-        in_caller: True if the envs run in the caller's process instead of a worker process.
+
+def speeds_of(rows: Sequence[Row]) -> Series:
+    """Return the env steps per second between lines, over env steps."""
+    steps, seconds = series_of(rows, "seconds")
+    made, took = np.diff(steps), np.diff(seconds)
+    known = took > 0
+    return Series(steps[1:][known], made[known] / took[known])
+
+
+def time_split(rows: Sequence[Row]) -> TimeSplit | None:
+    """Return the training time by activity between the first and last line.
+
+    For a single line, the time before it is split. None if the time is unknown.
     """
+    if not rows:
+        return None
+    counted = rows[1:] or rows
+    total = _difference(rows, "seconds") if len(rows) > 1 else _total(rows, "seconds")
+    names = ("collect_s", "policy_s", "env_s", "wait_s", "learn_s")
+    collect, policy, env, wait, learn = (_total(counted, name) for name in names)
+    rest = max(total - collect - learn, 0.0)
+    total = max(total, collect + learn)
+    if total <= 0 or not collect + learn:
+        return None
+    if policy + env + wait > 1.01 * collect:  # workers step envs during learning
+        parts = {"waiting": collect, "learning": learn, "other": rest}
+        return TimeSplit(total, parts, {"policy": policy, "envs": env})
+    inner = max(collect - policy - env - wait, 0.0)
+    parts = {"policy": policy, "envs": env, "waiting": wait, "rollouts": inner}
+    return TimeSplit(total, {**parts, "learning": learn, "other": rest})
 
-    name: str
-    envs: str
-    busy_share: float
-    cpu_percent: float
-    rss_bytes: float
-    rss_bytes_per_hour: float
-    threads: float
-    descriptors: float
-    restarts: int
-    restart_causes: Sequence[str]
-    in_caller: bool = False
 
+def fault_counts(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the count of each kind of fault that occurred, by metric.
 
-@dataclass(frozen=True)
-class TelemetryFigures:
-    """Statistics from telemetry.jsonl.
-
-    Attributes:
-        envs: statistics of the envs in the last line; None if the line has none.
-        processes: the workers, then the caller.
-        memory: total bytes of all processes, over seconds of training.
-        memory_per_hour: growth of the total memory, in bytes; NaN if unknown.
-        balance: busy time of the busiest worker, divided by the mean of all workers. 1 is even;
-            NaN if unknown.
+    The result can be passed in again as a line, followed by new lines, to update the counts.
     """
-
-    envs: EnvFigures | None
-    processes: Sequence[ProcessFigures]
-    memory: Series
-    memory_per_hour: float
-    balance: float
+    # These counts restart when the run is resumed, so the largest one is the best estimate.
+    counts = {name: max(_numbers(rows, name), default=0.0) for name in _FAULTS}
+    counts[_SKIPPED] = sum(_numbers(rows, _SKIPPED))
+    return {name: count for name, count in counts.items() if count}
 
 
-@dataclass(frozen=True)
-class RunFigures:
-    """All figures of a run at one moment.
+def named_faults(counts: Mapping[str, float]) -> dict[str, int]:
+    """Replace the names of metrics with names for people."""
+    names = {**_FAULTS, _SKIPPED: "skipped gradient steps"}
+    return {names[metric]: int(np.ceil(count)) for metric, count in counts.items()}
 
-    Attributes:
-        path: folder of the run.
-        title: env, algorithm and seed.
-        state: state of the run.
-        step: number of env steps so far.
-        total_steps: number of env steps of the whole run; None if unknown.
-        seconds: training time so far.
-        left_s: estimated remaining seconds; None if unknown.
-        age_s: seconds since the last line of metrics; None before the first line.
-        speed: recent env steps per second; NaN before the second line.
-        speed_mean: mean env steps per second since training began.
-        speeds: env steps per second between lines, over env steps.
-        returns: mean return of recent episodes, over env steps.
-        episodes: number of ended episodes.
-        evaluations: env step, mean and standard deviation of each evaluation.
-        time_split: recent training time by activity; None before the first line.
-        faults: count of each kind of fault that occurred.
-        lag: mean and largest policy lag; None if the collector has no policy lag.
-        telemetry: statistics from telemetry.jsonl; None if the file has no line.
-        notes: further warnings, one sentence each.
-    """
 
-    path: str
-    title: str
-    state: RunState
-    step: int = 0
-    total_steps: int | None = None
-    seconds: float = 0.0
-    left_s: float | None = None
-    age_s: float | None = None
-    speed: float = float("nan")
-    speed_mean: float = float("nan")
-    speeds: Series = NO_SERIES
-    returns: Series = NO_SERIES
-    episodes: int = 0
-    evaluations: Sequence[EvaluationPoint] = ()
-    time_split: TimeSplit | None = None
-    faults: Mapping[str, int] = field(default_factory=dict)
-    lag: tuple[float, float] | None = None
-    telemetry: TelemetryFigures | None = None
-    notes: Sequence[str] = ()
+def _numbers(rows: Sequence[Row], name: str) -> list[float]:
+    return [number_of(row.get(name)) or 0.0 for row in rows if name in row]
+
+
+def lag_of(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """Return mean and largest policy lag of the lines; None if they have none."""
+    means, peaks = (series_of(rows, name).y for name in ("policy_lag_mean", "policy_lag_max"))
+    return (float(means.mean()), float(peaks.max())) if len(means) and len(peaks) else None
+
+
+def _total(rows: Sequence[Row], name: str) -> float:
+    return sum(number_of(row.get(name)) or 0.0 for row in rows)
+
+
+def _difference(rows: Sequence[Row], name: str) -> float:
+    first, last = (number_of(rows[place].get(name)) for place in (0, -1))
+    return last - first if first is not None and last is not None else float("nan")

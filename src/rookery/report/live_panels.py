@@ -11,14 +11,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from rookery.errors import MissingExtra
-from rookery.report.figures import (
-    Floats,
-    ProcessFigures,
-    RunFigures,
-    Series,
-    TelemetryFigures,
-    TimeSplit,
-)
+from rookery.report.figures import Floats, Series, TimeSplit
+from rookery.report.live import RunFigures
+from rookery.report.telemetry import ProcessFigures, TelemetryFigures
 from rookery.report.text_curve import bar, curve_lines, sparkline
 from rookery.report.units import (
     bytes_text,
@@ -69,6 +64,13 @@ def returns(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType
         ]
         lines += flow(parts, width - 4)
     return _panel("Return", Group(*lines, *_curve(figures.returns, width - 4, ascii_only)))
+
+
+def printable(text: str) -> str:
+    """Escape control characters, with which a file could change colours or clear the screen."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def flow(parts: Iterable[Text], width: int) -> list[Text]:
@@ -154,21 +156,21 @@ def processes(figures: RunFigures, width: int, ascii_only: bool) -> RenderableTy
         return _panel("Workers", Text(text, style="dim"))
     if not telemetry.processes:
         return None
-    shown = telemetry.processes[:_MOST_PROCESSES]
+    listed = telemetry.processes[:_MOST_PROCESSES]
     table = _table(
         [
-            ("", 0, "left", [Text(_process_name(each)) for each in shown]),
-            ("envs", 50, "left", [Text(each.envs, style="dim") for each in shown]),
+            ("", 0, "left", [Text(_process_name(each)) for each in listed]),
+            ("envs", 50, "left", [Text(each.envs, style="dim") for each in listed]),
             (
                 "busy",
                 0,
                 "left",
-                [_busy(each, 10 if width >= 68 else 5, ascii_only) for each in shown],
+                [_busy(each, 10 if width >= 68 else 5, ascii_only) for each in listed],
             ),
-            ("cpu", 64, "right", [Text(percent_text(each.cpu_percent / 100)) for each in shown]),
-            ("memory", 0, "right", [Text(bytes_text(each.rss_bytes)) for each in shown]),
-            ("per hour", 56, "right", [_growth(each) for each in shown]),
-            ("restarts", 44, "right", [_restarts(each) for each in shown]),
+            ("cpu", 64, "right", [Text(percent_text(each.cpu_percent / 100)) for each in listed]),
+            ("memory", 0, "right", [Text(bytes_text(each.rss_bytes)) for each in listed]),
+            ("per hour", 56, "right", [_growth(each) for each in listed]),
+            ("restarts", 44, "right", [_restarts(each) for each in listed]),
         ],
         width,
     )
@@ -191,17 +193,18 @@ def _table(columns: Iterable[Column], width: int) -> Table:
         width: width of the panel in characters.
     """
     table = Table.grid(padding=(0, 2 if width >= 76 else 1), expand=True)
-    shown = [column for column in columns if column[1] <= width]
-    for _, _, side, _ in shown:
+    fitting = [column for column in columns if column[1] <= width]
+    for _, _, side, _ in fitting:
         table.add_column(justify=side, no_wrap=True)
-    table.add_row(*(Text(name, style="dim") for name, *_ in shown))
-    for row in zip(*(cells for *_, cells in shown), strict=True):
+    table.add_row(*(Text(name, style="dim") for name, *_ in fitting))
+    for row in zip(*(cells for *_, cells in fitting), strict=True):
         table.add_row(*row)
     return table
 
 
 def _process_name(process: ProcessFigures) -> str:
-    return f"{process.name}*" if process.in_caller else process.name
+    name = printable(process.name)
+    return f"{name}*" if process.in_caller else name
 
 
 def _busy(process: ProcessFigures, room: int, ascii_only: bool) -> Text:
@@ -275,7 +278,7 @@ def faults(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType 
     if not figures.step:
         return None
     known = figures.telemetry.processes if figures.telemetry is not None else ()
-    causes = [f"{each.name}: {cause}" for each in known for cause in each.restart_causes]
+    causes = [printable(f"{each.name}: {cause}") for each in known for cause in each.restart_causes]
     if not figures.faults and not causes:
         return _panel("Faults", Text("none", style="dim"))
     lines = [
@@ -288,7 +291,11 @@ def faults(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType 
 
 def notes(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType | None:
     """Return the notes as lines of text."""
-    return Group(*(Text(note, style="yellow") for note in figures.notes)) if figures.notes else None
+    return (
+        Group(*(Text(printable(note), style="yellow") for note in figures.notes))
+        if figures.notes
+        else None
+    )
 
 
 def _panel(title: str, content: RenderableType) -> Panel:

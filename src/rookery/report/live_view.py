@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rookery.errors import MissingExtra
-from rookery.report.figures import RunFigures
+from rookery.report.live import RunFigures
 from rookery.report.live_panels import (
     envs,
     faults,
     flow,
     notes,
+    printable,
     processes,
     returns,
     time_and_speed,
@@ -117,7 +118,7 @@ def _head(figures: RunFigures, width: int, ascii_only: bool) -> RenderableType:
     """Return title, state and progress."""
     state = figures.state
     color = _COLORS.get(state.kind, "red")
-    title = Text(figures.title, style="bold", overflow="ellipsis", no_wrap=True)
+    title = Text(printable(figures.title), style="bold", overflow="ellipsis", no_wrap=True)
     mark = Text(f"{'*' if ascii_only else '●'} {state.text}", style=color)
     if len(title) + len(mark) + 4 <= width:
         first = Table.grid(expand=True, padding=(0, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 UNKNOWN = "–"
-_SMALL = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
@@ -33,7 +33,7 @@ def interval_text(seconds: float | None) -> str:
     """Return a short time, such as ``24.3 µs``."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
-    for size, unit in _SMALL:
+    for size, unit in SECONDS:
         if abs(seconds) >= size * 0.9995:
             return f"{_three_digits(seconds / size)} {unit}"
     return "0 s" if seconds == 0 else f"{seconds:.0e} s"

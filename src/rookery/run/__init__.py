@@ -1,7 +1,13 @@
-"""Collect, update, log, checkpoint: where collectors and algorithms meet."""
+"""Training runs: settings, plan, trainer, callbacks, evaluation and trained agents.
 
-from rookery.run.agent import Agent, load
+The command line and the optional packages import this package, and so does ``import rookery`` when
+one of its names is used. Start reading at `rookery.run.loop`, which has `train`, `resume` and
+`evaluate`.
+"""
+
+from rookery.run.agent import Agent
 from rookery.run.callbacks import StopTraining
+from rookery.run.checkpoint.agents import load
 from rookery.run.loop import evaluate, resume, train
 from rookery.run.results import EvalResult, TrainResult
 from rookery.run.settings import TrainSettings

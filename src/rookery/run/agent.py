@@ -1,56 +1,50 @@
-"""Agent: a trained policy to act with, out of a file, without an env."""
+"""Agents: trained policies that act without an env, on one observation or a batch.
+
+Observations are checked: a value that a cast to the space's dtype would change raises an error.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space
-from gymnasium import spaces as gym_spaces
+from gymnasium import Space, spaces
 
 from rookery.common.arguments import unfit
-from rookery.common.trees import num_rows, tree_map
-from rookery.env.wrappers.action_mask import MASK_KEY
-from rookery.errors import ConfigError
+from rookery.common.env_errors import in_words
+from rookery.common.trees import Tree, num_rows, tree_map
+from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
-from rookery.policy.action_masks import read_space
-from rookery.policy.actions import action_layout
 from rookery.policy.base import Policy
-from rookery.run.agent_inputs import as_batch
-from rookery.run.algorithm_record import SHAPES, agent_algorithm, algorithm_to_dict
-from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of
-from rookery.run.checkpoint.files import load_checkpoint
+from rookery.rollout.text import text_as_arrays
+from rookery.run.checkpoint.files import space_form
 from rookery.run.checkpoint.run_dir import whole_file
-from rookery.run.checkpoint.space_data import space_form, space_from_data, space_to_data
-from rookery.run.custom_algorithm import check_policy
 
 Spaces: TypeAlias = "tuple[Space[Any], Space[Any]]"
 
 
 class Agent:
-    """Acts on observations as a policy does that was trained.
+    """A trained policy that maps observations to actions.
 
-    ``rookery.load`` and `Trainer.agent` make it. A recurrent agent remembers the episodes of the
-    batch that it acts on; `reset` begins new ones.
+    ``rookery.load`` and `Trainer.agent` return agents. A recurrent agent keeps a memory for each
+    env of a batch; call `reset` when episodes begin.
 
     Args:
-        policy: who acts.
+        policy: the trained policy.
         spaces: observation space and action space of one env.
-        steps: env steps that it was trained for.
+        steps: number of env steps of the training.
 
     Attributes:
-        observation_space: of one env.
-        action_space: of one env.
-        policy: who acts.
-        steps: env steps that it was trained for.
+        observation_space: observation space of one env.
+        action_space: action space of one env.
+        policy: the trained policy.
+        steps: number of env steps of the training.
     """
 
-    _num_rows = 0  # of the batch that was acted on last; 0 before the first
+    _num_rows = 0  # rows of the last batch; 0 before the first
 
     def __init__(self, policy: Policy, spaces: Spaces, steps: int = 0) -> None:
         self.policy = policy
@@ -59,24 +53,24 @@ class Agent:
 
     @classmethod
     def of(cls, algorithm: Algorithm, spaces: Spaces, policy: Any, steps: int = 0) -> Agent:
-        """A copy of a policy that is being trained."""
-        own: Any = algorithm.make_policy(*spaces, 0)
-        own.model.load_state_dict(copy.deepcopy(policy.model.state_dict()))
-        own.version = policy.version
-        return cls(own, spaces, steps)
+        """Return an agent with a copy of a policy that is being trained."""
+        copied: Any = algorithm.make_policy(*spaces, 0)
+        copied.model.load_state_dict(copy.deepcopy(policy.model.state_dict()))
+        copied.version = policy.version
+        return cls(copied, spaces, steps)
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
-        """Decide.
+        """Return an action for an observation, or actions for a batch of observations.
 
         Args:
-            obs: one observation, as the env gives it, or a batch ``[N, *obs]``.
-            deterministic: take the most probable action instead of drawing one.
+            obs: one observation of the observation space, or a batch ``[N, *obs]``.
+            deterministic: take the most probable action instead of sampling one.
 
         Returns:
-            An action that fits the action space, or ``[N, *action]`` for a batch.
+            An action of the action space, or ``[N, *action]`` for a batch.
 
         Raises:
-            SpaceError: ``obs`` is neither, or holds what no observation of the space does.
+            SpaceError: ``obs`` has another form, or holds values outside the observation space.
         """
         batch, is_single = as_batch(self.observation_space, obs)
         self._num_rows = num_rows(batch)
@@ -84,16 +78,19 @@ class Agent:
         if not is_single:
             return action
         one = tree_map(lambda rows: rows[0], action)
-        return int(one) if isinstance(self.action_space, gym_spaces.Discrete) else one
+        return int(one) if isinstance(self.action_space, spaces.Discrete) else one
 
     def reset(self, begins: npt.ArrayLike | None = None) -> None:
-        """Begin new episodes; only an agent that is recurrent, or explores, needs to be told.
+        """Clear the memory of envs in which an episode begins.
+
+        Only recurrent policies and policies with exploration noise over several steps need this.
 
         Args:
-            begins: bool ``[N]``, in which envs of the batch; None means in all.
+            begins: bool ``[N]``, True for each env of the batch in which an episode begins. None
+                means all envs.
 
         Raises:
-            ConfigError: ``begins`` is something else, or not of the batch that was acted on last.
+            ConfigError: ``begins`` has another type, or its length is not that of the last batch.
         """
         if begins is None:
             self.policy.memory = self.policy.held_noise = None
@@ -106,24 +103,28 @@ class Agent:
         self.policy.begin_episodes(selected)
 
     def export(self, path: str | Path) -> Path:
-        """Write the policy, normalisation included, to a file that needs no rookery to run.
+        """Write the policy and its normalisation to a file that runs without rookery.
 
-        It takes a batch of observations ``[N, *obs]``, of the dtypes of the observation space, and
-        gives the most probable actions, as the env takes them. (It knows int64 in the place of
-        uint16, uint32 and uint64.) A policy that remembers takes its memory ``[N, memory_size]``,
-        zeros at an episode's beginning, as second argument and gives the next one as second result.
-        In ONNX files inputs are called ``obs`` and ``memory``, outputs ``action`` and
-        ``next_memory``; parts of a Dict or Tuple add their path, such as ``action_arm``.
+        The exported function takes a batch of observations ``[N, *obs]`` with the dtypes of the
+        observation space, but int64 instead of uint16, uint32 and uint64. It returns the most
+        probable actions, in the form that the env takes.
+
+        A recurrent policy takes its memory ``[N, memory_size]`` as second argument, zeros at the
+        beginning of an episode. It returns the next memory as second result.
+
+        ONNX inputs are named ``obs`` and ``memory``, outputs ``action`` and ``next_memory``. Names
+        of the parts of a Dict or Tuple end in their path, such as ``action_arm``.
 
         Args:
-            path: ``.onnx`` for ONNX, ``.pt2`` for ``torch.export``, ``.ts`` for TorchScript, which
-                takes observations and actions of one array each only.
+            path: path of the file. ``.onnx`` selects ONNX, ``.pt2`` selects ``torch.export``, and
+                ``.ts`` selects TorchScript. TorchScript supports only observations and actions of
+                one array each.
 
         Returns:
-            The file.
+            Path of the file.
 
         Raises:
-            ConfigError: the policy cannot be written so, or there is no such folder.
+            ConfigError: the policy does not support this format, or the folder does not exist.
             StorageError: the file cannot be written.
             MissingExtra: ONNX is not installed.
         """
@@ -132,32 +133,35 @@ class Agent:
 
         module = getattr(self.policy.model, "module", None)
         if not isinstance(module, PolicyModule):
-            raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
+            raise ConfigError(
+                f"{type(self.policy).__name__} cannot be exported; only policies of rookery can"
+            )
         path = Path(path)
         if not path.parent.is_dir():
-            raise ConfigError(f"export: the folder {path.parent} is not there; make it")
+            raise ConfigError(f"export: folder {path.parent} does not exist; create it")
         content = exported(module, self.observation_space, path)
         with whole_file(path, has_one_writer=False, way_out="choose another file") as file:
             file.write(content)
         return path
 
     def give_weights_to(self, policy: Any, spaces: Spaces) -> None:
-        """Have another policy of the same kind begin with these weights.
+        """Copy the weights to another policy with the same network.
 
         Args:
-            policy: the other one.
-            spaces: its observation space and action space; bounds may be others than of this one.
+            policy: policy that receives the weights.
+            spaces: observation space and action space of ``policy``. Bounds of boxes may differ
+                from those of this agent.
 
         Raises:
-            ConfigError: it is of another kind.
+            ConfigError: the spaces or networks differ.
         """
         mine: Any = self.policy
-        own = self.observation_space, self.action_space
-        for kind, space, other in zip(("observation", "action"), own, spaces, strict=True):
+        agent_spaces = self.observation_space, self.action_space
+        for kind, space, other in zip(("observation", "action"), agent_spaces, spaces, strict=True):
             if space_form(space) != space_form(other):
                 raise ConfigError(
-                    f"the initial agent's {kind} space is {space}, and this run's is {other}: its "
-                    "weights would mean something else"
+                    f"the initial agent's {kind} space is {space}, but this run's is {other}; "
+                    "use an agent with the same spaces"
                 )
         try:
             policy.model.load_state_dict(copy.deepcopy(mine.model.state_dict()))
@@ -166,134 +170,16 @@ class Agent:
                 f"the initial agent's weights do not fit this run's policy: {error}; give the run "
                 "the same algorithm, network settings and spaces"
             ) from error
-        for theirs, ours in zip(_layers(mine), _layers(policy), strict=False):
-            if theirs != ours:
+        for layer, in_run in zip(_layers(mine), _layers(policy), strict=False):
+            if layer != in_run:
                 raise ConfigError(
-                    f"the initial agent's network has {theirs} where this run's has {ours}; give "
+                    f"the initial agent's network has {layer}, but this run's has {in_run}; give "
                     "the run the same algorithm and network settings, such as activation"
                 )
 
 
-def load(
-    path: str | Path,
-    *,
-    algo: Any = None,
-    encoder: Any = None,
-    network: Any = None,
-    learner: Any = None,
-) -> Agent:
-    """Load a trained policy. It needs no env, and executes no code of the file.
-
-    Args:
-        path: a run's folder, or a file in it such as ``best.pt``.
-        algo: needed where the run was trained with an algorithm object of one's own.
-        encoder: needed where the run was trained with it.
-        network: likewise.
-        learner: needed if the run had a custom learner that defines ``make_policy``.
-
-    Raises:
-        ConfigError: there is no checkpoint, or it cannot be understood.
-    """
-    path = Path(path)
-    file = path / "checkpoint.pt" if path.is_dir() else path
-    saved = load_checkpoint(file)
-    _, written, (observation_space, action_space) = _told(saved, file)
-    algorithm = agent_algorithm(written, file, algo, OwnModules(encoder, network, learner))
-    if observation_space is None or action_space is None:
-        raise ConfigError(f"{file}: its spaces are of a kind that files do not hold")
-    return agent_of(saved, algorithm, (observation_space, action_space), file)
-
-
-def agent_of(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, file: Path) -> Agent:
-    """Build the agent of a checkpoint.
-
-    Args:
-        saved: what the checkpoint holds.
-        algorithm: that it was trained with.
-        spaces: of observations and actions.
-        file: the checkpoint, for messages.
-
-    Raises:
-        ConfigError: it is of another algorithm, other spaces, or another network.
-    """
-    fits(saved, algorithm, spaces, file)
-    algorithm = with_saved_layers(algorithm, saved)
-    policy: Any = algorithm.make_policy(*spaces, 0)
-    if is_own(algorithm):
-        check_policy(algorithm, policy)
-    try:
-        policy.model.load_state_dict(saved["model"])
-        policy.version = saved["policy_version"]
-        return Agent(policy, spaces, saved["steps"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        why = differences(saved, algorithm)
-        raise ConfigError(f"{file} holds no weights that fit its network: {why}{error}") from error
-
-
-def with_saved_layers(algorithm: Algorithm, saved: dict[str, Any]) -> Algorithm:
-    """Return the algorithm with the hidden layers that a checkpoint's network has.
-
-    ``hidden_sizes=None`` leaves the choice to the version in use. Version 0.9 chose no hidden
-    layers behind any encoder with parameters, so None means () for its checkpoints.
-    """
-    if not isinstance(algorithm, BuiltIn) or algorithm.modules.network is not None:
-        return algorithm
-    if algorithm.config.hidden_sizes is not None:
-        return algorithm
-    try:
-        names = list(saved["model"]["module"])
-    except (KeyError, TypeError):
-        return algorithm  # the caller reports what is missing
-    has_heads = "network.actor.weight" in names  # SAC and TD3 have one stack, and always layers
-    if not has_heads or any(name.startswith("network.towers.") for name in names):
-        return algorithm
-    config: Any = algorithm.config
-    return BuiltIn(algorithm.name, replace(config, hidden_sizes=()), algorithm.modules)
-
-
-def described(algorithm: Algorithm, spaces: Spaces) -> dict[str, Any]:
-    """What a checkpoint says of its policy: enough to build it again without an env."""
-    observation, action = (space_to_data(space) for space in spaces)
-    return {
-        "algorithm": algorithm_to_dict(algorithm),
-        "spaces": {"observation": observation, "action": action},
-        "leaves_mask_out": _leaves_mask_out(algorithm, spaces),
-    }
-
-
-def _leaves_mask_out(algorithm: Algorithm, spaces: Spaces) -> bool:
-    """Whether observations show an action mask that the network does not read."""
-    if not isinstance(algorithm, BuiltIn) or algorithm.modules.network is not None:
-        return False
-    encoder = algorithm.modules.encoder
-    if encoder is not None and not isinstance(encoder, Mapping):
-        return False
-    observation, action = spaces
-    return read_space(observation, action_layout(action), encoder or ()) is not observation
-
-
-def fits(saved: dict[str, Any], algorithm: Algorithm, spaces: Spaces, path: Path) -> None:
-    """Refuse a checkpoint of another run: of other spaces, another algorithm, or other features.
-
-    Raises:
-        ConfigError: then.
-    """
-    of_file, _, theirs = _told(saved, path)
-    name = name_of(algorithm)
-    if of_file != name:
-        raise ConfigError(f"{path} is of algorithm {of_file!r}, this run is of {name!r}")
-    for kind, space, other in zip(("observation", "action"), spaces, theirs, strict=True):
-        if other is not None and other != space:
-            raise ConfigError(f"{path} is of {kind} space {other}, this run is of {space}")
-    if _leaves_mask_out(algorithm, spaces) and not saved.get("leaves_mask_out"):
-        raise ConfigError(
-            f"{path} is of a version whose networks read the part {MASK_KEY!r} of observations, "
-            "which only says what is legal now; use the version that wrote it, or train again"
-        )
-
-
 def _layers(policy: Any) -> list[str]:
-    """What the layers of a policy's network are, as far as their weights do not tell."""
+    """Describe the layers of a policy's network: classes and activations."""
     module = getattr(policy.model, "module", None)
     if module is None:
         return []
@@ -305,28 +191,143 @@ def _layers(policy: Any) -> list[str]:
     return kinds
 
 
-def _told(saved: dict[str, Any], path: Path) -> tuple[str, dict[str, Any], list[Space[Any] | None]]:
-    """A checkpoint's algorithm by name and in full, and its spaces, None for unknown kinds.
+_NUMBERS = "biuf"  # dtype kinds
+
+
+def as_batch(space: Space[Any], obs: Any) -> tuple[Tree, bool]:
+    """Convert a single observation or a batch of observations to a batch.
+
+    Args:
+        space: space of a single observation.
+        obs: a single observation or a batch.
+
+    Returns:
+        The batch, and True if ``obs`` was a single observation.
 
     Raises:
-        ConfigError: it says nothing of them.
+        SpaceError: ``obs`` has another form, or holds numbers that are outside the space.
     """
     try:
-        written, name = saved["algorithm"], saved["algorithm"]["algo"]
-        theirs = [space_from_data(saved["spaces"][key]) for key in ("observation", "action")]
-        return name, written, theirs
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not the checkpoint of a run: {error} is missing") from error
+        if _has_form(space, obs, is_batch=False):
+            return tree_map(lambda leaf: np.asarray(leaf)[None], _as_tree(space, obs)), True
+        if not _has_form(space, obs, is_batch=True):
+            raise SpaceError(
+                f"the observation {_shapes(obs)} is neither one of {space}, nor a batch of such"
+            )
+        batch = _as_tree(space, obs)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise SpaceError(
+            f"the observation {in_words(obs)} does not fit {space}: {error}"
+        ) from error
+    _require_one_length(obs, batch)
+    return batch, False
 
 
-def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
-    """Which settings that decide shapes are others in a checkpoint, in words for messages."""
-    config = getattr(algorithm, "config", None)
-    theirs = saved["algorithm"].get(name_of(algorithm)) or {}
-    said = []
-    for key in sorted(SHAPES & theirs.keys()):
-        there = tuple(theirs[key]) if isinstance(theirs[key], list) else theirs[key]
-        here = getattr(config, key, there)
-        if here != there:
-            said.append(f"{key} is {there} there and {here} here; ")
-    return "".join(said)
+def _require_one_length(obs: Any, batch: Tree) -> None:
+    """Raise if the parts have different lengths or the batch is empty."""
+    lengths: set[int] = set()
+    tree_map(lambda leaf: lengths.add(len(leaf)), batch)
+    if len(lengths) > 1:
+        raise SpaceError(
+            f"the parts of a batch must have the same number of rows, one for each env; those of "
+            f"this observation are {_shapes(obs)}"
+        )
+    if lengths == {0}:
+        raise SpaceError("a batch must have at least one observation; this one is empty")
+
+
+def _has_form(space: Space[Any], obs: Any, is_batch: bool) -> bool:
+    """Return True if ``obs`` has the form of one observation, or of a batch of them."""
+    match space:
+        case spaces.Dict():
+            return isinstance(obs, dict) and all(
+                key in obs and _has_form(part, obs[key], is_batch)
+                for key, part in space.spaces.items()
+            )
+        case spaces.Tuple():
+            return (
+                isinstance(obs, tuple)
+                and len(obs) == len(space.spaces)
+                and all(
+                    _has_form(part, value, is_batch)
+                    for part, value in zip(space.spaces, obs, strict=True)
+                )
+            )
+        case spaces.Text():
+            return _is_text(obs) if not is_batch else np.ndim(obs) == 1 and all(map(_is_text, obs))
+    shape = np.shape(obs)
+    if is_batch:
+        return bool(len(shape) > 0 and shape[1:] == space.shape)
+    return bool(shape == space.shape)
+
+
+def _as_tree(space: Space[Any], obs: Any) -> Tree:
+    match space:
+        case spaces.Dict():
+            return {key: _as_tree(part, obs[key]) for key, part in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(map(_as_tree, space.spaces, obs))
+        case spaces.Discrete():
+            return _whole(space, obs, space.start, space.start + space.n)
+        case spaces.MultiDiscrete():
+            return _whole(space, obs, space.start, space.start + space.nvec)
+        case spaces.MultiBinary():
+            return _whole(space, obs, 0, 2)
+        case spaces.Text():
+            return text_as_arrays(space, obs)
+    dtype = np.dtype(space.dtype)
+    if dtype.kind == "b":
+        return _whole(space, obs, 0, 2)
+    if dtype.kind in "iu":
+        kind = np.iinfo(dtype)
+        return _whole(space, obs, kind.min, kind.max + 1)
+    return _finite(space, obs)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)  # includes numpy strings
+
+
+def _whole(space: Space[Any], obs: Any, low: Any, end: Any) -> npt.NDArray[Any]:
+    """Convert integers in ``[low, end)`` to an array of the space's dtype.
+
+    Raises:
+        SpaceError: a number is not an integer or outside this range.
+    """
+    given = _numbers(space, obs)
+    with np.errstate(invalid="ignore"):
+        numbers = given.astype(space.dtype)
+    if ((numbers != given) | (given < low) | (given >= end)).any():
+        raise SpaceError(f"the observation {in_words(obs)} holds a number that is not in {space}")
+    return numbers
+
+
+def _finite(space: Space[Any], obs: Any) -> npt.NDArray[Any]:
+    """Convert numbers to an array of the space's dtype.
+
+    Raises:
+        SpaceError: a number is not finite in this dtype.
+    """
+    with np.errstate(over="ignore"):
+        numbers = _numbers(space, obs).astype(space.dtype)
+    if not np.isfinite(numbers).all():
+        raise SpaceError(
+            f"the observation {in_words(obs)} holds a number that is not finite (NaN, infinite, or "
+            f"too large for {space.dtype})"
+        )
+    return numbers
+
+
+def _numbers(space: Space[Any], obs: Any) -> npt.NDArray[Any]:
+    given = np.asarray(obs)
+    if given.dtype.kind not in _NUMBERS:
+        raise SpaceError(f"the observation {in_words(obs)} is not of numbers, as {space} is")
+    return given
+
+
+def _shapes(obs: Any) -> str:
+    if isinstance(obs, dict):
+        return "{" + ", ".join(f"{key}: {_shapes(part)}" for key, part in obs.items()) + "}"
+    if isinstance(obs, tuple):
+        return "(" + ", ".join(map(_shapes, obs)) + ")"
+    return f"of shape {np.shape(obs)}"

@@ -1,4 +1,4 @@
-"""How config.json and checkpoints describe an algorithm."""
+"""The description of an algorithm in config.json and checkpoints."""
 
 from __future__ import annotations
 

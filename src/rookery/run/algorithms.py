@@ -1,4 +1,4 @@
-"""From what a user calls an algorithm to the object that is trained with."""
+"""Algorithms of a run: built-in ones by name or settings, and custom ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rookery.learn.config_base import Config
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
-from rookery.run import custom_algorithm
+from rookery.run import checks
 from rookery.run.settings import CollectorName, TrainSettings
 
 # Settings and ``"module:Class"`` of the learner, which is imported when it is used.
@@ -94,13 +94,13 @@ class OwnModules(NamedTuple):
 
 
 class Given(NamedTuple):
-    """An algorithm by its name, and those of its settings that the user has said.
+    """The name of an algorithm, and the settings that the user has given.
 
-    Unlike settings that are given whole, it tells what was said from what is a default.
+    A settings object such as `PPOConfig` does not show which of its values are defaults.
 
     Attributes:
         name: a key of ``BUILT_IN``.
-        changes: settings, by name.
+        changes: settings that the user has given, by name.
     """
 
     name: str
@@ -108,11 +108,11 @@ class Given(NamedTuple):
 
 
 class BuiltIn(Algorithm):
-    """One of this library's algorithms, as it is named on the command line and in config.json.
+    """An algorithm of this library, with settings and optional custom parts.
 
     Args:
         name: a key of ``BUILT_IN``.
-        config: its settings; None takes the defaults.
+        config: settings of the algorithm; None means the defaults.
         modules: parts that the user replaces.
 
     Attributes:
@@ -209,7 +209,7 @@ def _algorithm_of_learner(learner: type[Learner]) -> str | None:
 
 
 def _require_learner_of(name: str, learner: type[Learner]) -> None:
-    """Raise if a learner derives from that of another algorithm.
+    """Check that a learner does not derive from the learner of another algorithm.
 
     Raises:
         ConfigError: it does.
@@ -258,7 +258,7 @@ def algorithm_of(
                 f"{' and '.join(modules.given())}: a custom algorithm makes its own policy and "
                 "learns by itself; pass this to the algorithm's constructor instead"
             )
-        custom_algorithm.check_settings(algo)
+        checks.check_settings(algo)
         return algo  # type: ignore[no-any-return]
     if _is_learner_class(algo):
         base = _algorithm_of_learner(algo) or "ppo"
@@ -274,7 +274,7 @@ def algorithm_of(
     hint = f"did you mean {near[0]!r}? C" if near else "c"
     raise ConfigError(
         f"algo {algo!r} is not known; {hint}hoose from {', '.join(map(repr, BUILT_IN))}, or pass "
-        "settings such as rookery.PPOConfig(), or an object of your own that has "
+        "settings such as rookery.PPOConfig(), or an object with the attributes "
         f"{', '.join(_NEEDED)} (see rookery.Algorithm)"
     )
 
@@ -283,26 +283,26 @@ _NEEDED = ("num_steps", "make_policy", "start", "update", "state_dict", "load_st
 
 
 def name_of(algorithm: Algorithm) -> str:
-    """What an algorithm is called in folders and titles."""
+    """Return the name of an algorithm for folders and titles."""
     return getattr(algorithm, "name", "") or type(algorithm).__name__.lower()
 
 
 def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorName:
-    """Decide who collects for a run.
+    """Return the name of the run's collector; "auto" selects one.
 
     Raises:
-        ConfigError: whoever was asked for cannot.
+        ConfigError: the requested collector does not support the algorithm or the settings.
     """
     possible = collectors_of(algorithm)
     name = settings.collector
-    if name == "auto":  # batches are stepped as a whole, from here
+    if name == "auto":  # only collectors in this process step native batches
         is_native = settings.backend == "native" and "caller" in possible
         name = "caller" if is_native else possible[0]
         if settings.cluster is not None and name == "caller" and "workers" in possible:
             name = "workers"
     if name not in possible:
         raise ConfigError(
-            f"{name_of(algorithm)} cannot learn from collector {name!r}, {_LACKS[name]}; choose "
+            f"{name_of(algorithm)} cannot learn from collector {name!r}, {_REASONS[name]}; choose "
             f"from {', '.join(map(repr, possible))}"
         )
     if name in PARTLY:
@@ -313,28 +313,31 @@ def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorNam
 
 
 def collectors_of(algorithm: Algorithm) -> tuple[Any, ...]:
-    """Who can collect for an algorithm: what it says, and who else acts in this process."""
+    """Return the collectors that an algorithm supports, the default first.
+
+    An algorithm with collector "caller" also supports the other collectors in this process.
+    """
     named: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
     others = [name for name in PARTLY if "caller" in named and name not in named]
     return (*named, *others)
 
 
-# Who acts in this process on a part of the envs while others step.
+# Collectors in this process that act on a part of the envs while the others step.
 PARTLY = {
-    "double": "two halves of the envs by turns",
-    "served": "envs that are served as they come",
+    "double": "alternating halves of the envs",
+    "served": "serving envs as they finish",
 }
-_LACKS = {
-    "caller": "since its policy does not act in this process",
-    "double": "since its policy does not act in this process",
-    "served": "since its policy does not act in this process",
-    "workers": "because how it explores does not travel with the weights",
-    "async": "whose rollouts are of older weights than it corrects for",
+_REASONS = {
+    "caller": "because its policy does not act in this process",
+    "double": "because its policy does not act in this process",
+    "served": "because its policy does not act in this process",
+    "workers": "because its exploration state is not sent to workers",
+    "async": "because it does not correct for rollouts of older weights",
 }
 
 
 def keeps_something_of_each_env(algorithm: Algorithm) -> bool:
-    """Whether its policy remembers, or holds noise from step to step."""
+    """Return True if the policy keeps a memory or exploration noise for each env."""
     config = getattr(algorithm, "config", None)
     return bool(getattr(config, "is_recurrent", False)) or _holds_noise(config)
 
@@ -345,35 +348,35 @@ def _holds_noise(config: Any) -> bool:
 
 
 def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
-    """Complain of what envs cannot do that are decided for in parts."""
+    """Raise if a collector that acts on parts of the envs does not support the settings."""
     config = getattr(algorithm, "config", None)
-    cannot = {
-        "backend='serial', which steps only while it is waited for": settings.backend == "serial",
-        "backend='native', whose batches step as a whole": settings.backend == "native",
-        "caller_steps=True: this process acts while they step": settings.caller_steps,
+    unsupported = {
+        "backend='serial', which steps all envs in this process": settings.backend == "serial",
+        "backend='native', which steps all envs together": settings.backend == "native",
+        "caller_steps=True, because this process acts while envs step": settings.caller_steps,
         "isolate=True": settings.isolate and name == "double",
         "a single env": settings.num_envs < 2,
-        "a policy that remembers": getattr(config, "is_recurrent", False),
-        "noise that is held from step to step": _holds_noise(config),
+        "a recurrent policy": getattr(config, "is_recurrent", False),
+        "exploration noise over several steps": _holds_noise(config),
     }
-    for what, is_asked in cannot.items():
+    for what, is_asked in unsupported.items():
         if is_asked:
             raise ConfigError(
-                f"{PARTLY[name]} (collector {name!r}) do not go with {what}; choose collector "
+                f"collector {name!r} ({PARTLY[name]}) does not support {what}; choose collector "
                 "'caller'"
             )
 
 
 def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
-    """Complain of what workers that collect by themselves cannot do."""
-    cannot = {
-        "backend='serial', which starts none": settings.backend == "serial",
-        "backend='native', whose batches step as a whole": settings.backend == "native",
-        "caller_steps=True: this process has no share of their envs": settings.caller_steps,
+    """Raise if a collector in the workers does not support the settings."""
+    unsupported = {
+        "backend='serial', which starts no workers": settings.backend == "serial",
+        "backend='native', which steps all envs together": settings.backend == "native",
+        "caller_steps=True, because the workers step all envs": settings.caller_steps,
     }
-    for what, is_asked in cannot.items():
+    for what, is_asked in unsupported.items():
         if is_asked:
             raise ConfigError(
-                f"workers that collect by themselves (collector {name!r}) do not go with {what}; "
+                f"collector {name!r} (the policy acts in the workers) does not support {what}; "
                 "choose collector 'caller'"
             )

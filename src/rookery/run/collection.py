@@ -20,7 +20,7 @@ from rookery.errors import ConfigError, SpaceError
 from rookery.learn.base import Algorithm
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.base import Policy
-from rookery.run import custom_algorithm
+from rookery.run import checks
 from rookery.run.algorithms import is_own
 from rookery.run.checkpoint.env_states import capture_all, restore_all
 from rookery.run.env_source import EnvSource
@@ -248,13 +248,13 @@ def open_collection(
         except SpaceError as error:
             raise SpaceError(f"{source.name}: {error}. {_way_out(source)}") from error
         if is_own(algorithm):
-            custom_algorithm.check_policy(algorithm, policy)
+            checks.check_policy(algorithm, policy)
         if peers.size == 1:
             algorithm.start(policy, settings.num_envs, settings.seed)
         else:
             algorithm.start(policy, settings.num_envs, settings.seed, peers)  # type: ignore[call-arg]
         if is_own(algorithm):
-            custom_algorithm.check_state(algorithm)
+            checks.check_state(algorithm)
         return policy
 
     share = share or Share(0, 1, settings.num_envs)

@@ -25,8 +25,7 @@ from rookery.env.recipe import find_spec, make_recipes
 from rookery.env.wrappers.frame_stack import FrameStack
 from rookery.env.wrappers.repeated import Once
 from rookery.errors import ConfigError, MissingExtra, UnknownEnvError
-from rookery.run.families import Family, Wrapper, family_of
-from rookery.run.named_wrappers import address_of, named, source_of
+from rookery.run.families import Family, Wrapper, address_of, family_of, named, source_of
 from rookery.vector.base import VectorEnv
 from rookery.vector.make import make_vec
 

@@ -1,4 +1,4 @@
-"""Families of envs, and the preprocessing that a run applies to each by default.
+"""Wrappers of a run's envs: the preprocessing of env families, and wrappers named by address.
 
 A run applies the family's wrappers before the user's wrappers. Arguments of the user override the
 family's arguments of the same name.
@@ -6,18 +6,22 @@ family's arguments of the same name.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.common.importing import register
+from rookery.common.arguments import did_you_mean
+from rookery.common.importing import imported, reference, register
 from rookery.env.recipe import find_spec
 from rookery.env.wrappers import atari, minigrid
 from rookery.env.wrappers.atari_native import AtariGames
-from rookery.errors import UnknownEnvError
+from rookery.errors import ConfigError, UnknownEnvError
 
 Wrapper = Callable[[Any], Any]
 
@@ -149,3 +153,80 @@ def _module(spec: EnvSpec) -> str:
     """Return the module that defines an env; empty if unknown."""
     entry = spec.entry_point
     return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedWrapper:
+    """A wrapper that is imported by its address, such as a partial defined in a module.
+
+    Attributes:
+        address: ``module:name``.
+    """
+
+    address: str
+
+    def __call__(self, env: gym.Env[Any, Any]) -> Any:
+        """Wrap ``env``."""
+        return imported(self.address)(env)
+
+
+def address_of(wrapper: Any) -> str | None:
+    """Return the address ``module:name`` of a wrapper, or None."""
+    return wrapper.address if isinstance(wrapper, NamedWrapper) else reference(wrapper)
+
+
+def source_of(wrapper: Any) -> str:
+    """Return the address of the class or function that a wrapper or partial calls, or ""."""
+    found = imported(wrapper.address) if isinstance(wrapper, NamedWrapper) else wrapper
+    while isinstance(found, partial):
+        found = found.func
+    return reference(found) or ""
+
+
+def named(address: str, wrapper: Any) -> Callable[[Any], Any]:
+    """Return the wrapper found at an address, in a form that remembers the address."""
+    return wrapper if reference(wrapper) == address else NamedWrapper(address)
+
+
+def wrapper_at(address: str) -> Callable[[Any], Any]:
+    """Import and check the wrapper at ``module:name``.
+
+    Raises:
+        ConfigError: the address cannot be imported, or the object cannot wrap an env.
+    """
+    module_name, colon, path = address.partition(":")
+    if not (module_name and colon and path):
+        raise ConfigError(f"--wrapper {address}: write module:Class, such as my_module:MyWrapper")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"--wrapper {address}: cannot import {module_name!r}: {error}") from error
+    for name in path.split("."):
+        if not hasattr(found, name):
+            hint = did_you_mean(name, dir(found))
+            raise ConfigError(
+                f"--wrapper {address}: {module_name} has no {name!r}{hint and '; ' + hint}"
+            )
+        found = getattr(found, name)
+    problem = _problem(found)
+    if problem:
+        raise ConfigError(f"--wrapper {address}: {problem}")
+    return named(address, found)
+
+
+def _problem(found: Any) -> str:
+    """Return the reason why an object cannot wrap an env; empty if it can."""
+    if not callable(found):
+        return f"it is a {type(found).__name__}, not a callable Env -> Env"
+    if isinstance(found, type) and not issubclass(found, gym.Env):
+        return f"the class {found.__name__} is not a gymnasium.Wrapper"
+    try:
+        inspect.signature(found).bind(None)
+    except ValueError:  # a C function without a signature
+        return ""
+    except TypeError as error:
+        return (
+            f"it cannot be called with only an env ({error}); name a function that passes the "
+            "other arguments"
+        )
+    return ""

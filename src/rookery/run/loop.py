@@ -9,8 +9,8 @@ from typing import Any
 
 from rookery.common.arguments import whole_number
 from rookery.errors import RookeryError
-from rookery.run.agent import agent_of, with_saved_layers
 from rookery.run.checkpoint import state
+from rookery.run.checkpoint.agents import agent_of, with_saved_layers
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes

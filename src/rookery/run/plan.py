@@ -33,8 +33,15 @@ from rookery.run.algorithms import (
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.env_source import EnvSource
 from rookery.run.families import family_of
-from rookery.run.presets import AUTO, NONE, Preset, find_preset, is_file, presets
-from rookery.run.presets.files import preset_of_run
+from rookery.run.presets import (
+    AUTO,
+    NONE,
+    Preset,
+    find_preset,
+    is_file,
+    preset_of_run,
+    presets,
+)
 from rookery.run.presets.scaling import scaled
 from rookery.run.presets.tuned import Tuned, applied
 from rookery.run.request import ARGUMENTS, RunRequest

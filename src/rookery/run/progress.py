@@ -1,4 +1,4 @@
-"""How far a run has come."""
+"""Progress of a run: steps, schedule, episodes and other counters."""
 
 from __future__ import annotations
 

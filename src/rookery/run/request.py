@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rookery.common.arguments import known_names, unfit
 from rookery.run.agent import Agent
 from rookery.run.algorithms import OwnModules
-from rookery.run.log.sink import Sink
+from rookery.run.log.sinks import Sink
 from rookery.run.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a user asks of a run: the arguments of `rookery.train` and `rookery.Trainer`.
+    """The arguments of `rookery.train` and `rookery.Trainer`.
 
     `rookery.resume` and `rookery.evaluate` take them too. There, None keeps what the run used. An
     argument that config.json cannot hold, such as a lambda, is required again.
@@ -40,10 +40,10 @@ class RunRequest:
         sinks: further destinations of metrics: objects with ``write(step, metrics)`` and
             ``close()``. A run does not store them.
         encoder: custom encoder that replaces the built-in one: a callable ``(observation_space) ->
-            nn.Module`` whose module maps observations, a tree of tensors ``[N, ...]``, to features
+            nn.Module``. The module maps observations, a tree of tensors ``[N, ...]``, to features
             ``[N, F]``. For a Dict observation also a dict that maps dotted paths to encoders.
         network: custom network for the whole policy: a callable ``(observation_space,
-            action_space) -> nn.Module`` whose module maps observations to outputs and values; see
+            action_space) -> nn.Module``. The module maps observations to outputs and values; see
             docs/networks.md.
         learner: a subclass of the algorithm's learner, such as a subclass of
             `rookery.learn.on_policy.ppo.PPO` with its own ``loss``; see docs/algorithms.md.

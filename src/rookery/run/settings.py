@@ -100,7 +100,7 @@ class EnvSettings:
 
 @dataclass(frozen=True)
 class CollectionSettings:
-    """Where envs run and where the policy acts.
+    """Placement of the envs and of the acting policy.
 
     Attributes:
         backend: Where envs run: in this process (serial), in worker processes (process), or in the
@@ -355,6 +355,19 @@ class TrainSettings(
             if isinstance(values.get(name), PathLike):
                 values[name] = str(values[name])
         return cls(**values)
+
+
+# The settings of each topic, in the order in which ``rookery train --help-all`` lists them.
+TOPICS: dict[str, type[Any]] = {
+    "preset": PresetSettings,
+    "schedule": ScheduleSettings,
+    "envs": EnvSettings,
+    "collection": CollectionSettings,
+    "faults": FaultSettings,
+    "evaluation": EvaluationSettings,
+    "saving": SavingSettings,
+    "log": LogSettings,
+}
 
 
 def is_number(value: Any) -> bool:

@@ -30,8 +30,8 @@ from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
-from rookery.run import custom_algorithm
-from rookery.run.agent import Agent, with_saved_layers
+from rookery.run import checks
+from rookery.run.agent import Agent
 from rookery.run.algorithms import collector_for, is_own
 from rookery.run.callbacks import (
     Callback,
@@ -39,7 +39,9 @@ from rookery.run.callbacks import (
     callbacks_of,
 )
 from rookery.run.checkpoint import state
+from rookery.run.checkpoint.agents import with_saved_layers
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
+from rookery.run.checks import FiniteRollouts
 from rookery.run.collection import open_collection
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import (
@@ -48,24 +50,23 @@ from rookery.run.evaluation import (
     result_of,
     run_episodes,
 )
-from rookery.run.finite import FiniteRollouts
 from rookery.run.interrupt import Interrupts, Terminated
 from rookery.run.learners.open_learners import open_learners
 from rookery.run.log.advice import advised
 from rookery.run.log.clock import Clock
 from rookery.run.log.curve import draw_curve
-from rookery.run.log.evaluation_log import EvaluationLog
 from rookery.run.log.history import History
 from rookery.run.log.journal import Journal, checked_sinks, line_at, numbers, sinks_of
-from rookery.run.log.sink import Sink
+from rookery.run.log.jsonl import EvaluationLog
+from rookery.run.log.sinks import Sink
 from rookery.run.log.telemetry_log import TelemetryLog
+from rookery.run.machine import threads_and_memory_for
 from rookery.run.native_batches import stepped
 from rookery.run.plan import RunPlan
 from rookery.run.progress import Progress, Schedule
 from rookery.run.request import ARGUMENTS, RunRequest, shows_arguments
 from rookery.run.results import EvalResult
 from rookery.run.settings import CollectorName
-from rookery.run.threads import threads_and_memory_for
 from rookery.run.update import DueCallbacks, Measured, Update
 from rookery.vector.base import VectorEnv
 
@@ -73,7 +74,7 @@ _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
 
 
 class Stage(Enum):
-    """What a trainer is doing. Its methods check here what they may do."""
+    """Stages of a trainer's life; they decide which calls are allowed."""
 
     OPENING = "starting envs and logs"
     READY = "between two updates"
@@ -431,7 +432,7 @@ class Trainer:
     def _learn(self, rollout: Rollout, share: float) -> tuple[Mapping[str, float], Rollout]:
         """Make the gradient steps; return their metrics, and the rollouts of all learners."""
         algorithm = self.plan.algorithm
-        learn = custom_algorithm.learn if is_own(algorithm) else type(algorithm).update
+        learn = checks.learn if is_own(algorithm) else type(algorithm).update
         try:
             with self.learners.noticing():
                 means = learn(algorithm, rollout, share)

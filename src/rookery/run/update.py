@@ -31,9 +31,9 @@ class Measured:
     """Metrics of an update, by how the log combines those of several updates.
 
     Attributes:
-        means: the mean counts.
-        times: seconds, of which the sum counts.
-        peaks: the largest value counts.
+        means: metrics whose mean is logged.
+        times: seconds; their sum is logged.
+        peaks: metrics whose maximum is logged.
     """
 
     means: Mapping[str, float] = field(default_factory=dict)

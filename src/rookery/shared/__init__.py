@@ -1,6 +1,9 @@
-"""Where arrays live: the layout of a block, and the block itself."""
+"""Contents of the memory that envs and their caller share: arrays, rows of bytes, counters.
 
-from rookery.shared.block import SharedBlock
-from rookery.shared.layout import Column, Layout
+Everything from ``env/`` upwards may import it. Start reading at ``arrays.py``, which holds the
+arrays of a step; ``block.py`` has the memory itself.
+"""
+
+from rookery.shared.block import Column, Layout, SharedBlock
 
 __all__ = ["Column", "Layout", "SharedBlock"]

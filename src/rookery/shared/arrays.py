@@ -1,46 +1,58 @@
-"""BatchArrays: every array that n envs and their caller share, as one object.
+"""The arrays that n envs and their caller share: `BatchArrays`.
 
-The same arrays serve an env batch in this process (over plain memory) and one in a worker (over a
-shared block), which is why all backends can share one stepping code.
+An env batch in this process uses them over plain memory, and one in a worker over a shared block.
+Thus all backends share one stepping code. In a step, the caller writes actions with
+`BatchArrays.write_actions` and copies results out. The worker reads actions with
+`BatchArrays.read_actions` and writes results through the writers of `rookery.shared.spaces`.
+
+*Free values* are values without a fixed shape, such as texts and graphs. They have no array; they
+are in the rows of `rookery.shared.row_buffer`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import GraphInstance
 
+from rookery.errors import SpaceTypeError
 from rookery.shared import stopwatch
-from rookery.shared.action_columns import ActionColumn, FreeActions, action_row_bytes
+from rookery.shared.block import ColumnSizes
 from rookery.shared.freeform import FreeForm
-from rookery.shared.slab import Slab, SlabShape
+from rookery.shared.row_buffer import FreeActions, RowBuffer, RowShape
 from rookery.shared.spaces import (
     Array,
+    Assembler,
     FreeLeaf,
     Leaf,
     Writer,
+    as_array,
+    batch_mismatch,
     batched,
+    fixed_leaves,
     flattened,
+    free_leaves,
     leaves,
     rows,
 )
 
+_WORD_BYTES = 8
 _UNCHANGEABLE = frozenset({str, int, float, bool, bytes, type(None)})
-_ACTION = "action"  # the root of paths in messages about actions
+_ACTION = "action"  # root of paths in error messages about actions
 
 
 @dataclass(frozen=True)
 class BatchSpaces:
-    """The spaces of one env and how many envs and buffers there are.
+    """The spaces of one env, and the numbers of envs and buffers.
 
-    Two buffers let a caller read the arrays of one step while the next is being written.
+    With two buffers a caller can read the arrays of one step while the next step is written.
     """
 
     observation_space: Space[Any]
@@ -49,40 +61,45 @@ class BatchSpaces:
     num_buffers: int
 
     @property
-    def slab_shape(self) -> SlabShape:
-        """The shape of the slab at first."""
-        is_free = _free(self.observation_space) or _free(self.action_space)
-        return SlabShape(tail_bytes=4096, action_bytes=4096) if is_free else SlabShape()
+    def row_shape(self) -> RowShape:
+        """Initial shape of a row of the row buffer."""
+        spaces = self.observation_space, self.action_space
+        if any(free_leaves(space, "") for space in spaces):
+            return RowShape(tail_bytes=4096, action_bytes=4096)
+        return RowShape()
 
-    def columns(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Name -> (shape, dtype) of every array needed."""
+    def columns(self) -> ColumnSizes:
+        """Return name -> (shape, dtype) of every array that is needed."""
         n = self.num_envs
-        columns: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        columns: ColumnSizes = {}
         for b in range(self.num_buffers):
-            for i, leaf in enumerate(_fixed(self.observation_space)):
+            for i, leaf in enumerate(fixed_leaves(self.observation_space, "")):
                 columns[f"obs{b}.{i}"] = ((n, *leaf.shape), leaf.dtype)
             columns[f"reward{b}"] = ((n,), np.dtype(np.float64))
             columns[f"terminated{b}"] = ((n,), np.dtype(np.bool_))
             columns[f"truncated{b}"] = ((n,), np.dtype(np.bool_))
-        for i, leaf in enumerate(_fixed(self.action_space)):
-            columns[f"action.{i}"] = ((n, action_row_bytes(leaf)), np.dtype(np.uint8))
+        for i, leaf in enumerate(fixed_leaves(self.action_space, _ACTION)):
+            columns[f"action.{i}"] = ((n, _action_row_bytes(leaf)), np.dtype(np.uint8))
             columns[f"action_dtype.{i}"] = ((n,), np.dtype(np.int64))
         columns["reset_at"] = ((n,), np.dtype(np.int64))
         columns |= stopwatch.columns(n)
-        return {**columns, **self.slab_columns(self.slab_shape)}
+        return {**columns, **self.row_columns(self.row_shape)}
 
-    def slab_columns(self, shape: SlabShape) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Name -> (shape, dtype) of the arrays of a slab of this shape."""
+    def row_columns(self, shape: RowShape) -> ColumnSizes:
+        """Return name -> (shape, dtype) of the arrays of a row buffer with rows of this shape."""
         return shape.columns(self.num_envs, self.num_buffers)
 
 
 def written_by_caller(name: str) -> bool:
-    """Whether the caller writes a column: those of actions."""
+    """Return True if the caller writes this column, which holds for the columns of actions."""
     return name.startswith("action")
 
 
 def written_by_envs(name: str, buffer: int) -> bool:
-    """Whether envs write a column, beside a slab, when their results go into a buffer."""
+    """Return True if envs write this column with every result that goes into `buffer`.
+
+    The columns of the row buffer are not included.
+    """
     return name.startswith(f"obs{buffer}.") or name in (
         f"reward{buffer}",
         f"terminated{buffer}",
@@ -91,56 +108,96 @@ def written_by_envs(name: str, buffer: int) -> bool:
     )
 
 
-def _fixed(space: Space[Any]) -> list[Leaf]:
-    return [leaf for leaf in leaves(space, _ACTION) if isinstance(leaf, Leaf)]
+def _action_row_bytes(leaf: Leaf) -> int:
+    """Return the size of one env's action in the largest number type."""
+    return math.prod(leaf.shape) * max(leaf.dtype.itemsize, _WORD_BYTES)
 
 
-def _free(space: Space[Any]) -> list[FreeLeaf]:
-    return [leaf for leaf in leaves(space, _ACTION) if isinstance(leaf, FreeLeaf)]
+class ActionColumn:
+    """The actions of one leaf, in the number type that the caller passed.
 
-
-class _Assembler:
-    """Puts columns together in the batched form of a space.
+    A float64 action for a float32 space reaches the env as float64, as in a plain loop and in
+    Gymnasium's vector envs. Therefore trajectories do not depend on the backend.
 
     Args:
-        space: of the values in them.
+        leaf: part of the action space.
+        raw: uint8 ``[n, row_bytes]``, with room for 8-byte elements.
+        dtype_codes: int64 ``[n]``, the numpy type number of each env's action, for the reader.
     """
 
-    def __init__(self, space: Space[Any]) -> None:
-        self._space = space
-        self._are_free = [isinstance(leaf, FreeLeaf) for leaf in leaves(space, _ACTION)]
-        self._is_leaf = not isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple))
+    def __init__(self, leaf: Leaf, raw: Array, dtype_codes: Array) -> None:
+        self.path = leaf.path
+        self._dtype = leaf.dtype
+        self._dtype_codes = dtype_codes
+        self._code = -1  # dtype code of all envs if the last write was for all envs, else -1
+        self._shape = (len(raw), *leaf.shape)
+        self._views: dict[Any, Array] = {}  # by dtype for the writer, by dtype code for the reader
+        count = math.prod(leaf.shape)
+        fitting = [np.dtype(c) for c in "?bhilqBHILQefd"]
+        for dtype in {leaf.dtype, *fitting}:
+            view = raw[:, : count * dtype.itemsize].view(dtype).reshape(self._shape)
+            self._views[dtype] = self._views[dtype.num] = view
 
-    def __call__(self, fixed: Sequence[Any], free: Sequence[Any]) -> Any:
-        """The batch, given the columns of the leaves with a fixed shape and of the others."""
-        if self._is_leaf:
-            return (free or fixed)[0]
-        columns = iter(fixed), iter(free)
-        return batched(self._space, iter([next(columns[is_free]) for is_free in self._are_free]))
+    def write(self, actions: Any, env_ids: Any = ...) -> None:
+        """Write the actions of all envs, or of ``env_ids``.
+
+        Args:
+            actions: anything that becomes an array with shape ``[n, *shape]``.
+            env_ids: int64 ``[k]``, or ``...`` for all envs.
+
+        Raises:
+            SpaceError: the shape differs, or the dtype cannot be cast to the dtype of the space.
+        """
+        if type(actions) is not np.ndarray:
+            actions = as_array(actions, self.path)
+        expected = self._shape if env_ids is ... else (len(env_ids), *self._shape[1:])
+        if actions.shape != expected:
+            raise batch_mismatch(actions, expected, self.path)
+        view = self._views.get(actions.dtype)
+        if view is None:
+            view = self._views[self._dtype]
+            if not np.can_cast(actions.dtype, self._dtype, "same_kind"):
+                raise SpaceTypeError(
+                    f"{self.path} has dtype {actions.dtype}, expected {self._dtype}"
+                )
+        view[env_ids] = actions
+        if env_ids is not ... or view.dtype.num != self._code:
+            self._dtype_codes[env_ids] = view.dtype.num
+            self._code = view.dtype.num if env_ids is ... else -1
+
+    def read(self, env_ids: Sequence[int]) -> Array:
+        """Return a copy of rows that were written by one call. Envs may keep it."""
+        view = self._views[self._dtype_codes[env_ids[0]]]
+        if type(env_ids) is range:
+            return view[env_ids.start : env_ids.stop].copy()
+        return view[list(env_ids)]
 
 
 class BatchArrays:
     """The arrays of ``spaces.num_envs`` envs.
 
     Args:
-        spaces: what they hold.
+        spaces: spaces and sizes of the arrays.
         views: an array for each of ``spaces.columns()``.
-        keeps_objects: whether envs and caller share this very object, in one process; free values
-            then need no encoding.
+        keeps_objects: True if envs and caller use this very object in one process. Free values are
+            then not encoded.
 
     Attributes:
-        obs: per buffer, the columns ``[n, *shape]`` of the observation's leaves, but the free ones.
-        batched_obs: per buffer, the same arrays in the batched form of the observation space; None
-            if there are free leaves.
-        free_obs: per free leaf of the observation, a list of the values that the caller read last,
-            or, where they need no encoding, that the envs wrote last.
-        free_obs_forms: how each of these travels.
+        obs: per buffer, one column ``[n, *shape]`` for each leaf of the observation with a fixed
+            shape.
+        batched_obs: per buffer, the same arrays in the batched form of the observation space. None
+            if the observation has free values.
+        free_obs: per free leaf of the observation, a list with one value per env. These are the
+            values that the caller read last, or with ``keeps_objects`` the values that the envs
+            wrote last.
+        free_obs_forms: per free leaf of the observation, the encoding of its values.
         reward: per buffer, float64 ``[n]``.
         terminated: per buffer, bool ``[n]``.
         truncated: per buffer, bool ``[n]``.
-        reset_at: int64 ``[n]``, how many steps each env's batch had made at its last reset.
-        watched: what was counted and timed of the envs.
-        slab: what has no column of its own.
+        reset_at: int64 ``[n]``, number of steps that the batch of each env had made at the env's
+            last reset.
+        counters: counters and times of the envs.
+        row_buffer: everything that has no column.
     """
 
     def __init__(
@@ -149,8 +206,9 @@ class BatchArrays:
         self.spaces = spaces
         self.keeps_objects = keeps_objects
         buffers = range(spaces.num_buffers)
-        num_leaves, free = len(_fixed(spaces.observation_space)), _free(spaces.observation_space)
-        self.obs = [[views[f"obs{b}.{i}"] for i in range(num_leaves)] for b in buffers]
+        num_fixed = len(fixed_leaves(spaces.observation_space, ""))
+        free = free_leaves(spaces.observation_space, "")
+        self.obs = [[views[f"obs{b}.{i}"] for i in range(num_fixed)] for b in buffers]
         self.free_obs: list[list[Any]] = [[None] * spaces.num_envs for _ in free]
         self.free_obs_forms = [FreeForm(leaf.space) for leaf in free]
         self.batched_obs = [
@@ -160,56 +218,55 @@ class BatchArrays:
         self.terminated = [views[f"terminated{b}"] for b in buffers]
         self.truncated = [views[f"truncated{b}"] for b in buffers]
         self.reset_at = views["reset_at"]
-        self.watched = stopwatch.WatchWords(views)
-        self.slab = Slab(spaces.num_buffers, spaces.slab_shape, views)
+        self.counters = stopwatch.EnvCounters(views)
+        self.row_buffer = RowBuffer(spaces.num_buffers, spaces.row_shape, views)
         self.actions = [
             ActionColumn(leaf, views[f"action.{i}"], views[f"action_dtype.{i}"])
-            for i, leaf in enumerate(_fixed(spaces.action_space))
+            for i, leaf in enumerate(fixed_leaves(spaces.action_space, _ACTION))
         ]
-        free = _free(spaces.action_space)
-        self._observation_of = _Assembler(spaces.observation_space)
-        self._action_of = _Assembler(spaces.action_space)
+        free = free_leaves(spaces.action_space, _ACTION)
+        self._observation_of = Assembler(spaces.observation_space)
+        self._action_of = Assembler(spaces.action_space)
         self._are_free = [
             isinstance(leaf, FreeLeaf) for leaf in leaves(spaces.action_space, _ACTION)
         ]
         self._free_actions = (
-            FreeActions(self.slab, free, spaces.num_envs, keeps_objects) if free else None
+            FreeActions(self.row_buffer, free, spaces.num_envs, keeps_objects) if free else None
         )
-        is_leaf = [leaf.path for leaf in _fixed(spaces.action_space)] == [_ACTION]
+        is_leaf = [leaf.path for leaf in fixed_leaves(spaces.action_space, _ACTION)] == [_ACTION]
         self._only_action = self.actions[0] if is_leaf else None
 
     @classmethod
     def in_memory(cls, spaces: BatchSpaces, keeps_objects: bool = True) -> BatchArrays:
-        """Arrays of this process alone; see the class for ``keeps_objects``."""
-        views = {n: np.zeros(shape, dtype) for n, (shape, dtype) in spaces.columns().items()}
-        return cls(spaces, views, keeps_objects)
+        """Return arrays over plain memory of this process."""
+        return cls(spaces, _zeros(spaces.columns()), keeps_objects)
 
     def free_writers(self, buffer: int, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
-        """What takes the values of an env's free leaves, in their order.
+        """Return one writer for each free leaf of an env's observation, in the order of the leaves.
 
         Args:
-            buffer: in which the observation is written.
-            env_id: whose.
-            encoded: takes the encoded values, where they have to travel.
+            buffer: buffer that the observation is written into.
+            env_id: index of the env.
+            encoded: list that receives the encoded values. Unused with ``keeps_objects``.
         """
         if self.keeps_objects:
             return iter([partial(values.__setitem__, env_id) for values in self.free_obs])
         return iter([_encoder(form, encoded) for form in self.free_obs_forms])
 
-    def enlarge_slab_in_memory(self, shape: SlabShape) -> None:
-        """Put a larger slab, of this process alone, in the place of the present one."""
-        columns = self.spaces.slab_columns(shape)
-        self.slab.enlarge(shape, {n: np.zeros(size, dtype) for n, (size, dtype) in columns.items()})
+    def enlarge_rows_in_memory(self, shape: RowShape) -> None:
+        """Replace the row buffer by a larger one over plain memory of this process."""
+        columns = self.spaces.row_columns(shape)
+        self.row_buffer.enlarge(shape, _zeros(columns))
 
     def observations(
         self, buffer: int, env_ids: Array | None = None, copies_objects: bool = True
     ) -> Any:
-        """Copies of the observations of some envs, batched; the free values are those read last.
+        """Return batched copies of the observations of some envs, with the free values read last.
 
         Args:
-            buffer: from which.
-            env_ids: int64 ``[k]``; None means all.
-            copies_objects: False hands out the envs' own free values, where they were not encoded.
+            buffer: buffer to read.
+            env_ids: int64 ``[k]``; None means all envs.
+            copies_objects: False returns the envs' own free values, if these are not encoded.
         """
         columns = self.obs[buffer]
         if env_ids is None:
@@ -223,20 +280,20 @@ class BatchArrays:
         return self._observation_of(fixed, free)
 
     def pickle_main_by_value(self) -> None:
-        """From now on, actions are written for readers that have not run the caller's script."""
+        """Write all later actions for readers that have not run the caller's script."""
         if self._free_actions is not None:
             self._free_actions.pickle_main_by_value()
 
     def write_actions(self, actions: Any, env_ids: Any = ...) -> None:
-        """Note a batch of actions, in the batched form of the action space.
+        """Write a batch of actions, in the batched form of the action space.
 
         Args:
-            actions: one for each env, or for each of ``env_ids``.
-            env_ids: int64 ``[k]``, whose.
+            actions: one action for each env, or for each of ``env_ids``.
+            env_ids: int64 ``[k]``, or ``...`` for all envs.
 
         Raises:
-            SpaceError: when they do not fit.
-            SlabFull: when free values of theirs need a larger slab.
+            SpaceError: the actions do not fit the space.
+            RowTooSmall: the free values of the actions need larger rows.
         """
         if self._only_action is not None:
             self._only_action.write(actions, env_ids)
@@ -254,38 +311,42 @@ class BatchArrays:
             column.write(part, env_ids)
 
     def read_actions(self, env_ids: Sequence[int]) -> Iterator[Any]:
-        """The actions of some envs, one by one, as a plain loop would see them."""
+        """Return the actions of some envs one by one, as a plain loop would pass them."""
         if self._only_action is not None:
             return iter(self._only_action.read(env_ids))
         return rows(self.spaces.action_space, self.read_action_batch(env_ids), len(env_ids))
 
     def read_action_batch(self, env_ids: Sequence[int]) -> Any:
-        """The actions of some envs in the batched form of the action space; a copy."""
+        """Return a copy of the actions of some envs in the batched form of the action space."""
         fixed = [column.read(env_ids) for column in self.actions]
         free = self._free_actions.read(env_ids) if self._free_actions is not None else []
         return self._action_of(fixed, free)
 
     def copy_rows(self, env_ids: Any, source: int, target: int) -> None:
-        """Copy the array part of the observations of some envs from one buffer to another."""
+        """Copy the observation columns of some envs from one buffer to another."""
         ids = list(env_ids)
         for new, old in zip(self.obs[target], self.obs[source], strict=True):
             new[ids] = old[ids]
 
     def row(self, env_id: int, buffer: int) -> Any:
-        """A copy of the observation of one env, unbatched."""
+        """Return a copy of the observation of one env, unbatched."""
         ids = np.array([env_id])
         return next(rows(self.spaces.observation_space, self.observations(buffer, ids), 1))
 
     def close_rows(self, env_ids: Sequence[int], buffer: int) -> None:
-        """Mark transitions as cut short: no reward, not terminated, truncated."""
+        """Mark transitions as cut short: reward 0, not terminated, truncated."""
         ids = list(env_ids)
         self.reward[buffer][ids] = 0.0
         self.terminated[buffer][ids] = False
         self.truncated[buffer][ids] = True
 
 
+def _zeros(columns: ColumnSizes) -> dict[str, Array]:
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}
+
+
 def _copied(value: Any) -> Any:
-    """What ``deepcopy`` makes of a value, several times faster for the usual ones."""
+    """Copy a value like ``deepcopy``, but several times faster for common types."""
     kind = type(value)
     if kind in _UNCHANGEABLE:
         return value

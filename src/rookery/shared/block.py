@@ -1,41 +1,58 @@
-"""One anonymous shared mapping: memory that two processes see and that no name can leak.
+"""Memory that two processes share: the block, the columns in it, and the order of writes.
 
-The only platform code about memory is here. On POSIX a block is a file without a name: Linux makes
-one that never had any (``memfd_create``; it does not count against a small ``/dev/shm`` either),
-other systems unlink a temporary file at once. On Windows it is a section backed by the paging file,
-which the system frees with its last user. So even SIGKILL leaves nothing behind.
+`SharedBlock` is one anonymous mapping. `Layout` computes where each named column lies in it.
+`make_fence` returns a memory barrier for processors that reorder writes.
+
+This is the only platform-specific code about memory. No block can be leaked, not even by SIGKILL,
+because no block has a name that outlives its users. On Linux a block is a ``memfd_create`` file,
+which never has a name and does not count against the size of ``/dev/shm``. Other POSIX systems
+unlink a temporary file at once. On Windows a block is a section backed by the paging file, which
+the system frees with its last user.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
+import platform
 import sys
 import tempfile
+import threading
 import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from rookery.errors import SharedMemoryError
 
 _WINDOWS = sys.platform == "win32"
+ColumnSizes = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name -> (shape, dtype)
+
+CACHE_LINE_BYTES = 64  # columns start on a cache line each, so that two writers never share one
+# These processors show the reads and writes of each other in program order.
+_KEEPS_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 
 
 class SharedBlock:
-    """A piece of zeroed memory that other processes can map too.
+    """A piece of zeroed memory that other processes can map.
 
-    The mapping lives as long as an array over ``memory`` does, and no longer.
+    The mapping lives as long as an array over ``memory`` exists.
 
     Args:
-        size_bytes: how much.
-        is_sparse: whether memory is taken only where something is written; a system that has none
-            left ends the writer then.
+        size_bytes: size of the block.
+        is_sparse: True allocates a page only when it is written. If the system is then out of
+            memory, it kills the writer.
 
     Raises:
-        SharedMemoryError: when the system does not give so much.
+        SharedMemoryError: the system does not provide the memory.
     """
 
-    # Of a block too that an interruption has left before it was made.
+    # Defaults, because close() also runs after an interrupted __init__.
     _handle: Any = None
     memory: Any = None
 
@@ -52,11 +69,11 @@ class SharedBlock:
 
     @property
     def address(self) -> tuple[int, Any]:
-        """Size in bytes and handle, from which another process can map it: see :meth:`map`."""
+        """Size in bytes and handle, the arguments with which another process calls :meth:`map`."""
         return self.size_bytes, self._handle
 
     def close(self) -> None:
-        """Give up the handle and this reference to the memory. Arrays over it stay valid."""
+        """Close the handle and drop this reference to the memory. Arrays over it stay valid."""
         if not _WINDOWS and self._handle is not None:
             os.close(self._handle)
         self._handle = None
@@ -67,18 +84,18 @@ class SharedBlock:
 
     @staticmethod
     def map(size_bytes: int, handle: Any) -> Any:
-        """Map a block that another process has made; return its memory."""
+        """Map a block that another process has created, and return its memory."""
         return _map(handle, size_bytes)
 
 
 def _no_room(size_bytes: int, error: OSError | OverflowError) -> SharedMemoryError:
     size = f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**20 else f"{size_bytes} bytes"
-    text = f"No shared memory of {size} could be had: {error}."
+    text = f"Could not allocate {size} of shared memory: {error}."
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.EMFILE, errno.ENFILE):
         way_out = "Use fewer workers (num_workers=), or raise the limit, as with `ulimit -n 4096`."
     elif number == errno.EFBIG:
-        way_out = "Raise the limit of file sizes (`ulimit -f`), which counts for such memory too."
+        way_out = "Raise the limit of file sizes (`ulimit -f`), which also limits shared memory."
     else:
         way_out = (
             "It holds observations, actions and infos of all envs: use fewer envs or smaller "
@@ -112,5 +129,76 @@ def _nameless_file(size_bytes: int) -> int:
 
 
 def _reserve(descriptor: int, size_bytes: int) -> None:
-    if hasattr(os, "posix_fallocate"):  # a full file system says so now, not as SIGBUS later
+    if hasattr(os, "posix_fallocate"):  # a full file system raises now, not as SIGBUS later
         os.posix_fallocate(descriptor, 0, size_bytes)
+
+
+@dataclass(frozen=True)
+class Column:
+    """Shape and dtype of one array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the array's elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Layout:
+    """The offsets of the columns of a block.
+
+    Args:
+        columns: name -> column; the order is the order in memory.
+
+    Attributes:
+        columns: name -> column.
+        offsets: name -> first byte of the column, a multiple of 64.
+        size_bytes: size of the whole block, at least one byte.
+    """
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self.columns = dict(columns)
+        self.offsets: dict[str, int] = {}
+        end = 0
+        for name, column in self.columns.items():
+            self.offsets[name] = end
+            end += -(-column.size_bytes // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+        self.size_bytes = max(end, 1)
+
+    def views(self, buffer: Any) -> dict[str, npt.NDArray[Any]]:
+        """Return one array per column over ``buffer``, any object with the buffer protocol."""
+        return {
+            name: np.frombuffer(
+                buffer,
+                dtype=column.dtype,
+                count=math.prod(column.shape),
+                offset=self.offsets[name] if column.size_bytes else 0,
+            ).reshape(column.shape)
+            for name, column in self.columns.items()
+        }
+
+
+def make_fence() -> Callable[[], None] | None:
+    """Return a full memory barrier for the calling thread, or None if the processor needs none.
+
+    Processors of the x86 family need none here, because no write overtakes a write and no read
+    overtakes a read. On other processors the barrier takes 0.1 us.
+
+    Python has no barrier, but its locks imply one. Acquiring a lock keeps later accesses after it,
+    and releasing a lock keeps earlier accesses before it. No processor moves an acquisition before
+    a preceding release. So nothing passes between the release of the first ``with`` and the
+    acquisition of the second. An exception from a signal handler leaves no ``with`` half done.
+    """
+    if _KEEPS_ORDER:
+        return None
+    lock = threading.Lock()
+
+    def fence() -> None:
+        with lock:
+            pass
+        with lock:
+            pass
+
+    return fence

@@ -1,9 +1,9 @@
-"""Values without a fixed shape, as bytes: Text, Sequence, Graph, OneOf, and what users invent.
+"""Free values as bytes: values of Text, Sequence, Graph, OneOf and custom spaces.
 
-What comes back equals what went in, in type, dtype and shape. The arrays of a Graph or a Sequence
-are written as they lie in memory, with their dtypes and lengths before them, which is several times
-quicker than pickling so many small arrays. All else is pickled. The first byte tells how a value is
-written.
+Decoding returns a value equal to the encoded one, in type, dtype and shape. The first byte of an
+encoding is its kind. The arrays of a Graph or a Sequence are written as they are in memory, after
+their dtypes and shapes. That is several times faster than pickling many small arrays. All other
+values are pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rookery.common.pickling import pickled
 
 _ARRAY, _EQUAL_ARRAYS, _GRAPH, _PICKLE = b"A", b"E", b"G", b"P"
 _COUNT = struct.Struct("<q")
-# An array is a letter for its dtype, its number of axes, their lengths, and what it holds.
+# An array is written as a letter for its dtype, its number of axes, their lengths, and its data.
 _DTYPES = {ord(char): np.dtype(char) for char in "?bhilqBHILQefdFD"}
 _LENGTHS = [struct.Struct(f"<{ndim}q") for ndim in range(33)]
 _HEADS = {(chr(c), ndim): bytes((c, ndim)) for c in _DTYPES for ndim in range(len(_LENGTHS))}
@@ -31,11 +31,11 @@ _NONE = b"-"
 
 
 class FreeForm:
-    """The form in which values of ``space`` travel.
+    """Encoding of the values of ``space`` as bytes.
 
     Args:
-        space: whose values.
-        pickle_value: makes bytes of values that have no other form.
+        space: space of the values.
+        pickle_value: function that pickles values that are not arrays.
     """
 
     def __init__(self, space: Space[Any], pickle_value: Callable[[Any], bytes] = pickled) -> None:
@@ -43,12 +43,12 @@ class FreeForm:
         self._pickle_value = pickle_value
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a value."""
+        """Return the bytes of a value."""
         parts = _parts(value) if self._may_hold_arrays else None
         return _PICKLE + self._pickle_value(value) if parts is None else b"".join(parts)
 
     def decode(self, view: Any) -> Any:
-        """The value whose bytes ``view``, a memoryview, has; it shares no memory with them."""
+        """Return the value encoded in ``view``, a memoryview; it shares no memory with it."""
         kind = view[:1]
         if kind == _PICKLE:
             return pickle.loads(view[1:])
@@ -60,7 +60,7 @@ class FreeForm:
 
 
 def _parts(value: Any) -> list[bytes] | None:
-    """A value in bytes; None if it is not made of arrays alone."""
+    """Return the encoding of a value as parts, or None if the value is not made of arrays alone."""
     kind = type(value)
     if kind is tuple:
         return _equal_arrays(value)
@@ -92,7 +92,7 @@ def _read_array(view: Any, at: int) -> tuple[Any, int]:
 
 
 def _equal_arrays(items: tuple[Any, ...]) -> list[bytes] | None:
-    """Arrays of one dtype and shape, at least one axis each: only the first has a head."""
+    """Encode arrays with one dtype and shape and at least one axis; only the first has a head."""
     first = _array(items[0]) if items else None
     if first is None or not items[0].shape:
         return None
@@ -105,7 +105,7 @@ def _equal_arrays(items: tuple[Any, ...]) -> list[bytes] | None:
 
 
 def _read_equal_arrays(view: Any) -> tuple[Any, ...]:
-    """Read as one array, of which the elements are views: 1 us for four, not 4."""
+    """Return views of one array with all elements: for four elements 1 us, not 4."""
     (count,) = _COUNT.unpack_from(view, 1)
     dtype, shape, at = _read_head(view, 1 + _COUNT.size)
     return tuple(array_at(view, at, dtype, count * math.prod(shape)).reshape(count, *shape))
@@ -130,6 +130,6 @@ def _read_head(view: Any, at: int) -> tuple[np.dtype[Any], tuple[int, ...], int]
 
 
 def array_at(view: Any, at: int, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-    """A copy of ``count`` numbers that begin at byte ``at`` of a memoryview."""
-    # frombuffer knows no empty arrays
+    """Return a copy of ``count`` numbers from byte ``at`` of a memoryview on."""
+    # np.frombuffer raises for empty arrays
     return np.frombuffer(view, dtype, count, at).copy() if count else np.empty(0, dtype)

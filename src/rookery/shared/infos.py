@@ -1,9 +1,9 @@
-"""Infos: the forms they have as columns of numbers, and how Gymnasium's vector envs merge them.
+"""Infos: their numbers as columns, and their merging into Gymnasium's vector form.
 
 Most envs return the same few numbers with every step. The first such info makes an
-:class:`InfoForm`; from then on the numbers lie in fixed places of a row, and the infos of all envs
-become one column for each key. What fits no form (strings, None, nested dicts, a changed shape) is
-loose and travels beside it.
+:class:`InfoForm`. From then on the numbers are in fixed places of a row, and the infos of all envs
+become one column for each key. Everything that fits no form is *loose*: strings, None, nested
+dicts, an array with a changed shape. Loose infos are passed beside the row as dicts.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from rookery.shared.freeform import array_at
 Info = dict[str, Any]
 
 _WORD_BYTES = 8
-# Letters of the struct module, whose sizes do not depend on the platform as numpy's letters do.
+# Letters of the struct module. Unlike numpy's letters, their sizes are the same everywhere.
 _CODES = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I"}
 _CODES |= {"u8": "Q", "f2": "e", "f4": "f", "f8": "d"}
-_OBJECT_KEYS = ("final_obs",)  # Gymnasium never makes a column of these
-_MOST_BYTES = 2**22  # of a form; larger infos are rarer than they are worth
+_OBJECT_KEYS = ("final_obs",)  # Gymnasium merges these into arrays of objects
+_MOST_BYTES = 2**22  # largest size of a form
 
 
 @dataclass(frozen=True)
 class InfoEntry:
-    """A key of an info and where its value lies in a row.
+    """A key of an info and the place of its value in a row.
 
     Attributes:
-        key: as in the info.
-        kind: type of the value, a number's or ``numpy.ndarray``.
-        dtype: of the column that Gymnasium makes of it.
-        shape: of one value.
-        offset: in bytes, a multiple of 8.
+        key: key in the info.
+        kind: type of the value: a number type or ``numpy.ndarray``.
+        dtype: dtype of the column that Gymnasium makes of the key.
+        shape: shape of one value.
+        offset: first byte of the value in the row, a multiple of 8.
     """
 
     key: str
@@ -51,32 +51,32 @@ class InfoEntry:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one value, without what fills the last word."""
+        """Size of one value, without padding."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class InfoForm:
-    """The numbers that an info holds, in the order of its keys.
+    """The places of the numbers of an info, in the order of its keys.
 
     Attributes:
-        entries: where each of them lies.
-        order: all keys of the info, in their order, those without an entry too.
+        entries: one entry for each number or array of numbers.
+        order: all keys of the info in their order, including keys without an entry.
     """
 
     entries: tuple[InfoEntry, ...]
-    order: tuple[Any, ...] = ()  # texts, where there are entries
+    order: tuple[Any, ...] = ()  # strings, if there are entries
 
     def __reduce__(self) -> Any:
-        return InfoForm, (self.entries, self.order)  # without what was worked out from them
+        return InfoForm, (self.entries, self.order)  # without the cached properties
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> InfoForm:
-        """The form of an info; what is no number, and no array of numbers, is left out.
+        """Return the form of an info, with entries for its numbers and arrays of numbers.
 
-        A key that begins with an underscore may be the mask of another, of any env. What becomes
-        of the two depends on the order in which they are merged, so such an info has no form. Nor
-        has one with a key that is no text: in another process it may be told otherwise.
+        Two kinds of infos have no entries. If a key begins with an underscore, it may be the mask
+        of another key, and the result then depends on the order of merging. If a key is not a
+        string, its ``repr`` may differ in another process.
         """
         entries: list[InfoEntry] = []
         offset = 0
@@ -97,7 +97,7 @@ class InfoForm:
 
     @cached_property
     def id(self) -> int:
-        """Tells forms apart, in every process alike; never 0."""
+        """Positive number that identifies the form, the same in every process."""
         entries = [(e.key, e.kind, e.dtype, e.shape) for e in self.entries]
         described = repr((entries, self.order))
         digest = hashlib.blake2b(described.encode(), digest_size=7).digest()
@@ -105,22 +105,22 @@ class InfoForm:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Of a row, a multiple of 8."""
+        """Size of the numbers in a row, a multiple of 8."""
         return max((e.offset + _padded(e.size_bytes) for e in self.entries), default=0)
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether every key of the info has an entry."""
+        """True if every key of the info has an entry."""
         return len(self.entries) == len(self.order)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Of the entries."""
+        """Keys of the entries."""
         return tuple(entry.key for entry in self.entries)
 
     @cached_property
     def _scalars(self) -> tuple[tuple[str, ...], struct.Struct]:
-        """Keys of the numbers, and how they lie between the arrays."""
+        """Keys of the numbers, and a struct that packs them around the arrays."""
         keys, codes, at = [], ["="], 0
         for entry in self.entries:
             if entry.kind is not np.ndarray:
@@ -137,12 +137,12 @@ class InfoForm:
         """Write an info with the keys and types of this form into a row.
 
         Args:
-            info: its other keys are ignored.
-            memory: a memoryview of bytes.
-            at: where in it the row begins.
+            info: info to write; keys without an entry are ignored.
+            memory: memoryview of bytes.
+            at: first byte of the row in ``memory``.
 
         Returns:
-            False if a value does not fit after all: an array of another shape, a huge int.
+            False if a value does not fit: an array with another shape, or a very large int.
         """
         keys, scalars = self._scalars
         try:
@@ -158,7 +158,7 @@ class InfoForm:
         return True
 
     def read(self, memory: Any, at: int) -> Info:
-        """The info in a row, its values of the types that they had."""
+        """Return the info in a row. Its values have their original types."""
         keys, scalars = self._scalars
         info: Info = dict.fromkeys(self.keys)
         info.update(zip(keys, scalars.unpack_from(memory, at), strict=True))
@@ -171,7 +171,7 @@ class InfoForm:
         return info
 
     def columns(self, rows: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
-        """Views of ``rows``, uint8 ``[n, bytes]``: one ``[n, *shape]`` for each key."""
+        """Return a view ``[n, *shape]`` of ``rows``, uint8 ``[n, bytes]``, for each key."""
         return {
             entry.key: rows[:, entry.offset : entry.offset + entry.size_bytes]
             .view(entry.dtype)
@@ -181,32 +181,33 @@ class InfoForm:
 
 
 class UnmergeableError(Exception):
-    """Gymnasium cannot make one vector info of what some envs have told; its cause says why.
+    """Gymnasium cannot merge the infos of some envs; ``__cause__`` has the reason.
 
     Attributes:
-        place: of the env whose info does not go with those before it.
+        place: place of the first env with an info that does not fit the infos before it.
     """
 
     def __init__(self, place: int) -> None:
-        super().__init__(f"the info at place {place} does not go with those before it")
+        super().__init__(f"the info at place {place} does not fit those before it")
         self.place = place
 
 
 class VectorInfos(gym.vector.VectorEnv[Any, Any, Any]):
-    """Merges infos as Gymnasium's vector envs do, by their own code.
+    """Merges infos with the code of Gymnasium's vector envs.
 
     Args:
-        num_envs: how many infos there can be.
+        num_envs: length of the merged arrays.
     """
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
 
     def merge(self, infos: Iterable[tuple[int, Info]], merged: Info) -> Info:
-        """Put the infos of some envs, in order, into the vector form; return ``merged``.
+        """Merge infos, given with the places of their envs, into ``merged`` and return it.
 
         Raises:
-            UnmergeableError: they do not go together: a number here, a dict or a text there.
+            UnmergeableError: the infos do not fit together, for example a number and a dict for one
+                key.
         """
         for i, info in infos:
             try:
@@ -216,22 +217,23 @@ class VectorInfos(gym.vector.VectorEnv[Any, Any, Any]):
         return merged
 
 
-def kept(info: Mapping[Any, Any]) -> dict[Any, Any]:
-    """An info that nothing its env does later changes, as far as Gymnasium copies values.
+def copied_info(info: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a copy of an info that its env cannot change later.
 
-    It copies numbers, arrays and what is nested in dicts out of an info; other objects it keeps.
+    Numbers, arrays and nested dicts are copied, as Gymnasium copies them when it merges infos.
+    Other objects are not copied.
     """
-    return {key: _kept_value(value) for key, value in info.items()}
+    return {key: _copied_value(value) for key, value in info.items()}
 
 
-def _kept_value(value: Any) -> Any:
+def _copied_value(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
-    return kept(value) if isinstance(value, dict) else value
+    return copied_info(value) if isinstance(value, dict) else value
 
 
 def merge_loose(loose: Mapping[int, Sequence[Info]], merged: Info, num_envs: int) -> Info:
-    """Put infos, by the place of their env, into the vector form; return ``merged``."""
+    """Merge infos, given by the place of their env, into ``merged`` and return it."""
     every = [(place, info) for place in sorted(loose) for info in loose[place]]
     if every and not merged and all(_is_final(info) for _, info in every):
         return _merge_finals(every, num_envs)
@@ -243,33 +245,33 @@ def _is_final(info: Info) -> bool:
 
 
 def _merge_finals(finals: Sequence[tuple[int, Info]], num_envs: int) -> Info:
-    """What Gymnasium makes of ends of episodes and nothing else, in a third of the time."""
+    """Merge infos that only report ends of episodes, in a third of Gymnasium's time."""
     observations = np.empty(num_envs, np.object_)
-    told = np.zeros(num_envs, np.bool_)
+    mask = np.zeros(num_envs, np.bool_)
     for place, final in finals:
         observations[place] = final["final_obs"]
-        told[place] = True
+        mask[place] = True
     infos = [(place, final["final_info"]) for place, final in finals if final["final_info"]]
     return {
         "final_obs": observations,
-        "_final_obs": told,
+        "_final_obs": mask,
         "final_info": VectorInfos(num_envs).merge(infos, {}) if infos else {},
-        "_final_info": told.copy(),
+        "_final_info": mask.copy(),
     }
 
 
 def merge_columns(
     forms: Sequence[tuple[Sequence[int], dict[str, npt.NDArray[Any]]]], num_envs: int
 ) -> Info | None:
-    """Merge the columns of some forms into the vector form.
+    """Merge the columns of several forms into the vector form.
 
     Args:
-        forms: for each, which envs have it, and its columns over these envs.
-        num_envs: how many envs.
+        forms: for each form, the envs that have it, and its columns over these envs.
+        num_envs: length of the merged arrays.
 
     Returns:
-        What Gymnasium would make of these infos; None if that depends on the order of the envs,
-        because two forms have the same key with differing types.
+        The infos as Gymnasium merges them. None if two forms have the same key with different
+            types, because the result then depends on the order of the envs.
     """
     merged: Info = {}
     for rows, columns in forms:
@@ -286,14 +288,14 @@ def merge_columns(
 
 
 def element(value: Any) -> Any:
-    """A value of a column as a single env would return it, safe from what becomes of the column."""
+    """Return a value of a column as a single env would return it, as a copy."""
     if isinstance(value, np.ndarray):
         return value.copy()
     return bool(value) if isinstance(value, np.bool_) else value
 
 
 def _column_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Dtype and shape of the column that Gymnasium makes of a value; None if it is no number."""
+    """Return dtype and shape of a value's column in Gymnasium, or None if it is not a number."""
     kind = type(value)
     if kind is np.ndarray:
         dtype, shape = value.dtype, value.shape

@@ -1,4 +1,4 @@
-"""RowWriter: where envs leave what has no column of their own, in the rows of the slab."""
+"""RowWriter: writes infos and free values into the rows, on the side of the envs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import numpy.typing as npt
 from rookery.common.env_errors import describe
 from rookery.common.pickling import find_unpicklable, pickled
 from rookery.errors import PicklingError
-from rookery.shared.infos import Info, InfoForm, element, kept
-from rookery.shared.slab import IN_MESSAGE, LENGTH, SEE_SLAB, News, Slab
+from rookery.shared.infos import Info, InfoForm, copied_info, element
+from rookery.shared.row_buffer import IN_MESSAGE, LENGTH, ROWS_ONLY, RowBuffer, RowExtras
 
-_MOST_FORMS = 64  # that a batch learns; an env whose keys change all the time gains nothing by it
+_MOST_FORMS = 64  # per writer; forms do not help an env whose keys change all the time
 
 
 class RowSink(Protocol):
-    """What a batch needs to leave infos and final observations; see :class:`RowWriter`."""
+    """Receiver of the infos and final observations of a batch; see :class:`RowWriter`."""
 
     used: set[int]
     has_posted: bool
 
     def final(self, env_id: int, obs: Any, info: Info) -> Any:
-        """Make something of the end of an episode that the reset that follows cannot change."""
+        """Return the end of an episode in a form that the next reset cannot change."""
 
     def post(self, env_id: int, info: Info, final: Any = None) -> None:
-        """Write an env's info, and what :meth:`final` made."""
+        """Write an env's info, and the result of :meth:`final` if its episode ended."""
 
     def post_all(
         self,
@@ -38,36 +38,36 @@ class RowSink(Protocol):
         rest: Mapping[int, Info],
         order: tuple[str, ...],
     ) -> None:
-        """Write the infos of some envs at once: what all have, and what single ones have."""
+        """Write the infos of some envs at once: shared keys, and keys of single envs."""
 
     def clear(self, env_id: int) -> None:
-        """Empty the row of an env of ``used``."""
+        """Empty the row of an env in ``used``."""
 
-    def news(self) -> News:
-        """What to tell whoever waits, once ``has_posted``."""
+    def extras(self) -> RowExtras:
+        """Return the values to send beside the rows. Called if ``has_posted``."""
 
 
 class RowWriter:
-    """The side of the envs: writes the rows of one buffer.
+    """Writes the rows of one buffer.
 
     Args:
-        slab: where.
-        buffer: which.
-        free: encoded free values of the env at hand, to which its observation's writer appends.
-        travels: whether the caller is another process. In the same one loose infos stay objects,
-            so that they may hold what cannot be pickled.
-        env_ids: whose rows; a batch that was lost may have left something in them.
+        rows: row buffer.
+        buffer: index of the buffer.
+        free: encoded free values of the current env. The writer of its observation appends to it.
+        pickles: True if the caller is another process. Otherwise loose infos stay objects, and may
+            contain values that cannot be pickled.
+        env_ids: ids of envs with rows that may not be empty, because a lost batch wrote them.
 
     Attributes:
-        used: ids of the envs whose rows may not be empty.
-        has_posted: whether there is something to tell since :meth:`news` was called last.
+        used: ids of the envs with rows that may not be empty.
+        has_posted: True if a row was written after the last call of :meth:`extras`.
     """
 
     def __init__(
-        self, slab: Slab, buffer: int, free: list[bytes], travels: bool, env_ids: Iterable[int]
+        self, rows: RowBuffer, buffer: int, free: list[bytes], pickles: bool, env_ids: Iterable[int]
     ) -> None:
-        self._slab = slab
-        self._travels = travels
+        self._rows = rows
+        self._pickles = pickles
         self._buffer = buffer
         self._free = free
         self._known: dict[Any, InfoForm] = {}
@@ -79,41 +79,44 @@ class RowWriter:
         self.has_posted = False
 
     def _bind(self) -> None:
-        slab, b = self._slab, self._buffer
-        self._shape = slab.shape
-        self._forms, self._loose = slab.forms[b].data, slab.loose[b].data
-        self._tail_used, self._tail_rows = slab.tail_used[b].data, slab.tails[b]
-        self._fixed = slab.fixed[b].reshape(-1).data
+        source, b = self._rows, self._buffer
+        self._shape = source.shape
+        self._forms, self._loose = source.forms[b].data, source.loose[b].data
+        self._tail_used, self._tail_rows = source.tail_used[b].data, source.tails[b]
+        self._fixed = source.fixed[b].reshape(-1).data
         self._columns.clear()
 
     def final(self, env_id: int, obs: Any, info: Info) -> Any:
-        """The last observation and info of an episode, safe from the reset that follows."""
-        if self._travels:
-            return _sent({"final_obs": obs, "final_info": info}, "final")
+        """Return the last observation and info of an episode, safe from the next reset."""
+        if self._pickles:
+            return _pickled_info({"final_obs": obs, "final_info": info}, "final")
         # An array's own copy takes a seventh of the time.
         is_plain = type(obs) is np.ndarray and not obs.dtype.hasobject
-        return {"final_obs": obs.copy() if is_plain else deepcopy(obs), "final_info": kept(info)}
+        return {
+            "final_obs": obs.copy() if is_plain else deepcopy(obs),
+            "final_info": copied_info(info),
+        }
 
     def post(self, env_id: int, info: Info, final: Any = None) -> None:
         """Write an env's row: its info, and the free values of its observation.
 
         Args:
-            env_id: whose.
-            info: may be empty.
-            final: what :meth:`final` made, if an episode ended.
+            env_id: id of the env.
+            info: info of the env; may be empty.
+            final: result of :meth:`final`, if an episode ended.
         """
-        if self._shape is not self._slab.shape:
+        if self._shape is not self._rows.shape:
             self._bind()
-        self.used.add(env_id)  # first: an interruption may leave it half written
-        form_id, rest = self._fix(env_id, info) if info else (0, info)
+        self.used.add(env_id)  # first, because an interruption may leave the row half written
+        form_id, rest = self._write_numbers(env_id, info) if info else (0, info)
         loose = b""
-        if self._travels:
-            loose = (final or b"") + (_sent(rest) if rest else b"")
+        if self._pickles:
+            loose = (final or b"") + (_pickled_info(rest) if rest else b"")
         else:
-            self._slab.added[self._buffer].pop(env_id, None)
+            self._rows.added[self._buffer].pop(env_id, None)
             if final or rest:
-                parts = [final, kept(rest) if rest else rest]
-                self._slab.added[self._buffer][env_id] = [part for part in parts if part]
+                parts = [final, copied_info(rest) if rest else rest]
+                self._rows.added[self._buffer][env_id] = [part for part in parts if part]
         self._forms[env_id] = form_id
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
@@ -126,27 +129,27 @@ class RowWriter:
         rest: Mapping[int, Info],
         order: tuple[str, ...],
     ) -> None:
-        """Write the infos of some envs at once; what they had before is replaced.
+        """Replace the infos of some envs at once.
 
         Args:
-            env_ids: whose.
-            columns: what every one of them has: arrays ``[k, *shape]`` of numbers, one copy each.
-            rest: by env id, what single ones have beside that.
-            order: of the keys, of all of them.
+            env_ids: ids of the envs.
+            columns: keys of all these envs: arrays ``[k, *shape]`` of numbers.
+            rest: by env id, keys of single envs.
+            order: order of all keys.
         """
         if not columns and not rest and not self.used:
             return
-        if self._shape is not self._slab.shape:
+        if self._shape is not self._rows.shape:
             self._bind()
-        slab, b = self._slab, self._buffer
+        target, b = self._rows, self._buffer
         rows = slice(env_ids.start, env_ids.stop) if type(env_ids) is range else list(env_ids)
-        form_id, left = self._fix_all(rows, columns, order)
-        slab.forms[b][rows] = form_id
-        slab.loose[b][rows] = slab.tail_used[b][rows] = 0
+        form_id, left = self._write_columns(rows, columns, order)
+        target.forms[b][rows] = form_id
+        target.loose[b][rows] = target.tail_used[b][rows] = 0
         for place, env_id in enumerate(env_ids):
-            own = {key: element(left[key][place]) for key in left} | dict(rest.get(env_id, ()))
-            if own:
-                self._post_loose(env_id, {key: own[key] for key in order if key in own})
+            info = {key: element(left[key][place]) for key in left} | dict(rest.get(env_id, ()))
+            if info:
+                self._post_loose(env_id, {key: info[key] for key in order if key in info})
         if columns or rest:
             self.has_posted = True
             self.used.update(env_ids)
@@ -154,18 +157,18 @@ class RowWriter:
             self.used.difference_update(env_ids)
 
     def _post_loose(self, env_id: int, info: Info) -> None:
-        """Add what has no form to a row."""
-        if not self._travels:
-            self._slab.added[self._buffer][env_id] = [kept(info)]
+        """Write a loose info of an env."""
+        if not self._pickles:
+            self._rows.added[self._buffer][env_id] = [copied_info(info)]
             return
-        loose = _sent(info)
+        loose = _pickled_info(info)
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose)
 
-    def _fix_all(
+    def _write_columns(
         self, rows: Any, columns: Mapping[str, npt.NDArray[Any]], order: tuple[str, ...]
     ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
-        """Write columns into the fixed parts of rows; the form's id, and what is left of them."""
+        """Write columns into the fixed parts; return the form's id and the remaining columns."""
         if not columns:
             return 0, {}
         key = (order, *((name, column.dtype, column.shape[1:]) for name, column in columns.items()))
@@ -177,29 +180,29 @@ class RowWriter:
             return 0, dict(columns)
         views = self._columns.get(form.id)
         if views is None:
-            views = self._columns[form.id] = form.columns(self._slab.fixed[self._buffer])
+            views = self._columns[form.id] = form.columns(self._rows.fixed[self._buffer])
         for name, view in views.items():
             view[rows] = columns[name]
         return form.id, {name: columns[name] for name in columns if name not in views}
 
     def clear(self, env_id: int) -> None:
         """Empty a row that was used before."""
-        if self._shape is not self._slab.shape:
+        if self._shape is not self._rows.shape:
             self._bind()
         self._forms[env_id] = self._loose[env_id] = self._tail_used[env_id] = 0
         self.used.discard(env_id)
 
-    def news(self) -> News:
-        """What to tell whoever waits, once something was posted."""
+    def extras(self) -> RowExtras:
+        """Return the values to send beside the rows."""
         self.has_posted = False
         if not self._new_forms and not self._tails:
-            return SEE_SLAB
-        news = News(tuple(self._new_forms), tuple(self._tails))
+            return ROWS_ONLY
+        extras = RowExtras(tuple(self._new_forms), tuple(self._tails))
         self._new_forms, self._tails = [], []
-        return news
+        return extras
 
     def _write_tail(self, env_id: int, loose: bytes) -> int:
-        """Write free values and loose infos; return what to note as the length."""
+        """Write free values and loose infos; return the value of ``tail_used``."""
         tail = b"".join([*(LENGTH.pack(len(free)) + free for free in self._free), loose])
         self._free.clear()
         if len(tail) > self._shape.tail_bytes:
@@ -208,8 +211,8 @@ class RowWriter:
         self._tail_rows[env_id].data[: len(tail)] = tail
         return len(tail)
 
-    def _fix(self, env_id: int, info: Info) -> tuple[int, Info]:
-        """Write the numbers of an info into the fixed part; the form's id, and what is left."""
+    def _write_numbers(self, env_id: int, info: Info) -> tuple[int, Info]:
+        """Write numbers into the fixed part; return the form's id and the remaining info."""
         key = (*info, *map(type, info.values()))
         form = self._known.get(key) or self._learn(key, info)
         size_bytes = self._shape.fixed_bytes
@@ -231,8 +234,8 @@ class RowWriter:
         return form
 
 
-def _sent(info: Info, name: str = "info") -> bytes:
-    """An info as bytes; PicklingError names what in it cannot travel."""
+def _pickled_info(info: Info, name: str = "info") -> bytes:
+    """Pickle an info. A PicklingError names the value that cannot be pickled."""
     try:
         return pickled(info)
     except Exception as error:

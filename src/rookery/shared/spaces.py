@@ -1,10 +1,12 @@
-"""Gymnasium spaces as columns of arrays; the one place that knows every space.
+"""Gymnasium spaces as columns of arrays.
 
-A space is a tree; its leaves become one column each, in the order of :func:`leaves`: an array for
-Box, Discrete, MultiDiscrete and MultiBinary, a tuple of values for every other space, whose values
-have no fixed shape. :func:`batched` puts columns together again in the form that Gymnasium batches
-the space (a dict for Dict, a tuple for Tuple), :func:`rows` takes them apart, :func:`writer` copies
-one env's observation into its row of every column.
+This is the only module that knows every space. A space is a tree, and each leaf becomes one column,
+in the order of :func:`leaves`. The column of a Box, Discrete, MultiDiscrete or MultiBinary is an
+array. The column of any other space is a tuple of *free values*, which have no fixed shape.
+
+:func:`batched` combines columns into the form in which Gymnasium batches the space: a dict for
+Dict, a tuple for Tuple. :func:`rows` splits a batch into single values. :func:`writer` copies the
+observation of one env into its row of every column.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Writer = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Leaf:
-    """An array-like part of a space: where it is in the tree, its shape and its dtype."""
+    """An array-like part of a space: its path in the tree, its shape and its dtype."""
 
     path: str
     shape: tuple[int, ...]
@@ -36,7 +38,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class FreeLeaf:
-    """A part of a space whose values have no fixed shape: where it is, and the space of it."""
+    """A part of a space with values without a fixed shape: its path in the tree, and its space."""
 
     path: str
     space: Space[Any]
@@ -44,11 +46,11 @@ class FreeLeaf:
 
 @singledispatch
 def leaves(space: Space[Any], path: str) -> list[Leaf | FreeLeaf]:
-    """The leaves of ``space`` in a fixed order.
+    """Return the leaves of ``space`` in a fixed order.
 
     Args:
         space: any Gymnasium space.
-        path: what to call the root in messages, for instance ``"observation"``.
+        path: name of the root in error messages, for example ``"observation"``.
     """
     return [FreeLeaf(path, space)]
 
@@ -72,8 +74,18 @@ def _leaves_tuple(space: spaces.Tuple[Any], path: str) -> list[Leaf | FreeLeaf]:
     return [leaf for i, sub in enumerate(space.spaces) for leaf in leaves(sub, f"{path}[{i}]")]
 
 
+def fixed_leaves(space: Space[Any], path: str) -> list[Leaf]:
+    """Return the leaves of ``space`` with a fixed shape."""
+    return [leaf for leaf in leaves(space, path) if isinstance(leaf, Leaf)]
+
+
+def free_leaves(space: Space[Any], path: str) -> list[FreeLeaf]:
+    """Return the leaves of ``space`` without a fixed shape."""
+    return [leaf for leaf in leaves(space, path) if isinstance(leaf, FreeLeaf)]
+
+
 def batched(space: Space[Any], columns: Iterator[Any]) -> Any:
-    """Put columns, in the order of :func:`leaves`, together in the batched form of ``space``."""
+    """Combine columns, in the order of :func:`leaves`, into the batched form of ``space``."""
     if isinstance(space, spaces.Dict):
         return {key: batched(sub, columns) for key, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -81,8 +93,28 @@ def batched(space: Space[Any], columns: Iterator[Any]) -> Any:
     return next(columns)
 
 
+class Assembler:
+    """Function that combines columns into the batched form of a space.
+
+    Args:
+        space: space of one value.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self._space = space
+        self._are_free = [isinstance(leaf, FreeLeaf) for leaf in leaves(space, "")]
+        self._is_leaf = not isinstance(space, (spaces.Dict, spaces.Tuple))
+
+    def __call__(self, fixed: Sequence[Any], free: Sequence[Any]) -> Any:
+        """Return the batch, given the columns with a fixed shape and those of free values."""
+        if self._is_leaf:
+            return (free or fixed)[0]
+        columns = iter(fixed), iter(free)
+        return batched(self._space, iter([next(columns[is_free]) for is_free in self._are_free]))
+
+
 def rows(space: Space[Any], batch: Any, count: int) -> Iterator[Any]:
-    """Take a batch of ``count`` values of ``space`` apart, as a plain loop would see them."""
+    """Split a batch of ``count`` values of ``space`` into single values, as in a plain loop."""
     if isinstance(space, spaces.Dict):
         parts = [rows(sub, batch[key], count) for key, sub in space.spaces.items()]
         return (dict(zip(space.spaces, row, strict=True)) for row in _joined(parts, count))
@@ -92,15 +124,15 @@ def rows(space: Space[Any], batch: Any, count: int) -> Iterator[Any]:
 
 
 def _joined(parts: list[Iterator[Any]], count: int) -> Iterator[tuple[Any, ...]]:
-    """Rows of several parts; of none, as of an empty Dict or Tuple, ``count`` empty ones."""
+    """Yield one tuple per row. An empty Dict or Tuple yields empty tuples."""
     return zip(*parts, strict=True) if parts else iter([()] * count)
 
 
 def flattened(space: Space[Any], value: Any, path: str) -> list[Any]:
-    """Take a (batched) value of ``space`` apart, in the order of :func:`leaves`.
+    """Split a value or a batch of ``space`` into leaves, in the order of :func:`leaves`.
 
     Raises:
-        SpaceError: when the value is not built like the space, naming the path.
+        SpaceError: a part is missing. The error names its path.
     """
     if isinstance(space, spaces.Dict):
         parts: list[tuple[Any, str, Space[Any]]] = [
@@ -120,14 +152,15 @@ def flattened(space: Space[Any], value: Any, path: str) -> list[Any]:
 def writer(
     space: Space[Any], columns: Iterator[Array], free: Iterator[Writer], row: int, path: str
 ) -> Writer:
-    """A function that copies one observation into row ``row`` of the columns of ``space``.
+    """Return a function that copies one observation into row ``row`` of the columns of ``space``.
 
     Args:
-        space: the space of one observation.
-        columns: arrays ``[n, *shape]`` in the order of :func:`leaves`, without those that are free.
-        free: what takes the values of each free leaf, in the order of :func:`leaves`.
-        row: which row to write.
-        path: what to call the root in messages.
+        space: space of one observation.
+        columns: arrays ``[n, *shape]`` of the leaves with a fixed shape, in the order of
+            :func:`leaves`.
+        free: one writer for each leaf without a fixed shape, in the order of :func:`leaves`.
+        row: index of the row to write.
+        path: name of the root in error messages.
     """
     if isinstance(space, spaces.Dict):
         return _fields_writer(
@@ -151,12 +184,12 @@ def writer(
 
 def _array_writer(target: Array, path: str) -> Writer:
     row = target[0]
-    # A dtype that came through a pipe is equal to that of an env's arrays, but not the same object.
+    # A dtype that was unpickled is equal to the dtype of an env's arrays, but not the same object.
     shape, dtype = row.shape, np.dtype(row.dtype.str)
     array_type = np.ndarray
 
     def write(value: Any) -> None:
-        # The three tests cost 90 ns and spare numpy's silent broadcasting and unsafe casts.
+        # The three tests cost 90 ns. They prevent silent broadcasting and unsafe casts.
         if type(value) is array_type and value.dtype is dtype and value.shape == shape:
             row[...] = value
         else:
@@ -201,10 +234,12 @@ def _item(value: Any, key: Any, path: str) -> Any:
 
 
 def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Array:
-    """A value as an array that can be written into a row: what Gymnasium takes, and Python's ints.
+    """Return a value as an array that can be written into a row.
+
+    Accepts what Gymnasium accepts, and Python's ints.
 
     Raises:
-        SpaceError: when it cannot.
+        SpaceError: the value does not fit the space.
     """
     array = as_array(value, path)
     if array.shape != shape:
@@ -215,7 +250,7 @@ def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: s
     is_castable = np.can_cast(array.dtype, dtype, "same_kind")
     is_python = not isinstance(value, (np.ndarray, np.generic))
     if is_python and array.dtype.kind in "iu" and dtype.kind in "biu":
-        # Python's ints have no size of their own, and numpy would cut them without a word.
+        # Python's ints have no fixed size, and numpy would truncate them silently.
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         is_castable = not array.size or (low <= int(array.min()) and int(array.max()) <= high)
         if not is_castable:
@@ -231,21 +266,22 @@ def _conformed(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], path: s
 
 
 def as_array(value: Any, path: str) -> Array:
-    """A value as an array.
+    """Return a value as an array.
 
     Raises:
-        SpaceValueError: when it is none, for instance because its parts differ in length.
+        SpaceValueError: numpy cannot make an array of it, for example because its parts differ in
+            length.
     """
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise SpaceValueError(f"{path} is no array: {error}; got {in_words(value)}") from error
+        raise SpaceValueError(f"{path} is not an array: {error}; got {in_words(value)}") from error
 
 
 def batch_mismatch(actions: Array, expected: tuple[int, ...], path: str) -> SpaceError:
-    """What to raise for a batch whose shape is not ``expected``, ``[n, *shape]``.
+    """Return the error for a batch of another shape than ``expected``, ``[n, *shape]``.
 
-    Gymnasium raises a TypeError for a single number, and else a ValueError; so is this.
+    As in Gymnasium it is a TypeError for a single number, and a ValueError otherwise.
     """
     wanted = f"expected {expected}: one for each env"
     if actions.ndim:
@@ -257,7 +293,7 @@ def batch_mismatch(actions: Array, expected: tuple[int, ...], path: str) -> Spac
 
 
 def values_mismatch(column: Any, count: int, path: str) -> SpaceError:
-    """What to raise for a batch of free values that is no tuple of ``count``."""
+    """Return the error for a batch of free values that is not a tuple of ``count`` values."""
     kind = SpaceValueError if isinstance(column, (tuple, list)) else SpaceTypeError
     return kind(f"{path} must be a tuple of {count} values, got {in_words(column)}")
 

@@ -1,14 +1,17 @@
-"""What a batch notes of its envs' steps, episodes and times, in words that the caller reads.
+"""Counts and times of envs, and the histograms of their durations.
 
-The words lie among the arrays that envs and caller share. They are written by whoever steps, and
-outlive a worker: the batch that takes its place goes on counting where the lost one stopped.
+A batch writes them into shared words of its envs, and the caller reads them. The words outlive a
+worker: the batch of the next worker continues counting.
 
-Counts are exact. Times are samples, unless steps and resets are slow: two looks at the clock and a
-histogram's entry took 0.9 us on a machine on which a step of CartPole takes 7.5, so that timing
-every step would cost 12 %. Of fast envs some first steps of the batch are timed, then every 127th,
-and every 7th reset of an env. From 100 us on all are timed, for at most 0.9 %. Both are primes, so
-that an env which does something special in every 4th or 10th step meets the clock in all of its
-phases.
+Counts are exact. Times are samples, unless steps and resets are slow. Two readings of the clock and
+an entry in a histogram took 0.9 us on a machine on which a step of CartPole takes 7.5 us, so timing
+every step would cost 12 %. For fast envs, some of the first steps of a batch are timed, then every
+127th step, and every 7th reset of an env. Steps and resets from 100 us on are all timed, for at
+most 0.9 %. Both intervals are primes. So an env with a special step every 4th or 10th time is
+sampled at all of these steps.
+
+A histogram has logarithmic buckets, four per octave, from 128 ns to 36 minutes. A bucket is at most
+a quarter wider than its lower bound, so a quantile is exact within 25 %.
 """
 
 from __future__ import annotations
@@ -20,23 +23,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rookery.shared.durations import NUM_BUCKETS, bucket_of
+from rookery.shared.block import ColumnSizes
 
-SPARSELY = 127  # of so many steps of a batch one is timed, where they are short
-_RESETS_SPARSELY = 7  # the same of resets
-ALWAYS_FROM_S = 100e-6  # per env; from here on every step and reset is timed
-_FIRST_TIMED = 2  # the step after so many: the first ones load what envs need
+SPARSELY = 127  # one of this many fast steps of a batch is timed
+_RESETS_SPARSELY = 7  # one of this many fast resets of an env is timed
+ALWAYS_FROM_S = 100e-6  # per env; all steps and resets that take longer are timed
+_FIRST_TIMED = 2  # untimed steps at the beginning, in which envs load what they need
 
-# Words of an env's row. Those of the batch lie in the row of its first env.
+# Words in the row of an env; COMPARED and WAIT_NS are in the row of the batch's first env.
 EXTRA, EPISODES, RESETS, STEP_NS, RESET_NS, SLOWEST = range(6)
 COMPARED, WAIT_NS = range(6, 8)
 _NUM_WORDS = 16  # 128 bytes: rows of two workers share no cache line
 
+_FIRST_OCTAVE = 7  # 2**7 ns; the first bucket holds all shorter durations
+_OCTAVES = 34  # the last bucket holds all longer durations
+NUM_BUCKETS = 4 * _OCTAVES + 2
+_LAST = NUM_BUCKETS - 1
+
 _WORD: np.dtype[Any] = np.dtype(np.int64)
 
 
-def columns(num_envs: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Name -> (shape, dtype) of all words of ``num_envs`` envs."""
+def columns(num_envs: int) -> ColumnSizes:
+    """Return name -> (shape, dtype) of the words of ``num_envs`` envs."""
     return {
         "watch.words": ((num_envs, _NUM_WORDS), _WORD),
         "watch.steps": ((num_envs, NUM_BUCKETS), _WORD),
@@ -44,22 +52,23 @@ def columns(num_envs: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     }
 
 
-class WatchWords:
-    """The words of all envs of a vector env.
+class EnvCounters:
+    """Counters and times of all envs of a vector env.
 
     Args:
         views: an array for each of :func:`columns`.
 
     Attributes:
-        views: those arrays alone.
-        words: int64 ``[n, 16]``: of env i, ``EXTRA`` orders to step beyond its batch's (less those
-            that reset it instead), ``EPISODES`` that ended, ``RESETS`` that were not timed,
-            nanoseconds of timed steps and resets, and ``SLOWEST``, in how many timed steps of the
-            batch it took longest. Of a batch, ``COMPARED`` steps of all its envs in which it was
-            seen who took longest, and ``WAIT_NS`` in which it had nothing to do. How many steps it
-            made is counted in its progress words.
-        steps: int64 ``[n, NUM_BUCKETS]``, how long the timed steps took.
-        resets: likewise.
+        views: these arrays by name.
+        words: int64 ``[n, 16]``, one row per env. ``EXTRA``: orders to step this env that were not
+            for the whole batch, minus orders that reset it instead of stepping it. ``EPISODES``:
+            episodes that ended. ``RESETS``: resets that were not timed. ``STEP_NS`` and
+            ``RESET_NS``: nanoseconds of timed steps and resets. ``SLOWEST``: timed steps of the
+            batch in which this env took longest. The row of a batch's first env also has
+            ``COMPARED``: timed steps in which all envs of the batch were compared, and ``WAIT_NS``:
+            nanoseconds without work. The number of steps of a batch is in its progress words.
+        steps: int64 ``[n, NUM_BUCKETS]``, histogram of the timed steps.
+        resets: int64 ``[n, NUM_BUCKETS]``, histogram of the timed resets.
     """
 
     def __init__(self, views: Mapping[str, Any]) -> None:
@@ -70,67 +79,67 @@ class WatchWords:
 
 
 class Stopwatch:
-    """Writes the words of one batch.
+    """Counts and times the steps and resets of one batch.
+
+    The batch itself updates the counters below, because a method call per step would take 0.4 us.
 
     Args:
-        watched: the words of all envs.
-        ids: the batch's envs.
+        counters: counters of all envs.
+        ids: ids of the batch's envs.
 
     Attributes:
-        until_timed: steps until the next that is timed; whoever steps counts it down, and calls
-            :meth:`end` when it is 0 or less. A call per step would take 0.4 us.
-        stepped: the envs to step next, with a look at the clock before and after each where the
-            step is to be timed.
-        extra: of each env, orders to step it beyond its batch's, less those that reset it instead;
-            whoever steps counts them.
-        episodes: of each env, how many have ended; likewise.
-        resets: of each env, how many were not timed; likewise.
-        until_reset_timed: of each env, resets until the next that is timed; whoever resets it
-            counts it down, and calls :meth:`note_reset` when it is 0 or less.
+        until_timed: steps until the next timed step. The batch counts it down, and calls
+            :meth:`end` when it is 0 or less.
+        stepped: the envs to step next. They read the clock themselves if the step is timed.
+        extra: per env, the word ``EXTRA``.
+        episodes: per env, the word ``EPISODES``.
+        resets: per env, the word ``RESETS``.
+        until_reset_timed: per env, resets until the next timed reset. The batch counts it down, and
+            calls :meth:`note_reset` when it is 0 or less.
     """
 
-    def __init__(self, watched: WatchWords, ids: range) -> None:
-        own = slice(ids.start, ids.stop)
-        # Through memoryviews, which are written in half the time of numpy's arrays.
-        self._words = words = watched.words[own].reshape(-1).data
-        width = watched.words.shape[1]
+    def __init__(self, counters: EnvCounters, ids: range) -> None:
+        rows = slice(ids.start, ids.stop)
+        # Writing through a memoryview takes half the time of writing through a numpy array.
+        self._words = words = counters.words[rows].reshape(-1).data
+        width = counters.words.shape[1]
         self.extra, self.episodes = words[EXTRA::width], words[EPISODES::width]
         self.resets, self.until_reset_timed = words[RESETS::width], [1] * len(ids)
         self._step_ns, self._reset_ns = words[STEP_NS::width], words[RESET_NS::width]
         self._slowest = words[SLOWEST::width]
-        self._step_counts = watched.steps[own].reshape(-1).data
-        self._reset_counts = watched.resets[own].reshape(-1).data
+        self._step_counts = counters.steps[rows].reshape(-1).data
+        self._reset_counts = counters.resets[rows].reshape(-1).data
         self._waited_before = words[WAIT_NS]
         self._began: float | None = None
         self._busy_before = 0.0
-        self._took = [0] * len(ids)  # nanoseconds of the step that is timed, by env
-        self._reset_took = [0] * len(ids)  # of resets since the last one
+        self._took = [0] * len(ids)  # per env, nanoseconds of the timed step
+        self._reset_took = [0] * len(ids)  # per env, nanoseconds of resets since the last step
         self.stepped: list[Any] = []
         self.until_timed = _FIRST_TIMED
-        self._apart = 1  # steps of the batch from one that is timed to the next
+        self._apart = 1  # steps from one timed step to the next
 
     def time_steps(self, envs: Sequence[Any]) -> None:
-        """Have ``stepped`` step these."""
+        """Set the envs of the batch."""
         self.stepped = self._plain = list(envs)
         self._timed = [_TimedEnv(env, self._took, i) for i, env in enumerate(envs)]
 
     def begin(self, started: float, busy_s: float) -> None:
-        """Note that the batch has something to do, if it is the first time.
+        """Record the time at which the batch first had work.
 
         Args:
-            started: now, by ``time.perf_counter``.
-            busy_s: what the batch was busy before.
+            started: current ``time.perf_counter``.
+            busy_s: seconds that the batch was busy before.
         """
         if self._began is None:
             self._began, self._busy_before = started, busy_s
 
     def end(self, took_s: float, num_envs: int, busy_s: float) -> None:
-        """End a step of ``num_envs`` envs that was timed, or after which one is.
+        """Finish a step that was timed, or that precedes a timed step.
 
         Args:
-            took_s: seconds that it took.
-            num_envs: how many envs were concerned.
-            busy_s: what the batch was busy so far.
+            took_s: duration of the step in seconds.
+            num_envs: number of envs that were stepped.
+            busy_s: seconds that the batch was busy so far.
         """
         if self.until_timed < 0:
             self._note_times(num_envs)
@@ -142,7 +151,7 @@ class Stopwatch:
         self._reset_took = [0] * len(self._took)
 
     def note_reset(self, i: int, took_ns: int) -> None:
-        """Note how long a reset of env i has taken, and when to time the next one."""
+        """Record the duration of a reset of env i, and decide when to time the next one."""
         is_slow = took_ns >= ALWAYS_FROM_S * 1e9
         self.until_reset_timed[i] = 1 if is_slow else _RESETS_SPARSELY
         self._reset_took[i] += took_ns
@@ -168,7 +177,7 @@ class Stopwatch:
 
 
 class _TimedEnv:
-    """An env to step, which notes how long that took."""
+    """An env that measures the duration of its steps."""
 
     def __init__(self, env: Any, took: list[int], i: int) -> None:
         self._env, self._took, self._i = env, took, i
@@ -176,6 +185,44 @@ class _TimedEnv:
     def step(self, action: Any) -> Any:
         started = time.perf_counter_ns()
         result = self._env.step(action)
-        # A coarse clock may show no difference.
+        # A coarse clock may show no difference, and 0 means that the env was not stepped.
         self._took[self._i] = time.perf_counter_ns() - started or 1
         return result
+
+
+def bucket_of(duration_ns: int) -> int:
+    """Return the bucket of a duration in whole nanoseconds."""
+    bits = duration_ns.bit_length()
+    if bits <= _FIRST_OCTAVE:
+        return 0
+    # The two bits after the leading one are the quarter of the octave.
+    return min((bits - 1 - _FIRST_OCTAVE) * 4 + (duration_ns >> (bits - 3) & 3) + 1, _LAST)
+
+
+def lower_bounds_ns() -> npt.NDArray[np.float64]:
+    """Return the lower bound of each bucket in nanoseconds, float64 ``[NUM_BUCKETS]``."""
+    places = np.arange(NUM_BUCKETS - 1)
+    bounds = 2.0 ** (_FIRST_OCTAVE + places // 4) * (1 + places % 4 / 4)
+    return np.concatenate([[0.0], bounds])
+
+
+_LOW_NS = lower_bounds_ns()
+_HIGH_NS = np.append(_LOW_NS[1:], _LOW_NS[-1] * 1.25)
+
+
+def quantiles_s(counts: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.float64]:
+    """Return one quantile of each of several histograms.
+
+    Args:
+        counts: int64 ``[n, NUM_BUCKETS]``.
+        share: which quantile; 0.5 is the median.
+
+    Returns:
+        Seconds, float64 ``[n]``: the middle of the bucket with the quantile. NaN for an empty
+            histogram.
+    """
+    totals = counts.sum(axis=1)
+    rank = np.maximum(np.ceil(share * totals), 1)
+    places = (counts.cumsum(axis=1) >= rank[:, None]).argmax(axis=1)
+    middle = (_LOW_NS[places] + _HIGH_NS[places]) / 2
+    return np.where(totals > 0, middle * 1e-9, np.nan)

@@ -20,6 +20,7 @@ from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError
 from rookery.testing.trial import Report
+from rookery.vector.make import make_vec
 
 _STEPS = 200
 _SECONDS = 2.0  # for stepping, at most
@@ -52,8 +53,6 @@ def examine_env(report: Report, recipe: EnvRecipe) -> None:
 
 def examine_workers(report: Report, method: str, num_envs: int, made: dict[str, Any]) -> None:
     """Build and use ``num_envs`` envs in as many worker processes, with one start method."""
-    import rookery
-
     report.stage(f"start method {method}")
     started = time.perf_counter()
     check = f"start method {method}" if num_envs == 1 else "two processes"
@@ -63,7 +62,7 @@ def examine_workers(report: Report, method: str, num_envs: int, made: dict[str, 
         "start_method": method,
     }
     try:
-        with rookery.make_vec(num_envs=num_envs, **options, **made) as venv:
+        with make_vec(num_envs=num_envs, **options, **made) as venv:
             venv.reset(seed=0)
             seconds = time.perf_counter() - started
             venv.action_space.seed(0)

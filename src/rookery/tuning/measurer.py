@@ -31,9 +31,9 @@ from rookery.learn.config_base import Config
 from rookery.run.algorithms import BUILT_IN, BuiltIn, OwnModules, collector_for
 from rookery.run.collection import Collection, open_collection
 from rookery.run.env_source import EnvSource
+from rookery.run.machine import threads_and_memory_for
 from rookery.run.native_batches import stepped
 from rookery.run.settings import TrainSettings
-from rookery.run.threads import threads_and_memory_for
 from rookery.tuning.memory import memory_of
 from rookery.vector.auto.probe import measure as measure_env
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from rookery.common.resources import ProcessUse
 from rookery.errors import RookeryError
+from rookery.shared.row_buffer import RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import SlabShape
 from rookery.worker.fault_policy import RestartCause
 from rookery.worker.orders import Order
 
@@ -126,7 +126,7 @@ class Backend(Protocol):
     def finish_call(self, deadline: float | None = None) -> Any:
         """Wait for the answer to a request and return its result."""
 
-    def adopt_slab(self, shape: SlabShape) -> None:
+    def adopt_larger_rows(self, shape: RowShape) -> None:
         """Switch to the larger block of rows that the arrays now have."""
 
     def begin_close(self, deadline: float) -> bool:

@@ -30,7 +30,7 @@ from rookery.errors import (
     WorkerError,
 )
 from rookery.shared.arrays import BatchArrays, BatchSpaces
-from rookery.shared.slab import SlabFull, SlabShape
+from rookery.shared.row_buffer import RowShape, RowTooSmall
 from rookery.vector.agreement import ObservationMode, agree, check_mode
 from rookery.vector.backend import Backend
 from rookery.vector.calls import Answers, Ids, Pending, indices
@@ -216,7 +216,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             requests = prepared_resets(self._backends, seeds, options, mask)
             if self._recorder is not None:
                 self._recorder.note_reset(seeds, options, mask)
-            self._enlarge_slab_if_wanted()
+            self._enlarge_rows_if_wanted()
             for backend in self._backends:
                 ids = backend.env_ids
                 own = None if mask is None else mask[ids.start : ids.stop]
@@ -290,10 +290,10 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if self._episodes is not None:
                 self._episodes.require("step", ...)
             if results.reader.wanted is not None:
-                self._enlarge_slab_if_wanted()
+                self._enlarge_rows_if_wanted()
             try:
                 self._arrays.write_actions(actions)
-            except SlabFull as full:
+            except RowTooSmall as full:
                 self._write_larger_actions(full, actions, ...)
             if self._recorder is not None:
                 self._recorder.note_step(actions)
@@ -357,23 +357,23 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _write_actions(self, actions: Any, env_ids: Any) -> None:
         try:
             self._arrays.write_actions(actions, env_ids)
-        except SlabFull as full:
+        except RowTooSmall as full:
             self._write_larger_actions(full, actions, env_ids)
 
-    def _write_larger_actions(self, full: SlabFull, actions: Any, env_ids: Any) -> None:
+    def _write_larger_actions(self, full: RowTooSmall, actions: Any, env_ids: Any) -> None:
         self._results.reader.want_actions(full.need_bytes)
-        self._enlarge_slab_if_wanted()
+        self._enlarge_rows_if_wanted()
         self._arrays.write_actions(actions, env_ids)
 
-    def _enlarge_slab_if_wanted(self) -> None:
+    def _enlarge_rows_if_wanted(self) -> None:
         """Replace the block of rows by a larger one; it contains no unread results."""
         shape, self._results.reader.wanted = self._results.reader.wanted, None
         if shape is not None:
             for backend in self._answers.finish_order:
                 backend.finish()
-            self._grow_slab(shape)
+            self._enlarge_rows(shape)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
+    def _enlarge_rows(self, shape: RowShape) -> None:
         """Create a larger block of rows, and switch all backends to it."""
         raise NotImplementedError
 
@@ -426,7 +426,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if self._episodes is not None:
             self._episodes.require("send", ids)
         if self._results.reader.wanted is not None and not self._pending.num_busy():
-            self._enlarge_slab_if_wanted()
+            self._enlarge_rows_if_wanted()
         self._write_actions(actions, ids)
         if self._recorder is not None:
             self._recorder.note_step(actions, ids)
@@ -668,7 +668,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             vector_steps=self._vector_steps,
             env_steps=self._vector_steps * self.num_envs + self._single_steps,
             workers=backends_observed(self._backends, self._waits, looks),
-            envs=envs_observed(self._arrays.watched, self._backends, self._waits),
+            envs=envs_observed(self._arrays.counters, self._backends, self._waits),
             caller=caller_observed(use, self._waits),
             seconds=time.perf_counter() - self._made_at,
         )

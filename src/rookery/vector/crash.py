@@ -1,4 +1,4 @@
-"""Crash reports: what an env was told before it failed, so that it can be told again."""
+"""Crash reports: the actions, seeds and options that led to a failure, for replaying it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from rookery.errors import ConfigError, UsageError, WorkerError
 from rookery.shared.arrays import BatchArrays, BatchSpaces
 from rookery.shared.spaces import Leaf, batched, flattened, leaves
 
-_MOST_EVENTS = 100_000  # of a vector env that are kept; older ones are forgotten
-_MOST_BYTES = 2**28  # of actions that are kept, likewise
+_MOST_EVENTS = 100_000  # kept events of a vector env; older ones are dropped
+_MOST_BYTES = 2**28  # kept bytes of actions; older ones are dropped
 
 
 def checked_folder(folder: Any) -> Path:
-    """A folder for crash reports, made if need be.
+    """Return the folder for crash reports, and create it if it is missing.
 
     Raises:
-        ConfigError: when nothing can be written there.
+        ConfigError: the folder cannot be written.
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise unfit("crash_dir", "a path", folder)
@@ -50,7 +50,7 @@ def checked_folder(folder: Any) -> Path:
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset: one seed for each env, options (a list has one for each), which envs (None: all)."""
+    """A reset: a seed per env, options (a list has one entry per env), and a mask (None: all)."""
 
     seeds: Sequence[int | None]
     options: Any
@@ -59,7 +59,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Step:
-    """A step: the leaves of a batch of actions, and of which envs (None means all)."""
+    """A step: the leaves of a batch of actions, and the envs that received them (None: all)."""
 
     leaves: list[Any]
     env_ids: list[int] | None = None
@@ -67,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Restart:
-    """The env was built anew; a first reset without a seed is given this one."""
+    """A rebuild of the env; a first reset without a seed receives this one."""
 
     seed: int | None
 
@@ -77,15 +77,15 @@ Event: TypeAlias = "Reset | Step | Restart"
 
 @dataclass(frozen=True)
 class CrashReport:
-    """What one env was told, from its last seeded reset, or restart, to its failure.
+    """The events of one env, from its last seeded reset or restart to its failure.
 
     Attributes:
-        recipe: how to build the env.
-        env_id: its index in the vector env.
-        autoreset_mode: of the vector env.
-        events: resets and steps, each of this env alone; a restart can only be the first.
-        is_whole: whether the events begin with the reset; long runs forget the oldest.
-        error: the message of the failure.
+        recipe: builds the env.
+        env_id: index of the env in the vector env.
+        autoreset_mode: autoreset mode of the vector env.
+        events: resets and steps of this env; only the first event can be a restart.
+        is_whole: the events begin with the reset; long runs drop the oldest.
+        error: message of the failure.
     """
 
     recipe: EnvRecipe
@@ -100,31 +100,31 @@ class CrashReport:
         """Read a report. It is a pickle: load only what your own runs wrote.
 
         Raises:
-            UsageError: when the file is no crash report.
+            UsageError: the file is not a crash report.
         """
         try:
             report = pickle.loads(Path(path).read_bytes())
         except (ImportError, AttributeError) as error:
             raise UsageError(
-                f"{path} tells of an env that is not found here ({error}); replay it where its "
-                "modules can be imported, as from the folder in which the run was made"
+                f"the env of {path} cannot be imported ({error}); replay it where its modules can "
+                "be imported, for example in the folder of the run"
             ) from error
-        except Exception as error:  # bytes that are no pickle raise anything
+        except Exception as error:  # unpickling invalid bytes can raise anything
             raise UsageError(
-                f"{path} is no crash report that can be read: {type(error).__name__}: {error}"
+                f"{path} is not a crash report that can be read: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(report, cls):
-            raise UsageError(f"{path} is no crash report, but a {type(report).__name__}")
+            raise UsageError(f"{path} is not a crash report, but a {type(report).__name__}")
         return report
 
     def replay(self) -> int:
-        """Tell the env all of it again, in this process.
+        """Repeat all events with the env, in this process.
 
         Returns:
-            How many events it survived; all of them, if it did not fail this time.
+            The number of events, if the env does not fail this time.
 
         Raises:
-            EnvFailed: when it fails, as it did before.
+            EnvFailed: the env failed again.
         """
         batch = EnvBatch([self.recipe], first_id=0)
         try:
@@ -146,15 +146,15 @@ class CrashReport:
 
 
 class CrashRecorder:
-    """Keeps what the envs of a vector env are told, and writes a report when one fails.
+    """Records seeds, options and actions of a vector env, and writes a report when an env fails.
 
-    It lives in the calling process, so that nothing a worker does to itself can lose the record.
+    The record is kept in the calling process, so that it survives the death of a worker.
 
     Args:
-        folder: where reports go, see :func:`checked_folder`.
-        recipes: of all envs.
-        action_space: of one env.
-        autoreset_mode: of the vector env.
+        folder: folder for reports; see :func:`checked_folder`.
+        recipes: recipes of all envs.
+        action_space: action space of one env.
+        autoreset_mode: autoreset mode of the vector env.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class CrashRecorder:
         self._action_space = action_space
         self._mode = autoreset_mode
         self._events: deque[Reset | Step] = deque()
-        self._size_bytes = 0  # of their actions
+        self._size_bytes = 0  # size of the recorded actions
         self._forgotten = False
 
     def note_reset(
@@ -178,7 +178,7 @@ class CrashRecorder:
         options: Any,
         mask: Sequence[bool] | None,
     ) -> None:
-        """Keep a reset; one that seeds all envs makes all before it unimportant."""
+        """Record a reset. If it seeds all envs, earlier events are dropped."""
         if mask is None and None not in seeds:
             self._events.clear()
             self._size_bytes = 0
@@ -186,7 +186,7 @@ class CrashRecorder:
         self._keep(Reset(seeds, options, mask))
 
     def note_resets(self, env_ids: Any, seeds: Sequence[int | None]) -> None:
-        """Keep a reset of some envs, int64 ``[k]``, with a seed for each."""
+        """Record a reset of some envs, int64 ``[k]``, with a seed for each."""
         num_envs = len(self._recipes)
         mask, every = [False] * num_envs, list[int | None]([None]) * num_envs
         for env_id, seed in zip(env_ids.tolist(), seeds, strict=True):
@@ -194,7 +194,7 @@ class CrashRecorder:
         self.note_reset(every, None, None if all(mask) else mask)
 
     def note_step(self, actions: Any, env_ids: Any = None) -> None:
-        """Keep a copy of a batch of actions, of all envs or of ``env_ids``, int64 ``[k]``."""
+        """Record a copy of a batch of actions, for all envs or for ``env_ids``, int64 ``[k]``."""
         parts = flattened(self._action_space, actions, "action")
         copies = [
             np.array(part) if isinstance(leaf, Leaf) else tuple(part)
@@ -205,22 +205,21 @@ class CrashRecorder:
     def write(
         self, error: WorkerError, since_restart: tuple[int | None, int] | None = None
     ) -> Path | None:
-        """Write a report about the first env that the error names; the error says where it is.
+        """Write a report about the first env of an error, and add its path to the message.
 
-        What the env did is more important than the report of it: if no report can be written, the
-        error says that, and None is returned.
+        If no report can be written, the message gives the reason, and None is returned.
 
         Args:
-            error: what happened.
-            since_restart: of that env, see `Backend.since_restart`.
+            error: the failure.
+            since_restart: see `Backend.since_restart`.
         """
         try:
             path = self._written(error, since_restart)
             note = f"rookery replay {path} runs it again."
-        except Exception as problem:  # a full disk, a recipe that holds what cannot be pickled
+        except Exception as problem:  # for example a full disk, or an unpicklable recipe
             path = None
             note = (
-                f"No crash report could be written to {self._folder}: "
+                f"no crash report could be written to {self._folder}: "
                 f"{type(problem).__name__}: {describe(problem)}"
             )
         error.args = (f"{error}\n{note}", *error.args[1:])
@@ -240,16 +239,16 @@ class CrashRecorder:
         summary = str(error).partition("\n")[0]
         recipe = self._recipes[env_id]
         report = CrashReport(recipe, env_id, self._mode, events, is_whole, summary)
-        try:  # whoever runs it again has not registered what this process has
+        try:  # the replaying process may lack registrations of this one
             data = by_value(replace(report, recipe=recipe.self_contained()))
-        except Exception:  # a registered spec may hold what cannot be pickled; its id can
+        except Exception:  # a registered spec may be unpicklable; its id is not
             data = by_value(report)
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"crash-env{env_id}-{time.time_ns()}.pkl"
         try:
             path.write_bytes(data)
         except OSError:
-            path.unlink(missing_ok=True)  # the half of a report is none
+            path.unlink(missing_ok=True)  # do not leave half a report
             raise
         return path
 
@@ -262,7 +261,7 @@ class CrashRecorder:
 
 
 def _size_bytes(event: Reset | Step) -> int:
-    """Of the actions of an event; other values than arrays count as their references do."""
+    """Return the size of the actions of an event; values other than arrays count 8 bytes."""
     if isinstance(event, Reset):
         return 0
     return sum(
@@ -275,7 +274,7 @@ def _own_options(options: Any) -> Any:
 
 
 def _only(env_id: int) -> Any:
-    """From an event of all envs to that of one."""
+    """Return a function that reduces an event to one env."""
 
     def of_one(event: Reset | Step) -> Reset | Step | None:
         if isinstance(event, Step):

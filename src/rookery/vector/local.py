@@ -1,4 +1,4 @@
-"""LocalBackend: envs stepped by the calling thread itself, while it waits for them."""
+"""LocalBackend: envs that the calling thread steps while it waits for results."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rookery.common.resources import NOTHING_KNOWN, ProcessUse
 from rookery.env.seam import Batch
 from rookery.errors import RookeryError, UsageError
 from rookery.shared.arrays import BatchArrays
+from rookery.shared.row_buffer import ROWS_ONLY, RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import SEE_SLAB, News, SlabShape
 from rookery.worker.fault_policy import RestartCause
 from rookery.worker.loop import OrderServer, RequestHandler
-from rookery.worker.orders import DONE, IN_SLAB, RESET, STEP, Group, Order, Orders
+from rookery.worker.orders import DONE, IN_ROWS, RESET, STEP, Group, Order, Orders
 
 
 class LocalBackend:
-    """A batch in the calling thread.
+    """A backend in the calling thread.
 
     Args:
-        batch: the envs; it has its arrays already.
-        env_ids: their indices in the vector env.
-        orders: to all envs of the vector env.
+        batch: the envs.
+        env_ids: indices of the envs in the vector env.
+        orders: orders to all envs of the vector env.
     """
 
     steps_in_caller = True
     node = None
-    restarts = 0  # of no worker
+    restarts = 0  # there is no worker
     is_replaceable = needs_poll = False
 
     def __init__(self, batch: Batch, env_ids: range, orders: Orders) -> None:
@@ -43,16 +43,16 @@ class LocalBackend:
         self._part = orders.part(env_ids, None)
         self._handler = RequestHandler(batch, None, None)  # type: ignore[arg-type]
         self._server = OrderServer(batch, self._part, self._handler)
-        self._under_way: Group | None = None  # still there if it was cut short
-        self._is_torn = False  # something was cut short since the last reset of all envs
+        self._under_way: Group | None = None  # remains set if an exception interrupts it
+        self._is_torn = False  # an order was interrupted since the last reset of all envs
         self._attach_again: Callable[[], None] = lambda: None
         self._request: tuple[str, tuple[Any, ...]] | None = None
-        self._step: int | None = None  # the buffer of a step of all envs that is to be made
+        self._step: int | None = None  # the buffer of the ordered step of all envs
         self._has_asked = False
         self.has_told = False
 
     def attach(self, arrays: BatchArrays, mode: AutoresetMode, travels: bool = False) -> None:
-        """Give the batch its arrays; see :class:`rookery.env.seam.Batch`."""
+        """Connect the batch to its arrays; see :class:`rookery.env.seam.Batch`."""
         progress = self._part.progress
         self._attach_again = partial(self._batch.attach, arrays, mode, progress, travels=travels)
         self._attach_again()
@@ -69,39 +69,39 @@ class LocalBackend:
 
     @property
     def causes(self) -> tuple[RestartCause, ...]:
-        """Nobody replaces the caller."""
+        """Causes of restarts: always empty."""
         return ()
 
     def since_restart(self, env_id: int) -> tuple[int | None, int] | None:
-        """Nobody replaces the caller."""
+        """Return None, because the caller is never replaced."""
         return None
 
     def process_use(self, looks: bool) -> ProcessUse:
-        """It has none of its own; the caller's is looked at once."""
+        """Return nothing; the caller's process is measured by the vector env."""
         return NOTHING_KNOWN
 
     @property
     def is_torn(self) -> bool:
-        """Whether an interruption has left something that only a reset can mend."""
+        """True if an interruption left a state that only a reset can repair."""
         return self._is_torn or self._under_way is not None
 
     def begin_step(self, buffer: int, number: int) -> None:
-        """Note a step of all envs; nobody else steps them, so nothing need be written down."""
+        """Order a step of all envs, which `finish` makes."""
         self._step = buffer
 
     def begin(self, order: Order) -> None:
-        """Note an order; it is carried out when it is waited for."""
+        """Accept an order, which `finish` carries out."""
         self._has_asked = True
         if order.kind & RESET and (
             order.env_ids is None or len(order.env_ids) == len(self.env_ids)
         ):
-            if self.is_torn:  # half a row may be written, and what is new may not have been told
+            if self.is_torn:  # a row may be incomplete, and messages may be lost
                 self._attach_again()
             self._is_torn, self._under_way, self._step = False, None, None
         self._part.ask(order)
 
     def poll(self, deadline: float | None = None) -> None:
-        """Carry out the order that was given first; nothing if there is none."""
+        """Carry out the first pending order, if any."""
         self._is_torn = self._is_torn or self._under_way is not None
         group = self._under_way or self._part.next_group()
         if group is None:
@@ -114,8 +114,8 @@ class LocalBackend:
         try:
             news = self._server.carry_out(group)
             if news is not None:
-                status = IN_SLAB
-                if news is not SEE_SLAB:
+                status = IN_ROWS
+                if news is not ROWS_ONLY:
                     self._tell(news)
         except RookeryError as failure:
             error = failure
@@ -149,67 +149,67 @@ class LocalBackend:
         except RookeryError as error:
             self.failures.update(dict.fromkeys(_envs_of(error, _WHOLE, self.env_ids), error))
         self.has_told = news is not None
-        if news is not None and news is not SEE_SLAB:
+        if news is not None and news is not ROWS_ONLY:
             self._tell(news)
         self._under_way = self._step = None
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: RowExtras) -> None:
         if self.reader is not None:
-            self.reader.hear(news)
+            self.reader.take_extras(news)
 
     def forget(self) -> None:
-        """Drop what went wrong, and what was cut short."""
+        """Drop failures and interrupted requests."""
         self.failures.clear()
         self._request = self._step = None
 
     def note_seeds(self, seeds: Sequence[int | None], mask: Sequence[bool] | None) -> None:
-        """The batch remembers them itself."""
+        """Do nothing, because the batch remembers its seeds."""
 
     def prepare_reset(self, prepared: dict[int, tuple[int | None, Any]]) -> Any:
-        """A request that says, by env, seed and options of the reset that will be ordered."""
+        """Return a request with seed and options of the next reset, by env."""
         return "prepare_reset", (prepared,)
 
     def tell_reset(self, request: tuple[str, tuple[Any, ...]]) -> None:
-        """Note it where the reset will look for it."""
+        """Pass seeds and options to the batch before the reset."""
         self._handler.answer(*request)
 
     def request(self, method: str, *args: Any) -> tuple[str, tuple[Any, ...]]:
-        """A call of a method of the batch."""
+        """Return a request to call a method of the batch."""
         return method, args
 
     def begin_call(self, request: tuple[str, tuple[Any, ...]]) -> None:
-        """Note what was requested."""
+        """Accept a request, which `finish_call` carries out."""
         if self._is_torn:
             raise _cut_short()
         self._request = request
 
     def finish_call(self, deadline: float | None = None) -> Any:
-        """Do what was noted; a deadline cannot interrupt it."""
+        """Carry out the request; a deadline cannot interrupt it."""
         request, self._request = self._request, None
         if request is None:
             raise UsageError(
-                "The call was cut short by an interruption; make it again, or reset() all envs"
+                "the call was cut short by an interruption; repeat it, or reset() all envs"
             )
         return self._handler.answer(*request)
 
-    def adopt_slab(self, shape: SlabShape) -> None:
-        """The batch sees the arrays that everybody has."""
+    def adopt_larger_rows(self, shape: RowShape) -> None:
+        """Do nothing, because the batch uses the arrays of the vector env."""
 
     def begin_close(self, deadline: float) -> bool:
-        """Note that the envs are to be closed, after what was requested before."""
+        """Close the envs in `finish_call`, after a pending request."""
         if self._request is not None:
             try:
                 self.finish_call()
-            except RookeryError:  # nobody has asked for its result
+            except RookeryError:  # its result is not needed
                 self._request = None
         self._request = "close", ()
         return True
 
     def stop(self, deadline: float) -> None:
-        """Nothing is left to give back once the batch is closed."""
+        """Do nothing, because a closed batch has released everything."""
 
     def _refuse(self, group: Group) -> None:
-        """Answer in place of envs of which an interruption has stepped some, and some not."""
+        """Answer with an error, because an interruption left some envs stepped and others not."""
         ids = self.env_ids if group.env_ids is None else group.env_ids
         self.failures[ids[0]] = _cut_short()
         self._part.answer(group, DONE)
@@ -221,12 +221,12 @@ _WHOLE = Group(0, STEP, 0, 0, None)
 
 def _cut_short() -> UsageError:
     return UsageError(
-        "A call was cut short by an interruption after some of its envs had been stepped; "
-        "reset() all envs, and go on from there"
+        "a call was cut short by an interruption after some of its envs had been stepped; "
+        "reset() all envs to continue"
     )
 
 
 def _envs_of(error: RookeryError, group: Group, env_ids: range) -> Sequence[int]:
-    """Who is concerned by what an order raised."""
+    """Return the envs that an error of an order affects."""
     ids: Sequence[int] = getattr(error, "env_ids", ())
     return ids or [env_ids[0] if group.env_ids is None else group.env_ids[0]]

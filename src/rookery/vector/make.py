@@ -1,4 +1,4 @@
-"""make_vec: from a description of envs to a vector env; backends are imported on demand."""
+"""make_vec: create a vector env with any backend; backends are imported when they are used."""
 
 from __future__ import annotations
 
@@ -63,41 +63,41 @@ def make_vec(
         env: a Gymnasium id, ``"package.module:Id"``, an EnvSpec, a callable that returns an env, or
             a list with one callable per env. For ``"native"`` a callable
             ``(num_envs) -> gymnasium.vector.VectorEnv``, or an id with a ``vector_entry_point``.
-        num_envs: how many; the length of the list, or 1, by default.
-        backend: ``"serial"`` steps them in this process, ``"thread"`` in threads of it,
-            ``"process"`` in worker processes, ``"native"`` by the batched form that the env itself
-            has, ``"ray"`` on the nodes of a Ray cluster; ``"auto"`` measures for at most about 0.2
-            s and chooses what is fastest here.
-        num_workers: workers; None means one process per usable CPU, one thread per env, or what
-            ``"auto"`` finds best. For ``"native"`` the worker processes, with one batch each; None
-            or 0 means one batch, in this process; for ``"ray"`` as many as the cluster has room
-            for.
-        env_kwargs: given to every env; they may hold :class:`rookery.Deferred` objects.
-        wrappers: callables ``Env -> Env``, the first one innermost, applied where the env lives.
+        num_envs: number of envs; by default the length of the list, or 1.
+        backend: ``"serial"`` steps the envs in this process, ``"thread"`` in threads, ``"process"``
+            in worker processes, ``"native"`` with the env's own vectorized form, ``"ray"`` on the
+            nodes of a Ray cluster. ``"auto"`` measures for about 0.2 s and chooses the faster of
+            serial and process.
+        num_workers: number of workers. None means one process per usable CPU, one thread per env,
+            the best number for ``"auto"``, and as many as the cluster has room for with ``"ray"``.
+            For ``"native"`` the number of worker processes with one batch each; None or 0 means one
+            batch in this process.
+        env_kwargs: keyword arguments of every env; may contain :class:`rookery.Deferred` objects.
+        wrappers: callables ``Env -> Env``, innermost first, applied in the process of the env.
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
         start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; None means the platform's best.
-        isolate: one env per worker process, and none ever built in this process.
-        caller_steps: True has this process step a share of the envs; None leaves it to ``"auto"``.
-        copy: False returns arrays that are views, valid until the step after the next.
-        threads_per_worker: cap on BLAS, OpenMP and torch threads in workers; None sets none.
-        faults: what happens when an env raises, hangs, or takes its process with it; by default an
-            error is raised and there is no deadline.
+        isolate: run one env per worker process, and never build an env in this process.
+        caller_steps: True lets this process step a share of the envs; None lets ``"auto"`` decide.
+        copy: False returns views, which are valid until the step after the next.
+        threads_per_worker: maximum of BLAS, OpenMP and torch threads per worker; None: no limit.
+        faults: reaction to envs that raise, hang or kill their process. The default raises an error
+            and sets no deadline.
         crash_dir: folder for crash reports; a failure then writes a small file that ``rookery
-            replay`` runs again. Keeping what the envs are told costs about a microsecond per step.
+            replay`` runs again. Recording takes about a microsecond per step.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
-        envs_per_batch: for ``"native"``, which it implies: how many envs a batch steps. Each batch
-            lives in a worker process; the last is smaller if the envs do not come out even.
-        ray_options: for ``"ray"``: ``address`` of a cluster (``"auto"``: one that runs on this
-            machine; None: that of ``RAY_ADDRESS``, or Ray is started here), and what Ray is told of
+        envs_per_batch: number of envs per batch; implies ``"native"``. Each batch runs in a worker
+            process; the last one may be smaller.
+        ray_options: options for ``"ray"``: ``address`` of a cluster (``"auto"``: one that runs on
+            this machine; None: that of ``RAY_ADDRESS``, or start Ray here), and Ray's options for
             each worker: ``num_cpus`` (1), ``num_gpus``, ``resources``, ``memory``, ``runtime_env``,
             ``scheduling_strategy`` (``"SPREAD"``), ``label_selector``, ``accelerator_type``.
 
     Returns:
-        A vector env. What ``"auto"`` chose and why is in its ``choice``.
+        A vector env. Its ``choice`` has the choice of ``"auto"`` with the reason.
 
     Raises:
-        UsageError: when the arguments cannot work; nothing was started then.
-        WorkerError: when an env could not be built.
+        UsageError: the arguments are invalid; nothing was started.
+        WorkerError: an env could not be built.
     """
     _check_backend(backend)
     resolve_start_method(start_method)
@@ -129,7 +129,7 @@ def make_vec(
     _check_ray(backend, ray_options, start_method, isolate, caller_steps)
     recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
     if crash_dir is not None:
-        crash_dir = checked_folder(crash_dir).absolute()  # an env may go to another folder
+        crash_dir = checked_folder(crash_dir).absolute()  # an env may change the working directory
     plan: dict[str, Any] = {
         "num_workers": num_workers,
         "start_method": start_method,
@@ -160,7 +160,7 @@ def make_vec(
         space = venv.single_action_space
         venv.crash_recorder = CrashRecorder(crash_dir, recipes, space, mode)
     if isinstance(env, (list, tuple)) or callable(env):
-        venv.spec = None  # the envs' own spec need not be what made them
+        venv.spec = None  # the spec of the envs may not describe the callables
     return venv
 
 
@@ -191,8 +191,8 @@ def _check_counts(**counts: Any) -> None:
 def _require_workers(backend: str) -> None:
     if backend == "serial":
         raise ConfigError(
-            "backend='serial' keeps envs in this process, where no deadline can end them and no "
-            "restart replace them; this FaultPolicy needs backend='process'"
+            "backend='serial' runs envs in this process, which deadlines cannot end and restarts "
+            "cannot replace; this FaultPolicy needs backend='process'"
         )
 
 

@@ -1,4 +1,4 @@
-"""Vector envs of native batches: envs that a ``gymnasium.vector.VectorEnv`` steps by itself."""
+"""Vector envs of native batches, which step all their envs at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rookery.worker.protocol import BatchMaker
 
 @dataclass(frozen=True)
 class NativePlan:
-    """Where native batches live; the names are those of :func:`rookery.make_vec`."""
+    """Options for the workers of native batches; see :func:`rookery.make_vec`."""
 
     num_workers: int | None
     envs_per_batch: int | None
@@ -42,20 +42,20 @@ def make_native(
     mode: AutoresetMode,
     plan: NativePlan,
 ) -> VectorEnv:
-    """Make a vector env of one native batch in this process, or of one in each worker process.
+    """Create a vector env of one native batch in this process, or of one per worker process.
 
     Args:
         env: a Gymnasium id or an EnvSpec with a ``vector_entry_point``, or a callable
             ``(num_envs) -> gymnasium.vector.VectorEnv``.
-        num_envs: of all batches together; 1 by default.
-        env_kwargs: given to what makes a batch.
+        num_envs: number of envs of all batches; 1 by default.
+        env_kwargs: keyword arguments of each batch.
         wrappers: callables ``VectorEnv -> VectorEnv``.
-        mode: what happens when an episode ends.
-        plan: where the batches live.
+        mode: the autoreset mode.
+        plan: number and options of the workers.
 
     Raises:
-        ConfigError: when the arguments cannot work.
-        EnvFailed: when a batch cannot be built, or is no vector env.
+        ConfigError: the arguments are invalid.
+        EnvFailed: a batch cannot be built, or is not a vector env.
     """
     if isinstance(env, (list, tuple)):
         raise ConfigError(
@@ -90,7 +90,7 @@ def make_native(
 
 
 def _ranges(num_envs: int, plan: NativePlan) -> list[range] | None:
-    """The envs of each worker's batch; None if there is one batch, in this process."""
+    """Return the envs of each worker's batch; None for one batch in this process."""
     workers, size = plan.num_workers, plan.envs_per_batch
     if size is None:
         return split(num_envs, min(workers, num_envs)) if workers else None
@@ -104,19 +104,19 @@ def _ranges(num_envs: int, plan: NativePlan) -> list[range] | None:
 
 
 def _check_source(recipe: EnvRecipe) -> None:
-    """Refuse what has no batched form, before anything is started."""
+    """Raise if an env has no vectorized form, before anything is started."""
     spec = recipe.spec()
     if spec is not None:
         if spec.vector_entry_point is None:
             raise ConfigError(
-                f"{spec.id} has no vector_entry_point, so it has no batched form of its own for "
+                f"{spec.id} has no vector_entry_point, so it has no vectorized form for "
                 "backend='native'; give a callable (num_envs) -> gymnasium.vector.VectorEnv, or "
                 "run single envs: backend='process'"
             )
         return
     try:
         signature = inspect.signature(recipe.source)  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # written in C, and silent about its arguments
+    except (TypeError, ValueError):  # C functions may have no signature
         return
     try:
         takes_mode = "autoreset_mode" in signature.parameters
@@ -133,6 +133,6 @@ def _check_source(recipe: EnvRecipe) -> None:
 def _require_no_worker(plan: NativePlan) -> None:
     if plan.faults.restarts or plan.faults.has_deadline or plan.faults.max_worker_rss_mb:
         raise ConfigError(
-            "a native batch in this process can neither be ended by a deadline nor be replaced; "
-            "this FaultPolicy needs worker processes: num_workers=1 or more, or envs_per_batch="
+            "a native batch in this process cannot be ended by a deadline or replaced; this "
+            "FaultPolicy needs worker processes: num_workers=1 or more, or envs_per_batch="
         )

@@ -1,4 +1,4 @@
-"""ProcessVectorEnv: envs in worker processes, several to a worker."""
+"""ProcessVectorEnv: envs in worker processes, with several envs per worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
@@ -35,29 +35,29 @@ _START_GRACE_S = 1.0
 
 
 class ProcessVectorEnv(VectorEnv):
-    """A vector env whose envs live in worker processes and whose arrays lie in shared memory.
+    """A vector env with worker processes and arrays in shared memory.
 
     Args:
         env_fns: one callable per env (or ids, EnvSpecs or recipes).
-        shared_memory: accepted for Gymnasium's sake; arrays are always shared.
-        copy: False returns views, valid until the step after the next.
-        context: the start method, under Gymnasium's name.
-        daemon: accepted for Gymnasium's sake; workers end with the caller and may have children.
+        shared_memory: ignored; Gymnasium has it. Arrays are always in shared memory.
+        copy: False returns views, which are valid until the step after the next.
+        context: Gymnasium's name for ``start_method``.
+        daemon: ignored; Gymnasium has it. Workers exit with the caller, and may have children.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        num_workers: worker processes; None means one per usable CPU (one fewer if the caller
-            steps), and never more than envs.
+        num_workers: number of worker processes, at most one per env. None means one per usable CPU,
+            or one fewer if the caller steps.
         start_method: ``"forkserver"``, ``"spawn"``, ``"fork"``; None means the platform's best.
-        isolate: one env per worker, and none in the calling process.
-        caller_steps: True has the calling process step a share of the envs itself.
-        threads_per_worker: cap on the threads of numerical libraries; None leaves them alone.
-        faults: what happens when an env raises, hangs, or takes its process with it.
-        preload: modules that workers started by a forkserver share in memory.
+        isolate: run one env per worker, and none in the calling process.
+        caller_steps: let the calling process step a share of the envs.
+        threads_per_worker: maximum of threads of numerical libraries; None sets no limit.
+        faults: reaction to envs that raise, hang or kill their process.
+        preload: modules that the forkserver imports once for all workers.
 
     Raises:
-        PicklingError: when an env's recipe cannot travel.
-        EnvFailed: when an env cannot be built.
-        WorkerDied: when a worker ends before its envs are built.
+        PicklingError: an env cannot be pickled.
+        EnvFailed: an env cannot be built.
+        WorkerDied: a worker exited before its envs were built.
     """
 
     backend = "process"
@@ -83,8 +83,8 @@ class ProcessVectorEnv(VectorEnv):
         faults = faults or FaultPolicy()
         if caller_steps and (faults.restarts or faults.has_deadline):
             raise ConfigError(
-                "caller_steps=True puts envs into this process, where no deadline can end them and "
-                "no restart replace them; the FaultPolicy needs caller_steps=False"
+                "caller_steps=True runs envs in this process, which deadlines cannot end and "
+                "restarts cannot replace; the FaultPolicy needs caller_steps=False"
             )
         mode = parse_autoreset_mode(autoreset_mode)
         method = resolve_start_method(start_method or context)
@@ -113,13 +113,13 @@ class ProcessVectorEnv(VectorEnv):
         threads_per_worker: int | None,
         faults: FaultPolicy,
     ) -> ProcessVectorEnv:
-        """A vector env of batches of another kind, each in a worker of its own.
+        """Create a vector env of native batches, with one worker per batch.
 
         Args:
-            ranges: the ids of each batch's envs.
-            makers: what builds each batch; of one recipe each.
-            mode: what happens when an episode ends.
-            copy: see the class, as for all that follows.
+            ranges: ids of each batch's envs.
+            makers: factory of each batch, with one recipe.
+            mode: the autoreset mode.
+            copy: see the class.
             start_method: see the class.
             threads_per_worker: see the class.
             faults: see the class.
@@ -142,7 +142,7 @@ class ProcessVectorEnv(VectorEnv):
         observation_mode: ObservationMode,
         copy: bool,
     ) -> None:
-        """Start workers, build what lives here, and put all of it together."""
+        """Start the workers and the batch of this process, and connect them to the arrays."""
         specs = make_specs(makers, {**os.environ, **thread_variables(workers.threads)})
         told: Sequence[WorkerSpec | bytes] = specs
         if workers.method != "fork":
@@ -184,13 +184,15 @@ class ProcessVectorEnv(VectorEnv):
 
     @property
     def workers(self) -> tuple[WorkerBackend, ...]:
-        """The backends of workers, for a collector that has them act by themselves.
+        """The backends of the workers, for collectors whose workers act.
 
         Raises:
-            ConfigError: when the calling process steps envs too.
+            ConfigError: the calling process steps envs too.
         """
         if any(backend.steps_in_caller for backend in self._backends):
-            raise ConfigError("only workers can act by themselves, not the calling process")
+            raise ConfigError(
+                "policies can act in workers only if the calling process steps no envs"
+            )
         return tuple(self._backends)  # type: ignore[arg-type]
 
     def _assemble(
@@ -202,7 +204,7 @@ class ProcessVectorEnv(VectorEnv):
         copy: bool,
         faults: FaultPolicy,
     ) -> None:
-        """Wait for the workers' envs, and give everybody their part of the arrays."""
+        """Wait for the workers' envs, and connect all backends to the arrays."""
         descriptions = [worker.describe() for worker in workers]
         parts = [worker.env_ids for worker in workers]
         if batch is not None:
@@ -225,10 +227,10 @@ class ProcessVectorEnv(VectorEnv):
             raise
         self._ready(backends, board.arrays, board.orders, copy, self._worker_arrivals)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        self._board.enlarge_slab(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._board.enlarge_rows(shape)
         for backend in self._backends:
-            backend.adopt_slab(shape)
+            backend.adopt_larger_rows(shape)
 
     def _let_go(self) -> None:
         super()._let_go()
@@ -260,7 +262,7 @@ def _count_workers(
 
 
 class _Workers(NamedTuple):
-    """How workers are started; see :class:`ProcessVectorEnv`."""
+    """Options for starting workers; see :class:`ProcessVectorEnv`."""
 
     method: str
     threads: int | None
@@ -269,5 +271,5 @@ class _Workers(NamedTuple):
 
 
 def _forget_name(owner_pid: int, arrivals: Arrivals) -> None:
-    if os.getpid() == owner_pid:  # a forked copy of the owner has no say in this
+    if os.getpid() == owner_pid:  # a forked copy does not own the name
         arrivals.forget_name()

@@ -44,13 +44,13 @@ class Results:
     def begin(self, buffer: int, env_ids: Any) -> None:
         """Prepare a buffer for the results of a call of some envs; None means all."""
         self.buffer, self._are_single = buffer, False
-        if self._arrays.slab.added[buffer]:
+        if self._arrays.row_buffer.added[buffer]:
             ids = range(self._num_envs) if env_ids is None else env_ids.tolist()
-            self._arrays.slab.forget_added(ids, buffer)
+            self._arrays.row_buffer.forget_added(ids, buffer)
 
     def begin_step(self) -> int:
         """Prepare the next buffer for a step of all envs, and return its index."""
-        if self._num_buffers == 1 and not self._arrays.slab.added[0]:
+        if self._num_buffers == 1 and not self._arrays.row_buffer.added[0]:
             self._are_single = False
             return 0
         buffer = self.next_buffer()
@@ -64,16 +64,16 @@ class Results:
         """
         if not self._are_single:
             self.buffer, self._are_single = self.next_buffer(), True
-        self._arrays.slab.forget_added(env_ids.tolist(), self.buffer)
+        self._arrays.row_buffer.forget_added(env_ids.tolist(), self.buffer)
         return self.buffer
 
     def carry_over(self, env_ids: npt.NDArray[np.int64], buffer: int) -> None:
         """Copy the last observations of idle envs into the buffer of the next results."""
-        slab = self._arrays.slab
+        row_buffer = self._arrays.row_buffer
         for source in set(self._latest[env_ids].tolist()) - {buffer}:
             self._arrays.copy_rows(env_ids[self._latest[env_ids] == source], source, buffer)
-        slab.void_rows(env_ids, buffer)
-        slab.forget_added(env_ids.tolist(), buffer)
+        row_buffer.void_rows(env_ids, buffer)
+        row_buffer.forget_added(env_ids.tolist(), buffer)
         self._latest[env_ids] = buffer
 
     def written(self, env_ids: Any) -> None:
@@ -102,7 +102,7 @@ class Results:
         """
         if self._num_buffers > 1:
             self.written(...)
-        has_infos = has_told or bool(self._arrays.slab.added[self.buffer])
+        has_infos = has_told or bool(self._arrays.row_buffer.added[self.buffer])
         return self._observations(), self._infos(has_infos)
 
     def some(self, ids: npt.NDArray[np.int64]) -> tuple[Any, Any, Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""SerialVectorEnv: all envs in the calling thread; the reference that every backend must equal."""
+"""SerialVectorEnv: all envs in the calling thread. All other backends give equal results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.local import LocalBackend
@@ -25,12 +25,12 @@ class SerialVectorEnv(VectorEnv):
 
     Args:
         env_fns: one callable per env (or ids, EnvSpecs or recipes).
-        copy: False returns views, valid until the step after the next.
+        copy: False returns views, which are valid until the step after the next.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
 
     Raises:
-        EnvFailed: when an env cannot be built.
+        EnvFailed: an env cannot be built.
     """
 
     backend = "serial"
@@ -49,13 +49,13 @@ class SerialVectorEnv(VectorEnv):
     def of_batch(
         cls, batch: Batch, mode: AutoresetMode, copy: bool, travels: bool = False
     ) -> SerialVectorEnv:
-        """A vector env of a batch of another kind, which it closes.
+        """Create a vector env of an existing batch, which the vector env closes.
 
         Args:
             batch: the envs.
-            mode: what happens when an episode ends.
+            mode: the autoreset mode.
             copy: see the class.
-            travels: whether all results are written as for another process, and read as there.
+            travels: write and read results as if the batch were in another process.
         """
         venv = cls.__new__(cls)
         venv._open(batch, mode, "same", copy, travels)
@@ -89,19 +89,19 @@ class SerialVectorEnv(VectorEnv):
         """The envs themselves."""
         return self._batch.envs
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        self._arrays.enlarge_slab_in_memory(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._arrays.enlarge_rows_in_memory(shape)
 
 
 def as_recipes(env_fns: Sequence[Any]) -> list[EnvRecipe]:
-    """Recipes of whatever describes envs; at least one.
+    """Return one recipe for each callable, id, EnvSpec or recipe.
 
     Raises:
-        ConfigError: when there is none, or it is no list.
+        ConfigError: ``env_fns`` is empty or not a list.
     """
     if isinstance(env_fns, (str, EnvRecipe)) or not hasattr(env_fns, "__len__"):
         raise ConfigError(
-            f"env_fns is a list of callables that make an env each, not {in_words(env_fns)}; "
+            f"env_fns must be a list of callables that create an env, not {in_words(env_fns)}; "
             "rookery.make_vec takes an id, or one callable, and num_envs"
         )
     if not len(env_fns):

@@ -14,7 +14,7 @@ from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import as_recipes
@@ -26,31 +26,30 @@ from rookery.worker.thread import WorkerThread
 from rookery.worker.wait.thread_event import ThreadBell
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
-_MOST_THREADS = 32  # unless asked for
+_MOST_THREADS = 32  # unless num_workers is set
 
 
 class ThreadVectorEnv(VectorEnv):
-    """A vector env whose envs are stepped by threads of this process.
+    """A vector env that steps its envs in threads of this process.
 
-    For envs that wait (for sockets, HTTP, subprocesses) or that release the interpreter's lock, for
-    free-threaded Python, and for arguments that cannot travel: nothing is pickled. Envs need not
-    be thread-safe, as each lives in one thread, but what several of them share must be.
+    Threads suit envs that wait (for sockets, HTTP, subprocesses) or release the GIL, free-threaded
+    Python, and arguments that cannot be pickled. Each env runs in one thread, so it need not be
+    thread-safe; objects that several envs share must be.
 
-    Threads share a process, and so its faults: an env that crashes the interpreter ends it all.
-    One that raises, or that passes a deadline, is dealt with as in a worker process, with one
-    difference: a thread that hangs cannot be ended. It is given up, its Python stack is in the
-    error, and it goes on hanging until its env returns.
+    An env that crashes the interpreter ends the whole process. Exceptions and deadlines are handled
+    as in worker processes, except that a hanging thread cannot be killed: it is abandoned, its
+    stack is part of the error, and it ends when its env returns.
 
     Args:
         env_fns: one callable per env (or ids, EnvSpecs or recipes); called in the env's thread.
-        copy: False returns views, valid until the step after the next.
+        copy: False returns views, which are valid until the step after the next.
         observation_mode: ``"same"``, ``"different"`` or a pair (batched space, single space).
         autoreset_mode: ``"next_step"``, ``"same_step"``, ``"disabled"`` or Gymnasium's enum.
-        num_workers: threads; None means one for each env, and 32 at most.
-        faults: what happens when an env raises or hangs.
+        num_workers: number of threads; None means one per env, at most 32.
+        faults: reaction to envs that raise or hang.
 
     Raises:
-        EnvFailed: when an env cannot be built.
+        EnvFailed: an env cannot be built.
     """
 
     backend = "thread"
@@ -68,8 +67,8 @@ class ThreadVectorEnv(VectorEnv):
         faults = faults or FaultPolicy()
         if faults.max_worker_rss_mb is not None:
             raise ConfigError(
-                "max_worker_rss_mb replaces a process that has grown too large; threads share one, "
-                "so it needs backend='process'"
+                "max_worker_rss_mb replaces processes, and threads share one process; it needs "
+                "backend='process'"
             )
         mode = parse_autoreset_mode(autoreset_mode)
         recipes = as_recipes(env_fns)
@@ -99,7 +98,7 @@ class ThreadVectorEnv(VectorEnv):
         faults: FaultPolicy,
         arrivals: ThreadBell,
     ) -> None:
-        """Wait for the threads' envs, and give everybody their part of the arrays."""
+        """Wait for the threads' envs, and connect all backends to the arrays."""
         descriptions = [backend.describe() for backend in backends]
         _refuse_twins([key for backend in backends for key in backend.worker.env_keys])  # type: ignore[attr-defined]
         parts = [backend.env_ids for backend in backends]
@@ -110,15 +109,15 @@ class ThreadVectorEnv(VectorEnv):
         assign_all(backends, spaces, mode, (arrays, orders), arrays, orders)
         self._ready(backends, arrays, orders, copy, arrivals)
 
-    def _grow_slab(self, shape: SlabShape) -> None:
-        self._arrays.enlarge_slab_in_memory(shape)
+    def _enlarge_rows(self, shape: RowShape) -> None:
+        self._arrays.enlarge_rows_in_memory(shape)
 
 
 def _refuse_twins(keys: Sequence[int]) -> None:
-    """Complain if envs of different threads are one object; a batch looks after its own."""
+    """Raise if envs of different threads are the same object; batches check their own envs."""
     twins = find_twins(keys)
     if twins is not None:
         raise ConfigError(
-            f"Envs {twins[0]} and {twins[1]} are one and the same object, which two threads would "
-            "step at once. Return a new env at each call, not one made before."
+            f"envs {twins[0]} and {twins[1]} are the same object, which two threads would step at "
+            "once; return a new env in each call"
         )

@@ -18,7 +18,14 @@ from rookery.env.seam import Batch
 from rookery.worker.channel import PipeChannel
 from rookery.worker.loop import attached, serve
 from rookery.worker.pipes import ChannelClosedError, PipeEnd, wait
-from rookery.worker.protocol import ADOPT_SLAB, LEND, STACK_SIGNAL, Assignment, Bells, WorkerSpec
+from rookery.worker.protocol import (
+    ADOPT_LARGER_ROWS,
+    LEND,
+    STACK_SIGNAL,
+    Assignment,
+    Bells,
+    WorkerSpec,
+)
 from rookery.worker.shared_arrays import Board
 from rookery.worker.start.family import end_own_family, lead_family
 from rookery.worker.unsendable import description_error
@@ -106,7 +113,9 @@ def _serve(channel: PipeChannel, bells: Bells, batch: Batch) -> None:
     def receive_loan() -> None:
         handler.memory = channel.receive_block()
 
-    handler.add({ADOPT_SLAB: partial(board.receive_slab, channel), LEND: receive_loan})
+    handler.add(
+        {ADOPT_LARGER_ROWS: partial(board.receive_larger_rows, channel), LEND: receive_loan}
+    )
     serve(channel, bells, server, assignment.first_requests)
 
 

@@ -15,12 +15,12 @@ from typing import Any
 from rookery.common.seeding import first_seed
 from rookery.env.seam import Batch
 from rookery.shared.arrays import BatchArrays
-from rookery.shared.slab import SEE_SLAB
+from rookery.shared.row_buffer import ROWS_ONLY
 from rookery.worker.channel import Channel
 from rookery.worker.orders import (
     DONE,
     IN_MESSAGE,
-    IN_SLAB,
+    IN_ROWS,
     NO_SEED,
     NOTHING,
     SEED_IN_MESSAGE,
@@ -138,7 +138,7 @@ class OrderServer:
         """Step or reset a group of envs.
 
         Returns:
-            What is to be told beside the columns, ``SEE_SLAB`` or None.
+            What is to be told beside the columns, ``ROWS_ONLY`` or None.
 
         Raises:
             EnvFailed: when an env raises; all others of the group have done as they were told.
@@ -274,7 +274,7 @@ def _outcome(server: OrderServer, group: Group, channel: Channel, pid: int) -> t
         news = server.carry_out(group)
         if news is None:
             return _DONE
-        return (IN_SLAB, None) if news is SEE_SLAB else (IN_MESSAGE, channel.encode(news))
+        return (IN_ROWS, None) if news is ROWS_ONLY else (IN_MESSAGE, channel.encode(news))
     except BaseException as error:  # whatever an env does, the caller hears of it
         if isinstance(error, GivenUpError) or os.getpid() != pid:
             raise  # nobody waits for it, or this is a copy that the env has forked

@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rookery.shared.fence import make_fence
+from rookery.shared.block import make_fence
 
 Ids = npt.NDArray[np.int64]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
@@ -64,7 +64,7 @@ NO_SEED = -1
 SEED_IN_MESSAGE = -2  # the env's seed and options came through the channel before the order
 
 DONE = 0  # statuses: all of the answer lies in columns
-IN_SLAB = 1  # something lies in the slab, too
+IN_ROWS = 1  # something is in the rows, too
 IN_MESSAGE = 2  # a message with the order's number has the rest: news, or a failure
 
 _WORD: np.dtype[Any] = np.dtype(np.int64)
@@ -273,7 +273,7 @@ class OrderPart:
     def answer_for_lost(self, env_ids: Sequence[int]) -> None:
         """Answer, in place of a worker that has ended, what some of its envs were asked."""
         places = [i - self.env_ids.start for i in env_ids]
-        self.status[places] = IN_SLAB
+        self.status[places] = IN_ROWS
         self.answered_at[places] = time.perf_counter()
         self.answered[places] = self.asked[places]
 

@@ -18,7 +18,7 @@ from rookery.worker.channel import Channel
 
 # Requests that are no methods of the batch.
 PREPARE_RESET = "prepare_reset"  # seeds and options, by env, for the reset that will be ordered
-ADOPT_SLAB = "adopt_slab"  # go on with the slab that follows
+ADOPT_LARGER_ROWS = "adopt_larger_rows"  # go on with the larger rows that follow
 LEND = "lend"  # map the block that follows
 INSTALL = "install"  # put something beside the batch, see rookery.worker.loop
 

@@ -302,8 +302,8 @@ class Recovery:
             if self._needs_reset:
                 told.insert(0, {"final_obs": obs, "final_info": {"fault": fault}})
             else:
-                arrays.slab.void_rows([env_id], buffer)
-            arrays.slab.added[buffer][env_id] = told
+                arrays.row_buffer.void_rows([env_id], buffer)
+            arrays.row_buffer.added[buffer][env_id] = told
             del self.closing[env_id]
 
     def _any_ended(self) -> bool:

@@ -69,7 +69,7 @@ class Reports:
         assert self._memory is not None
         part, arrays = self._memory
         own = slice(self.env_ids.start, self.env_ids.stop)
-        words, watched = arrays.watched.words[own], arrays.watched
+        words, watched = arrays.counters.words[own], arrays.counters
         orders = part.progress[1] + words[:, EXTRA] + words[:, RESETS]
         orders = orders + watched.resets[own].sum(axis=1)
         return orders - words[:, EPISODES] if self.resets_at_ends else orders

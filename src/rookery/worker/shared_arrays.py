@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rookery.shared import Column, Layout, SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
-from rookery.shared.slab import SlabShape
+from rookery.shared.row_buffer import RowShape
 from rookery.worker import orders
 from rookery.worker.channel import PipeChannel
 from rookery.worker.orders import Orders
@@ -26,17 +26,17 @@ class Board:
         self._spaces = spaces
         columns = {**spaces.columns(), **orders.columns(spaces.num_envs, num_workers)}
         self._layout = Layout({name: Column(*column) for name, column in columns.items()})
-        self._blocks: list[SharedBlock] = []  # all of it, and a larger slab if there is one
-        self._slab_shape: SlabShape | None = None
+        self._blocks: list[SharedBlock] = []  # all of it, and larger rows if there is one
+        self._row_shape: RowShape | None = None
 
     @classmethod
     def receive(cls, spaces: BatchSpaces, num_workers: int, channel: PipeChannel) -> Board:
         """The board that the other end of ``channel`` sends."""
         board = cls(spaces, num_workers)
         board._map(channel.receive_block())
-        slab_shape: SlabShape | None = channel.decode(channel.receive()[1])
-        if slab_shape is not None:
-            board.receive_slab(channel, slab_shape)
+        row_shape: RowShape | None = channel.decode(channel.receive()[1])
+        if row_shape is not None:
+            board.receive_larger_rows(channel, row_shape)
         return board
 
     def allocate(self) -> None:
@@ -47,28 +47,28 @@ class Board:
     def send(self, channel: PipeChannel) -> None:
         """Give the process at the other end of ``channel`` access."""
         channel.send_block(self._blocks[0])
-        channel.send(0, channel.encode(self._slab_shape))
-        if self._slab_shape is not None:
-            self.send_slab(channel)
+        channel.send(0, channel.encode(self._row_shape))
+        if self._row_shape is not None:
+            self.send_larger_rows(channel)
 
-    def enlarge_slab(self, shape: SlabShape) -> None:
-        """Make a larger slab; everybody else still has the smaller one."""
+    def enlarge_rows(self, shape: RowShape) -> None:
+        """Make larger rows; everybody else still has the smaller one."""
         for block in self._blocks[1:]:
             block.close()
-        layout = self._slab_layout(shape)
+        layout = self._row_layout(shape)
         block = SharedBlock(layout.size_bytes)
         self._blocks[1:] = [block]
-        self._slab_shape = shape
-        self.arrays.slab.enlarge(shape, layout.views(block.memory))
+        self._row_shape = shape
+        self.arrays.row_buffer.enlarge(shape, layout.views(block.memory))
 
-    def send_slab(self, channel: PipeChannel) -> None:
-        """Give a process access to the larger slab."""
+    def send_larger_rows(self, channel: PipeChannel) -> None:
+        """Give a process access to the larger rows."""
         channel.send_block(self._blocks[1])
 
-    def receive_slab(self, channel: PipeChannel, shape: SlabShape) -> None:
-        """Go on with the slab that the other end of ``channel`` sends."""
-        views = self._slab_layout(shape).views(channel.receive_block())
-        self.arrays.slab.bind(shape, views)
+    def receive_larger_rows(self, channel: PipeChannel, shape: RowShape) -> None:
+        """Use the larger rows that the other end of ``channel`` sends."""
+        views = self._row_layout(shape).views(channel.receive_block())
+        self.arrays.row_buffer.bind(shape, views)
 
     def release(self) -> None:
         """Nobody will be sent anything any more. Arrays stay valid as long as somebody has them."""
@@ -80,6 +80,6 @@ class Board:
         self.arrays = BatchArrays(self._spaces, views)
         self.orders = Orders(views)
 
-    def _slab_layout(self, shape: SlabShape) -> Layout:
-        columns = self._spaces.slab_columns(shape)
+    def _row_layout(self, shape: RowShape) -> Layout:
+        columns = self._spaces.row_columns(shape)
         return Layout({name: Column(*column) for name, column in columns.items()})

@@ -205,10 +205,10 @@ class Supervisor:
         with self._closed_means_died():
             self.worker.send_block(block)
 
-    def send_slab(self) -> None:
-        """Give the worker access to the board's larger slab."""
+    def send_larger_rows(self) -> None:
+        """Give the worker access to the larger rows."""
         with self._closed_means_died():
-            self._board.send_slab(self.worker.channel)
+            self._board.send_larger_rows(self.worker.channel)
 
     def wake(self) -> None:
         """Have the worker look for requests."""

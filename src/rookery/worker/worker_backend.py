@@ -21,14 +21,14 @@ from rookery.errors import (
 )
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.row_buffer import RowExtras, RowShape
 from rookery.shared.row_reader import RowReader
-from rookery.shared.slab import News, SlabShape
 from rookery.worker.channel import TornError
 from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import FaultPolicy, RestartCause
 from rookery.worker.orders import IN_MESSAGE, RESET, STEP, Order, Orders, command_of
 from rookery.worker.protocol import (
-    ADOPT_SLAB,
+    ADOPT_LARGER_ROWS,
     LEND,
     PREPARE_RESET,
     Assignment,
@@ -276,9 +276,9 @@ class WorkerBackend:
             if part.status[place] != IN_MESSAGE or self._told.get(env_id) == number:
                 continue
             content = self._message_of_order(env_id)
-            if isinstance(content, News):
+            if isinstance(content, RowExtras):
                 if self.reader is not None:
-                    self.reader.hear(content)
+                    self.reader.take_extras(content)
             else:
                 error = content.error() if isinstance(content, Failure) else content
                 failed: Sequence[int] = (env_id,)
@@ -396,13 +396,15 @@ class WorkerBackend:
             if not self._supervisor.is_starting:
                 raise
 
-    def adopt_slab(self, shape: SlabShape) -> None:
-        """Have it go on with the board's larger slab, as any worker to come."""
+    def adopt_larger_rows(self, shape: RowShape) -> None:
+        """Have it go on with the larger rows, as any worker to come."""
         supervisor = self._supervisor
         if not supervisor.is_up:
             return
         try:
-            self._call_for("step", self.request(ADOPT_SLAB, shape), supervisor.send_slab)
+            self._call_for(
+                "step", self.request(ADOPT_LARGER_ROWS, shape), supervisor.send_larger_rows
+            )
         except WorkerError as error:
             if supervisor.is_up:
                 self._fail(error)

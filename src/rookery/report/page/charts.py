@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 import numpy as np
 
 from rookery.report.comparison import Curve, draw_group, thinned
-from rookery.report.figures import EnvFigures, Series
-from rookery.report.units import number_text
+from rookery.report.figures import Series
+from rookery.report.telemetry import EnvFigures
+from rookery.report.units import SECONDS, number_text
 from rookery.run.log.curve import new_figure
 
 SMALL, LARGE = (3.7, 2.1), (9.2, 3.2)  # inches
-_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 # Placeholder colours for matplotlib, and the CSS variables that replace them.
 _INK, _FAINT, _COLORS = "#010203", "#010204", [f"#01030{i}" for i in range(10)]
@@ -86,7 +86,7 @@ def envs_chart(envs: EnvFigures) -> str:
     known = np.concatenate(times)
     known = known[np.isfinite(known)]
     most = float(known.max()) if len(known) else 1.0
-    unit, name = next((each for each in _TIMES if most >= each[0]), _TIMES[-1])
+    unit, name = next((each for each in SECONDS if most >= each[0]), SECONDS[-1])
     median, high, mean = (column / unit for column in times)
     places = np.arange(len(mean))
     with _axes(SMALL, has_integers=True) as (axes, svg):
@@ -125,7 +125,7 @@ def _axes(size: tuple[float, float], has_integers: bool = False) -> Iterator[tup
 
 def _within_html(svg: bytes) -> str:
     """Return an SVG file as markup with unique ids, without metadata, in the page's colours."""
-    own = f"g{zlib.crc32(svg):x}"  # equal ids only if the content is equal
+    prefix = f"g{zlib.crc32(svg):x}"  # equal ids only if the content is equal
     root = ElementTree.fromstring(svg)
     for parent in list(root.iter()):
         for child in list(parent):
@@ -135,7 +135,7 @@ def _within_html(svg: bytes) -> str:
         element.tag = _local(element.tag)
         attributes = {_local(name): value for name, value in element.attrib.items()}
         element.attrib.clear()
-        element.attrib.update({k: _rewritten(k, v, own) for k, v in attributes.items()})
+        element.attrib.update({k: _rewritten(k, v, prefix) for k, v in attributes.items()})
     box = root.get("viewBox", "0 0 1 1")
     root.attrib.clear()
     root.attrib.update({"viewBox": box, "aria-hidden": "true"})
@@ -146,14 +146,14 @@ def _local(name: str) -> str:
     return name.rpartition("}")[2]
 
 
-def _rewritten(name: str, value: str, own: str) -> str:
+def _rewritten(name: str, value: str, prefix: str) -> str:
     if name == "id":
-        return f"{own}-{value}"
+        return f"{prefix}-{value}"
     if name == "href" and value.startswith("#"):
-        return f"#{own}-{value[1:]}"
+        return f"#{prefix}-{value[1:]}"
     if name == "style":
         value = re.sub(r"font(-family)?:[^;]*'[^;]*;?\s*", _font_size, value)
-    return value.replace("url(#", f"url(#{own}-")
+    return value.replace("url(#", f"url(#{prefix}-")
 
 
 def _font_size(match: re.Match[str]) -> str:

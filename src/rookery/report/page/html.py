@@ -41,7 +41,7 @@ def page_of(report: Report) -> str:
     environment = _environment()
     one = report.runs[0] if len(report.runs) == 1 else None
     splits = [run for run in report.runs if run.time_split is not None]
-    told = [run for run in report.runs if run.telemetry is not None]
+    measured = [run for run in report.runs if run.telemetry is not None]
     page = environment.get_template("page.html").render(
         report=report,
         one=one,
@@ -50,9 +50,9 @@ def page_of(report: Report) -> str:
         curves_text=_CURVES_TEXT,
         splits=splits,
         parts=dict.fromkeys(name for run in splits for name in _parts(run)),
-        telemetry=[_with_charts(run) for run in told[:_MOST_DRAWN]],
-        untold=_untold([run.name for run in report.runs if run.telemetry is None]),
-        num_left_out=len(told[_MOST_DRAWN:]),
+        telemetry=[_with_charts(run) for run in measured[:_MOST_DRAWN]],
+        unmeasured=_unmeasured([run.name for run in report.runs if run.telemetry is None]),
+        num_left_out=len(measured[_MOST_DRAWN:]),
         most_envs=_MOST_ENVS,
         faulty=[(run, causes) for run in report.runs if (causes := _causes(run)) or run.faults],
         settings_text=_settings_text(report),
@@ -117,7 +117,7 @@ def _with_charts(run: ReportRun) -> tuple[ReportRun, Any, Any]:
     )
 
 
-def _untold(names: Sequence[str]) -> str:
+def _unmeasured(names: Sequence[str]) -> str:
     """Return a sentence that names the runs without telemetry; empty if all have it."""
     if not names:
         return ""

@@ -7,15 +7,17 @@ import errno
 import json
 import os
 import re
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rookery.errors import ConfigError, MissingExtra, StorageError
-from rookery.run.log.jsonl import put_in_place
 
 EVENTS = "events.out.tfevents.*"
+_TRIES, _BETWEEN_TRIES_S = 100, 0.05  # to replace a file that another process reads
 
 
 class _Inside:
@@ -229,6 +231,26 @@ def whole_file(path: Path, *, has_one_writer: bool = True, way_out: str = "") ->
         raise
 
 
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a file to ``path``, and replace the file of that name.
+
+    Windows refuses this while another process reads the old file, such as a virus scanner. The
+    renaming is then repeated for up to five seconds.
+
+    Raises:
+        OSError: the file cannot be replaced.
+    """
+    tries = 1 if sys.platform != "win32" else _TRIES
+    for left in reversed(range(tries)):
+        try:
+            os.replace(temporary, path)
+            return
+        except PermissionError:
+            if not left:
+                raise
+            time.sleep(_BETWEEN_TRIES_S)
+
+
 def cannot_write(path: Path, error: BaseException, way_out: str = "") -> StorageError:
     """Return the error for a file that cannot be written; ``way_out`` replaces the advice."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
@@ -264,10 +286,10 @@ def _advice(path: Path, way_out: str) -> str:
 
 
 def _usable(path: Any) -> Path:
-    """``path``, once it is known that a folder could have this name.
+    """Return ``path`` if it can be the path of a folder.
 
     Raises:
-        ConfigError: none could, or nobody may look.
+        ConfigError: it cannot, or access to it is denied.
     """
     if not isinstance(path, (str, os.PathLike)) or not str(path):
         raise ConfigError(f"run_dir must be the path of a folder, got {path!r}")

@@ -19,7 +19,7 @@ import numpy as np
 from rookery.common.seeding import env_seeds
 from rookery.errors import ConfigError, EnvFailed, StorageError
 from rookery.learn.schedule import scheduled
-from rookery.run.agent import described, differences, fits
+from rookery.run.checkpoint.agents import described, differences, fits
 from rookery.run.checkpoint.files import load_checkpoint, save_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 from rookery.run.collection import Collection
@@ -66,7 +66,7 @@ class RunState:
     # ---------------------------------------------------------------- saving
 
     def changed(self) -> None:
-        """Note that the checkpoint is older than the state."""
+        """Mark the checkpoint as older than the state."""
         self.is_saved = False
 
     def is_time_to_save(self) -> bool:

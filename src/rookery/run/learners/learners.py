@@ -96,7 +96,7 @@ class SeveralLearners(Learners):
         super().__init__(num_envs, peers)
         self._is_asked = False  # the others are in an update that this one has not finished
         self._is_connected = False
-        self._is_over = False  # the others were told that the run ended
+        self._is_over = False  # the end of the run was sent to the others
 
     def meet(self) -> None:
         self.peers.connect()

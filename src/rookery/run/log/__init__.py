@@ -1,5 +1,9 @@
-"""Where metrics go: one small file per destination. Nothing here knows what is trained."""
+"""The log of a run: metrics, telemetry, evaluations, learning curves and advice.
 
-from rookery.run.log.sink import Sink
+The trainer imports this package; reports and other commands import its readers and tables. Start
+reading at `rookery.run.log.journal`, which writes metrics to the sinks in `rookery.run.log.sinks`.
+"""
+
+from rookery.run.log.sinks import Sink
 
 __all__ = ["Sink"]

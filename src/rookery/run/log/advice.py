@@ -1,18 +1,15 @@
-"""Advice: what an expert would say of a run's settings, seeing them and the first rollouts.
+"""Advice about the settings of a new run, from its settings and its first rollouts.
 
-A sentence is said once, on standard error, where the progress of a run goes, and a run that is
-resumed has heard it: `FirstRollouts` looks at new runs only, for a few rollouts, and is dropped
-then. It is no warning by itself: nothing is wrong, and where warnings are errors advice must not
-end a run. ``gymnasium.logger.min_level`` above ``WARN`` silences it as it silences warnings.
+Each sentence is printed once, to standard error. A resumed run prints none. Advice is not a Python
+warning, because a program that turns warnings into errors must not stop for it.
+``gymnasium.logger.min_level`` above ``WARN`` silences it.
 
-Nothing is said of what is a matter of taste, or of algorithms that are not this library's. Nor is
-anything said of rollouts that are shorter than episodes. What comes after a rollout is estimated by
-the learned value, and with lambda below 1 advantages hardly reach beyond ``1 / (1 - gamma *
-lambda)`` steps (17 with PPO's defaults). Even where a rollout is shorter than that, and rewards so
-sparse that most rollouts hold none, longer ones were no sure help: in a corridor of 16 cells with a
-reward at its end (40 000 steps, 3 seeds) PPO with lambda 0.95 took the shortest way earlier with 8
-steps per rollout than with 128, and A2C came near it in two runs of three with 5, in none with 40,
-which make an eighth of the gradient steps.
+Only algorithms of this library get advice. Rollouts that are shorter than episodes get none: the
+learned value estimates the rest of an episode, and with lambda below 1 an advantage hardly depends
+on more than ``1 / (1 - gamma * lambda)`` steps (17 with PPO's defaults). In a corridor of 16 cells
+with a reward at its end (40,000 steps, 3 seeds), PPO with lambda 0.95 found the shortest path
+earlier with 8 steps per rollout than with 128. A2C came near it in two of three runs with 5 steps,
+and in none with 40 steps, which make an eighth of the gradient steps.
 """
 
 from __future__ import annotations
@@ -35,19 +32,18 @@ from rookery.policy.space_tree import leaf_spaces
 from rookery.rollout import Rollout
 from rookery.rollout.normalize import RewardScaler
 
-LARGE_RETURNS = 100.0  # deviation; PPO learns Pendulum, 190, well only with normalize_reward
+LARGE_RETURNS = 100.0  # standard deviation; on Pendulum it is 190, and PPO needs normalize_reward
 LARGE_OBSERVATION = 100.0  # root mean square of a component
-FAR_APART = 1000.0  # largest component against the median one
-_STEPS_FOR_REWARDS = 1_000  # what is said of rewards is said after so many env steps
-_ROWS_OF_OBSERVATIONS = 1_000  # of the first rollout, spread over it
+FAR_APART = 1000.0  # ratio of the largest component to the median one
+_STEPS_FOR_REWARDS = 1_000  # env steps before rewards are judged
+_ROWS_OF_OBSERVATIONS = 1_000  # evenly spaced rows of the first rollout that are examined
 
 
 def on_minibatch(config: Config, num_envs: int) -> str | None:
-    """What becomes of a minibatch that is larger than the rollout.
+    """Return advice if a rollout has less than half of PPO's default minibatch size.
 
-    Another size than the default is refused before (`PPOConfig.check`). The default is cut to the
-    rollout, which matters where that has less than half of it: each epoch is one gradient step on
-    few transitions of few envs. A rollout somewhat smaller than the minibatch changes nothing.
+    `PPOConfig.check` refuses other sizes that exceed the rollout. The default is cut to the rollout
+    instead, so that each epoch is one gradient step on few transitions.
     """
     if not isinstance(config, PPOConfig):
         return None
@@ -56,41 +52,40 @@ def on_minibatch(config: Config, num_envs: int) -> str | None:
         return None
     return (
         f"minibatch_size is {config.minibatch_size}, but a rollout has {rows} transitions "
-        f"(num_steps {config.num_steps} x num_envs {num_envs}), so that each epoch is one gradient "
-        "step on all of them; more num_steps or num_envs make gradients less noisy"
+        f"(num_steps {config.num_steps} x num_envs {num_envs}), so each epoch is one gradient step "
+        "on all of them; a larger num_steps or num_envs makes gradients less noisy"
     )
 
 
 def on_rewards(config: Config, deviation: float, steps: int) -> str | None:
-    """Returns so large that the errors of the learned value drown the policy's gradient.
+    """Return advice if returns are large and ``normalize_reward`` is available but off.
 
-    Said only of algorithms that can divide rewards by that deviation and were not told to.
+    Large errors of the learned value then dominate the gradient of the policy.
 
     Args:
         config: settings of the algorithm.
-        deviation: of the discounted returns seen so far.
-        steps: env steps in which they were seen.
+        deviation: standard deviation of the discounted returns so far.
+        steps: number of env steps so far.
     """
     if getattr(config, "normalize_reward", True) or not deviation >= LARGE_RETURNS:
         return None
     return (
-        f"discounted returns of the first {steps:,} steps have a deviation of {_round(deviation)}, "
-        "and errors of the learned value as large leave the policy little of each gradient; "
+        f"discounted returns of the first {steps:,} steps have a standard deviation of "
+        f"{_round(deviation)}, so errors of the learned value can dominate the gradient; "
         "normalize_reward=True (--normalize-reward) divides rewards by it"
     )
 
 
 def _round(number: float) -> str:
-    """A number that need not be exact, to be read."""
     return f"{number:,.0f}" if number < 1e9 else f"{number:.1e}"
 
 
 def on_observations(config: Config, sizes: Mapping[str, float]) -> str | None:
-    """Observations with numbers too large for a network, or of very different size.
+    """Return advice if components of observations are very large or differ much in size.
 
     Args:
         config: settings of the algorithm.
-        sizes: root mean square of each component, by a name for it.
+        sizes: root mean square of each component, by its name.
     """
     if getattr(config, "normalize_obs", True) or not sizes:
         return None
@@ -98,28 +93,31 @@ def on_observations(config: Config, sizes: Mapping[str, float]) -> str | None:
     largest, median = sizes[name], float(np.median([s for s in sizes.values() if s] or [0.0]))
     if not (largest >= LARGE_OBSERVATION or largest >= FAR_APART * median > 0.0):
         return None
-    others = f", the median one {median:.2g}" if len(sizes) > 1 else ""
+    others = f", the median component {median:.2g}" if len(sizes) > 1 else ""
     return (
-        f"{name} is about {largest:.2g} in size{others}, and networks learn badly from numbers far "
-        "from 1; normalize_obs=True (--normalize-obs) standardises observations"
+        f"{name} has a root mean square of {largest:.2g}{others}; networks learn badly from "
+        "numbers far from 1. normalize_obs=True (--normalize-obs) standardises observations"
     )
 
 
 def advised(
     algorithm: Algorithm, num_envs: int, own_envs: int, observation_space: spaces.Space[Any]
 ) -> FirstRollouts | None:
-    """Say what can be said before a run; None if its rollouts need not be looked at.
+    """Print advice about the settings, and return the advisor for the first rollouts.
 
     Args:
-        algorithm: what learns.
-        num_envs: of the run.
-        own_envs: of the rollouts; fewer where several learn together.
-        observation_space: of one env.
+        algorithm: algorithm of the run.
+        num_envs: number of envs of the run.
+        own_envs: number of envs in the rollouts of this learner.
+        observation_space: observation space of one env.
+
+    Returns:
+        None for custom algorithms.
     """
     config = getattr(algorithm, "config", None)
     if not isinstance(config, Config):
         return None
-    tell(on_minibatch(config, num_envs))
+    print_advice(on_minibatch(config, num_envs))
     modules = getattr(algorithm, "modules", None)
     return FirstRollouts(
         config, own_envs, None if modules and modules.networks() else observation_space
@@ -127,13 +125,13 @@ def advised(
 
 
 class FirstRollouts:
-    """Looks at the first rollouts of a run for what advice is about.
+    """An advisor that examines the first rollouts of a run.
 
     Args:
-        config: settings of what learns.
-        num_envs: of the rollouts.
-        observation_space: of one env; None where a network of the user's own reads observations,
-            of which nothing is said.
+        config: settings of the algorithm.
+        num_envs: number of envs in the rollouts.
+        observation_space: observation space of one env; None if a custom network reads the
+            observations, which then get no advice.
     """
 
     def __init__(
@@ -147,14 +145,14 @@ class FirstRollouts:
         self._scaler = RewardScaler(num_envs, gamma) if scales_none else None
 
     def look(self, rollout: Rollout) -> bool:
-        """Say what can be said after one more rollout; whether the next is to be looked at too."""
+        """Examine a rollout and print advice; return True if the next rollout is needed too."""
         is_first = not self._steps
         self._steps += rollout.num_transitions
-        with np.errstate(all="ignore"):  # overflows, where warnings are errors
+        with np.errstate(all="ignore"):  # warnings may be errors here
             observations = self._of_observations(rollout.obs) if is_first else None
             rewards = self._of_rewards(rollout)
-        tell(observations)
-        tell(rewards)
+        print_advice(observations)
+        print_advice(rewards)
         return self._scaler is not None
 
     def _of_observations(self, obs: Tree) -> str | None:
@@ -174,11 +172,11 @@ class FirstRollouts:
 
 
 def component_sizes(space: spaces.Space[Any], obs: Tree) -> dict[str, float]:
-    """The root mean square of every number in vectors of observations; images are left out.
+    """Return the root mean square of each component of vector observations, by name.
 
     Args:
-        space: of one env's observations.
-        obs: ``[T, B, *obs]``; of many rows some are taken.
+        space: observation space of one env. Images in it are left out.
+        obs: observations ``[T, B, *obs]``. At most 1,000 evenly spaced rows are used.
     """
     sizes: dict[str, float] = {}
     for path, leaf in leaf_spaces(space):
@@ -199,10 +197,10 @@ def _leaf(obs: Any, path: tuple[str | int, ...]) -> npt.NDArray[Any]:
     return np.asarray(obs)
 
 
-def tell(sentence: str | None) -> None:
+def print_advice(sentence: str | None) -> None:
     """Write a sentence to standard error, if there is one."""
     if sentence is None or sys.stderr is None or gym.logger.min_level > gym.logger.WARN:
         return
-    # Nobody may read it any more, a closed file or pipe, which is no reason to end a run.
+    # Standard error may be a closed file or pipe. The run must go on.
     with suppress(OSError, ValueError):
         print(f"rookery: advice: {sentence}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Where the time of training goes."""
+"""Training time by activity: the policy, env steps, waiting and learning."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from abc import ABC, abstractmethod
 from rookery.collect.base import Collector
 from rookery.vector.base import VectorEnv
 
-_FIRST = 0.1  # of an interval, after which what comes once in it comes first
+_FIRST = 0.1  # share of an interval after which a periodic action happens first
 
 
 def as_if_done(interval_s: float) -> float:
-    """When what is done every so often was done last, for its first time to come early."""
+    """Return a time of the last execution that makes the first one due after a tenth interval."""
     return time.perf_counter() - (1 - _FIRST) * interval_s
 
 
 class Meter(ABC):
-    """Says how the time of collecting was spent, by counters of seconds that others keep."""
+    """The time of collecting by activity, from counters of the collector and its envs."""
 
     def __init__(self) -> None:
         self._before = self._counters()
 
     @abstractmethod
     def _counters(self) -> tuple[float, ...]:
-        """Seconds so far."""
+        """Return the counters, in seconds."""
 
     def _spent(self) -> list[float]:
-        """By how much each counter has grown since the last call."""
+        """Return the growth of each counter since the last call."""
         now, before = self._counters(), self._before
         self._before = now
         return [a - b for a, b in zip(now, before, strict=True)]
 
     @abstractmethod
     def lap(self, collect_s: float) -> dict[str, float]:
-        """Return ``policy_s``, ``env_s`` and ``wait_s`` since the lap before.
+        """Return ``policy_s``, ``env_s`` and ``wait_s`` since the last call.
 
         Args:
-            collect_s: what the caller spent in collecting since then.
+            collect_s: seconds that the caller has spent in collecting since then.
         """
 
 
 class CallerMeter(Meter):
-    """The policy acts in this process, by turns with the envs.
+    """The meter of a collector whose policy acts in this process.
 
     Args:
-        collector: counts the seconds of deciding and of stepping.
-        venvs: know how long their envs were busy.
+        collector: counts the seconds of the policy and of vector steps.
+        venvs: the vector envs, which count the busy seconds of their backends.
     """
 
     def __init__(self, collector: Collector, *venvs: VectorEnv) -> None:
@@ -56,7 +56,7 @@ class CallerMeter(Meter):
 
     def lap(self, collect_s: float) -> dict[str, float]:
         policy, stepping, *busy = self._spent()
-        # Shares work side by side, so the busiest one is what the step had to take.
+        # Backends step in parallel, so the busiest one determines the time of the step.
         env = min(max(busy), stepping)
         return {"policy_s": policy, "env_s": env, "wait_s": stepping - env}
 
@@ -67,12 +67,12 @@ class CallerMeter(Meter):
 
 
 class WorkerMeter(Meter):
-    """Copies of the policy act in the workers.
+    """The meter of a collector whose policy acts in the workers.
 
     Args:
-        collector: counts the seconds that a worker spent deciding and stepping, in the mean.
-        runs_ahead: whether workers go on while the learner learns; then it waits for them in
-            all of its collecting.
+        collector: counts the mean seconds of the policy and of env steps in a worker.
+        runs_ahead: True if workers continue during learning. All time of collecting is then time
+            of waiting.
     """
 
     def __init__(self, collector: Collector, runs_ahead: bool) -> None:
@@ -90,11 +90,11 @@ class WorkerMeter(Meter):
 
 
 class Clock:
-    """Splits time among policy, envs, waiting and learning.
+    """The training time of a run.
 
     Args:
-        meter: knows how collecting spent its time.
-        seconds: of training so far.
+        meter: measures the time of collecting by activity.
+        seconds: seconds of training before this clock was created.
     """
 
     def __init__(self, meter: Meter, seconds: float) -> None:
@@ -103,15 +103,15 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far, those before a resume included."""
+        """Seconds of training so far, including those before the run was resumed."""
         return time.perf_counter() - self._start
 
     def lap(self, began: float, collected: float) -> dict[str, float]:
-        """Close one update and return its times.
+        """Return the seconds of one update by activity.
 
         Args:
-            began: when its collecting began, by ``time.perf_counter``.
-            collected: when its rollout was complete.
+            began: ``time.perf_counter`` at the beginning of collecting.
+            collected: ``time.perf_counter`` when the rollout was complete.
         """
         learn_s = time.perf_counter() - collected
         collect_s = collected - began

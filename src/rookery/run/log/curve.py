@@ -1,4 +1,4 @@
-"""The learning curve of one run as a picture: arrays in, picture out."""
+"""The picture of a run's learning curve, and drawing functions that other pictures share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rookery.errors import MissingExtra
 
-EvaluationPoint = tuple[float, float, float]  # where it was made, mean and deviation of its returns
+EvaluationPoint = tuple[float, float, float]  # x, mean return, standard deviation of the returns
 
 
 def draw_curve(
@@ -23,18 +23,18 @@ def draw_curve(
     expected: float | None = None,
     expected_label: str = "expected score",
 ) -> None:
-    """Draw episode returns over env steps: each faintly, their running mean and deviation on top.
+    """Draw episode returns over env steps, with their running mean and standard deviation.
 
     Returns that are not finite are left out.
 
     Args:
-        file: takes the PNG picture.
-        steps: env steps at which each episode ended, ``[N]``, in order.
-        returns: the episodes' returns, ``[N]``.
-        title: above the axes.
-        evaluations: env step of each evaluation, mean and standard deviation of its returns.
-        expected: draw a horizontal line at this return; None draws none.
-        expected_label: what the legend calls that line.
+        file: file that receives the PNG picture.
+        steps: env step at which each episode ended, ``[N]``, increasing.
+        returns: return of each episode, ``[N]``.
+        title: title above the axes.
+        evaluations: env step, mean return and standard deviation of each evaluation.
+        expected: return at which a horizontal line is drawn; None draws none.
+        expected_label: label of that line in the legend.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -74,10 +74,10 @@ def draw_evaluations(
     """Draw evaluations as points with error bars; those that are not finite are left out.
 
     Args:
-        axes: of matplotlib.
-        evaluations: place on the x axis, mean and standard deviation of each.
-        color: of all of them.
-        label: in the legend; None leaves it out.
+        axes: matplotlib axes.
+        evaluations: x, mean and standard deviation of each evaluation.
+        color: color of all points.
+        label: label in the legend; None adds no entry.
     """
     points = np.asarray(evaluations, np.float64).reshape(-1, 3)
     points = points[np.isfinite(points[:, :2]).all(axis=1)]
@@ -89,7 +89,7 @@ def draw_evaluations(
 
 
 def new_figure(figsize: tuple[float, float]) -> Any:
-    """Make an empty figure that needs no display.
+    """Return an empty figure that needs no display.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -102,21 +102,21 @@ def new_figure(figsize: tuple[float, float]) -> Any:
 
 
 def plain(text: str) -> str:
-    """``text`` as matplotlib shows it letter by letter: it takes dollars for formulas."""
+    """Escape dollar signs, which matplotlib would read as formulas."""
     return text.replace("$", r"\$")
 
 
 def window_for(count: int) -> int:
-    """Over how many of ``count`` values a running mean is taken in pictures."""
+    """Return the window of the running mean of ``count`` values, 5 to 100."""
     return min(max(count // 25, 5), 100)
 
 
 def running_mean(
     values: npt.NDArray[np.float64], window: int, is_centred: bool = False
 ) -> npt.NDArray[np.float64]:
-    """Mean of each value and up to ``window - 1`` before it, float64 ``[N]``.
+    """Return the mean of each value and up to ``window - 1`` values before it, float64 ``[N]``.
 
-    With ``is_centred`` half of them come after it, so that the mean does not lag behind.
+    With ``is_centred``, half of these values come after it, so that the mean does not lag.
     """
     total = np.concatenate([[0.0], np.cumsum(values)])
     after = window // 2 if is_centred else 0
@@ -129,9 +129,9 @@ def running_mean(
 def running_std(
     values: npt.NDArray[np.float64], window: int, is_centred: bool = False
 ) -> npt.NDArray[np.float64]:
-    """Standard deviation of the values that `running_mean` takes together, float64 ``[N]``."""
+    """Return the standard deviation in the windows of `running_mean`, float64 ``[N]``."""
     if not len(values):
         return np.zeros(0)
-    centred = values - values.mean()  # squares of large values would swallow their differences
+    centred = values - values.mean()  # squares of large values would lose their differences
     mean = running_mean(centred, window, is_centred)
     return np.sqrt(np.maximum(running_mean(centred**2, window, is_centred) - mean**2, 0.0))

@@ -1,4 +1,4 @@
-"""What became of the episodes of a run."""
+"""The episodes of a run: means for metrics, and points of the learning curve."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ MAX_POINTS = 20_000
 
 
 class History:
-    """The recent episodes for metrics, and a bounded number of them for the curve.
+    """Recent episodes for metrics, and a bounded number of episodes for the learning curve.
 
-    A long run keeps every second, fourth, ... of all its episodes, so that its beginning is not
-    drawn from fewer of them than its end.
+    A long run keeps every second, then every fourth episode and so on, evenly over its length.
 
     Args:
-        num_envs: of the rollouts.
-        max_points: how many episodes are kept.
-        episode_keys: under which names ``final_info`` of the rollouts has return and length of a
-            whole episode; what ends without them is a part of one. Empty: rewards and ends are
-            those of the rollouts.
+        num_envs: number of envs in the rollouts.
+        max_points: largest number of kept episodes.
+        episode_keys: names in ``final_info`` of the return and length of a complete episode. An end
+            without these values ends only a part of an episode. If empty, returns and lengths are
+            computed from the rewards and ends in the rollouts.
 
     Attributes:
-        episodes: how many ended.
-        steps: env steps, all envs together, when each kept episode ended.
-        returns: the kept episodes' returns.
+        episodes: number of ended episodes.
+        steps: env steps of all envs at the end of each kept episode.
+        returns: return of each kept episode.
     """
 
     def __init__(
@@ -41,16 +40,16 @@ class History:
         self.episodes = 0
         self._episode_keys = episode_keys
         self._infos: dict[str, deque[float]] = {}
-        self._has_looked = False  # for keys that no info has
+        self._has_checked = False  # `warn_of_missing` has checked the keys
         self.steps: list[int] = []
         self.returns: list[float] = []
         self._tracker = EpisodeTracker(num_envs)
         self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
         self._max_points = max_points
-        self._stride = 1  # every so manieth episode is kept
+        self._stride = 1  # episodes per kept episode
 
     def add(self, steps: int, rollout: Rollout) -> None:
-        """Take in a rollout that ended at ``steps``."""
+        """Add the episodes of a rollout that ended at env step ``steps``."""
         ended = self._ended(rollout)
         order = np.argsort(ended.times, kind="stable")
         returns = ended.returns[order].tolist()
@@ -64,7 +63,7 @@ class History:
             kept.extend(values[np.isfinite(values)].tolist())
 
     def _keep(self, steps: list[int], returns: list[float]) -> None:
-        """Keep those of the episodes that ended whose number the stride divides."""
+        """Keep the episodes whose number is a multiple of the stride."""
         first = self._stride - 1 - self.episodes % self._stride
         self.episodes += len(returns)
         self.steps += steps[first :: self._stride]
@@ -74,9 +73,9 @@ class History:
             self._stride *= 2
 
     def _ended(self, rollout: Rollout) -> Episodes:
-        """The episodes that ended in a rollout."""
+        """Return the episodes that ended in a rollout."""
         ended = self._tracker.update(rollout)
-        if not self._episode_keys or not rollout.final_info:  # which is empty where nothing ended
+        if not self._episode_keys or not rollout.final_info:  # empty if no episode ended
             return ended
         returns, lengths = (rollout.final_info[key] for key in self._episode_keys)
         whole = np.isfinite(returns)
@@ -84,20 +83,20 @@ class History:
         return Episodes(env_ids, returns[whole], lengths[whole].astype(np.int64), times)
 
     def warn_of_missing(self, keys: Sequence[str]) -> None:
-        """Say once, when many episodes have ended, which keys of infos none of them had."""
-        if self._has_looked or self.episodes < RECENT_EPISODES:
+        """Warn once, after 100 episodes, about ``info_keys`` that no final info had."""
+        if self._has_checked or self.episodes < RECENT_EPISODES:
             return
-        self._has_looked = True
+        self._has_checked = True
         missing = [repr(key) for key in keys if not self._infos.get(key)]
         if missing:
             gym.logger.warn(
                 "%s",
-                f"info_keys: {self.episodes} episodes have ended, and the info of none of their "
-                f"last steps held a number under {', '.join(missing)}",
+                f"info_keys: {self.episodes} episodes have ended, but no info of a last step "
+                f"had a number under {', '.join(missing)}",
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here, as plain data."""
+        """Return the state as plain data."""
         return {
             "episodes": self.episodes,
             "stride": self._stride,
@@ -109,9 +108,9 @@ class History:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore the state that `state_dict` returned."""
         self.episodes = int(state["episodes"])
-        self._stride = int(state.get("stride", 1))  # checkpoints of earlier versions have none
+        self._stride = int(state.get("stride", 1))  # missing in checkpoints of earlier versions
         self.steps, self.returns = list(state["steps"]), list(state["returns"])
         self._recent.clear()
         self._recent.extend((float(total), int(length)) for total, length in state["recent"])
@@ -121,7 +120,7 @@ class History:
         self._tracker.load_state_dict(state["tracker"])
 
     def metrics(self) -> dict[str, float]:
-        """Means over the recent episodes; their number alone before the first one ended."""
+        """Return the number of episodes, and means over the last 100 if there are any."""
         if not self._recent:
             return {"episodes": 0.0}
         returns, lengths = np.array(self._recent, np.float64).T

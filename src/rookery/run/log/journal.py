@@ -1,4 +1,4 @@
-"""Metrics on their way to the sinks: gathered over some updates, then written as one line."""
+"""The journal of a run: metrics of several updates, written to the sinks as one line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rookery.common.arguments import unfit
 from rookery.errors import ConfigError, StorageError
 from rookery.run.checkpoint.run_dir import RunDirectory, cannot_write
 from rookery.run.log.jsonl import read_rows
-from rookery.run.log.sink import Sink
+from rookery.run.log.sinks import JSONLSink, Sink, TensorBoardSink, terminal_sink
 from rookery.run.settings import TrainSettings
 
 
 class Journal:
-    """Gathers metrics and writes them every ``log_steps`` env steps.
+    """Metrics that are collected and written every ``log_steps`` env steps.
 
     Args:
-        sinks: where lines go.
-        log_steps: env steps between two lines; 0 writes one for each update.
-        steps: env steps that were made before.
-        latest: metrics of updates of which the latest value counts, not the mean.
-        summed: likewise, of which the sum counts.
+        sinks: destinations of the lines.
+        log_steps: env steps between two lines; 0 writes a line for each update.
+        steps: number of env steps before the first update.
+        latest: names of metrics whose latest value is written, instead of the mean.
+        summed: names of metrics whose sum is written, instead of the mean.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class Journal:
         self._times: dict[str, float] = {}
         self._peaks: dict[str, float] = {}
         self._now: dict[str, float] = {}
-        self._held: tuple[dict[str, float], dict[str, float]] | None = None
+        self._pending: tuple[dict[str, float], dict[str, float]] | None = None
 
     def hold(self, metrics: Mapping[str, float], line: Mapping[str, float] | None) -> None:
-        """Have the next update complete a line that was written before the run was resumed.
+        """Let the next update complete the last line of the run that is resumed.
 
         Args:
-            metrics: of the update, as far as they were known then.
-            line: as it was written; None where it is lost, and these metrics stand for it.
+            metrics: metrics of the update that were known when the run was saved.
+            line: the line that was written; None if it is lost, and ``metrics`` replace it.
         """
         before = numbers(metrics)
-        self._held = before, before if line is None else dict(line)
+        self._pending = before, before if line is None else dict(line)
 
     def add(
         self,
@@ -65,18 +65,19 @@ class Journal:
         times: Mapping[str, float],
         peaks: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Take in one update.
+        """Add the metrics of one update, and write a line if it is due.
 
         Args:
-            steps: env steps so far.
-            now: metrics of which the latest values count, also where a later update has none.
-            metrics: metrics of which the mean counts, but for those that are told otherwise.
-            times: seconds, of which the sum counts.
-            peaks: metrics of which the largest value counts.
+            steps: number of env steps so far.
+            now: metrics whose latest value is written, even if a later update lacks them.
+            metrics: metrics whose mean is written, unless they are in ``latest`` or
+                ``summed``.
+            times: seconds by activity, whose sum is written.
+            peaks: metrics whose largest value is written.
         """
         now, metrics = numbers(now), numbers(metrics)
-        if self._held is not None:
-            before, line = self._held
+        if self._pending is not None:
+            before, line = self._pending
             line.update({k: v for k, v in now.items() if k not in before or v != before[k]})
             self._release()
             return
@@ -99,8 +100,8 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been gathered, if anything."""
-        if self._held is not None:
+        """Write the metrics since the last line, if there are any."""
+        if self._pending is not None:
             self._release()
         if self._steps == self._written:
             return
@@ -112,31 +113,31 @@ class Journal:
         self._write(row)
 
     def _release(self) -> None:
-        """Write the line that was held back."""
-        assert self._held is not None
-        (_, line), self._held = self._held, None
+        """Write the pending line."""
+        assert self._pending is not None
+        (_, line), self._pending = self._pending, None
         self._write(line)
 
     def _write(self, row: dict[str, float]) -> None:
         for sink in self._sinks:
-            with _told_as_storage_error(sink):
+            with _as_storage_error(sink):
                 sink.write(self._steps, row)
 
     def close(self) -> None:
-        """Write the rest and close the sinks, all of them.
+        """Write the remaining metrics and close all sinks.
 
         Raises:
-            StorageError: the first that one of them has met.
+            StorageError: a sink cannot write; the others are closed nevertheless.
         """
         with contextlib.ExitStack() as stack:
             for sink in reversed(self._sinks):
-                stack.enter_context(_told_as_storage_error(sink))
+                stack.enter_context(_as_storage_error(sink))
                 stack.callback(sink.close)
             self.flush()
 
 
 @contextlib.contextmanager
-def _told_as_storage_error(sink: Sink) -> Iterator[None]:
+def _as_storage_error(sink: Sink) -> Iterator[None]:
     try:
         yield
     except StorageError:
@@ -153,22 +154,18 @@ def sinks_of(
     resume_step: int | None,
     more: Sequence[Sink] = (),
 ) -> list[Sink]:
-    """Open the destinations of a run's metrics; their libraries are loaded here, not before.
+    """Open the sinks of a run.
 
     Args:
-        folder: of the run.
-        settings: of the run.
-        progress: whether somebody looks on.
-        resume_step: env steps at which a run is gone on with; None begins one.
-        more: the user's own.
+        folder: folder of the run.
+        settings: settings of the run.
+        progress: show the progress in the terminal.
+        resume_step: number of env steps at which the run is resumed; None for a new run.
+        more: sinks of the user.
 
     Raises:
-        StorageError: a file cannot be opened; those that were are closed.
+        StorageError: a file cannot be opened; the other sinks are closed.
     """
-    from rookery.run.log.jsonl import JSONLSink
-    from rookery.run.log.tensorboard import TensorBoardSink
-    from rookery.run.log.terminal import terminal_sink
-
     openers: list[tuple[Path, Callable[[], Sink]]] = [
         (folder.metrics, lambda: JSONLSink(folder.metrics, resume_step)),
         (folder.path, lambda: TensorBoardSink(_encodable(folder), resume_step)),
@@ -188,16 +185,16 @@ def sinks_of(
 
 
 def _encodable(folder: RunDirectory) -> Path:
-    """The folder for who writes names in UTF-8: absolute, unless one above it has no such name."""
+    """Return the absolute folder, or its relative path if a parent's name is not UTF-8."""
     try:
         str(folder.absolute).encode()
-    except UnicodeEncodeError:  # the locale is C, and knows ASCII only
+    except UnicodeEncodeError:  # the locale is C, which supports only ASCII
         return folder.path
     return folder.absolute
 
 
 def line_at(path: Path, step: int) -> dict[str, float] | None:
-    """The metrics that metrics.jsonl holds at an env step; None if it holds none."""
+    """Return the line of metrics.jsonl at an env step, or None."""
     if not path.is_file():
         return None
     rows = [row for row in read_rows(path) if row.pop("step", None) == step]
@@ -205,10 +202,10 @@ def line_at(path: Path, step: int) -> dict[str, float] | None:
 
 
 def checked_sinks(sinks: Any) -> list[Sink]:
-    """``sinks`` as a list.
+    """Return ``sinks`` as a list.
 
     Raises:
-        ConfigError: they are not a sequence of objects that have what a `Sink` has.
+        ConfigError: they are not a sequence of objects with the methods of `Sink`.
     """
     what = "with the methods write(step, metrics) and close()"
     if isinstance(sinks, str) or not isinstance(sinks, Iterable):
@@ -222,10 +219,10 @@ def checked_sinks(sinks: Any) -> list[Sink]:
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics as floats; what `float` takes, such as a tensor of one element, will do.
+    """Convert metrics to floats; tensors of one element are allowed.
 
     Raises:
-        ConfigError: one of them is no number.
+        ConfigError: a metric is not a number.
     """
     floats = {}
     for name, value in metrics.items():

@@ -1,51 +1,27 @@
-"""Metrics as lines of JSON."""
+"""Files of JSON lines: metrics, telemetry and evaluations of a run."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery.errors import ConfigError
-from rookery.run.log.sink import Sink
+from rookery.run.checkpoint.run_dir import whole_file
 
-_TRIES, _BETWEEN_TRIES_S = 100, 0.05  # to replace a file that is read
-
-
-class JSONLSink(Sink):
-    """One object per update, each on its line, flushed at once: ``tail -f`` works.
-
-    Args:
-        path: of the file, which is opened for appending.
-        resume_step: lines of later env steps are dropped, since they come again; None keeps all.
-    """
-
-    def __init__(self, path: Path, resume_step: int | None = None) -> None:
-        if resume_step is not None and path.exists():
-            drop_after(path, resume_step)
-        self.path = path
-        self._file = path.open("a", buffering=1, encoding="utf-8")
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._file.write(json.dumps({"step": step, **finite}) + "\n")
-
-    def close(self) -> None:
-        self._file.close()
+_MEAN, _STD = "eval_return_mean", "eval_return_std"
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read lines of JSON as people and crashed machines leave them.
+    """Read the JSON objects of a file; an invalid last line is left out.
 
-    A last line that is not whole is left out, whether or not it ends.
+    A process that was killed may leave an incomplete last line.
 
     Raises:
-        ConfigError: the file cannot be read, or an earlier line is no JSON object.
+        ConfigError: the file cannot be read, or a line before the last is not a JSON object.
     """
     try:
         lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
@@ -59,13 +35,13 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             rows.append(row)
         elif number != numbered[-1][0]:
             raise ConfigError(
-                f"{path}, line {number}, is no JSON object: {line[:40]!r}; take the line out"
+                f"{path}, line {number}, is not a JSON object: {line[:40]!r}; delete the line"
             )
     return rows
 
 
 class _Place(NamedTuple):
-    """What has been read of a file, and how to tell that it is still the same one."""
+    """The part of a file that was read, and the properties that identify the file."""
 
     device: int
     inode: int
@@ -74,19 +50,20 @@ class _Place(NamedTuple):
 
 
 class LineFollower:
-    """Reads lines of JSON from a file that another process writes, each once it is whole.
+    """A reader of JSON lines from a file that another process writes.
 
-    A file that was replaced or cut, as resuming a run does, is read from its beginning again.
+    If the file was replaced or truncated, for example because the run was resumed, it is read again
+    from its beginning.
 
     Args:
-        path: of the file, which may not be there yet.
+        path: path of the file, which may not exist yet.
 
     Attributes:
-        damaged: lines left out, because they were no JSON objects.
-        restarts: how often the file was found to be another one, or gone.
+        damaged: number of lines that were left out because they are not JSON objects.
+        restarts: number of times that the file was replaced, truncated or deleted.
     """
 
-    _HEAD = 256  # bytes, by which files are told apart that have one inode after the other
+    _HEAD = 256  # first bytes that are compared, because a new file may have the old one's inode
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -95,10 +72,10 @@ class LineFollower:
         self._place: _Place | None = None
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield what was written since the last call, or everything if ``restarts`` has grown.
+        """Yield the complete lines written since the last call, or all if ``restarts`` has grown.
 
         Raises:
-            OSError: the file is there, but cannot be read.
+            OSError: the file exists but cannot be read.
         """
         try:
             file = self.path.open("rb")
@@ -114,7 +91,7 @@ class LineFollower:
             file.seek(size)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # it is not whole yet
+                    break  # the line is incomplete
                 size += len(line)
                 self._place = _Place(status.st_dev, status.st_ino, head[:size], size)
                 if line.strip():
@@ -148,36 +125,93 @@ def _object(line: str) -> dict[str, Any] | None:
 
 def _step_of(row: dict[str, Any]) -> float:
     step = row.get("step")
-    return step if isinstance(step, (int, float)) else math.inf  # no line of this sink's
+    return step if isinstance(step, (int, float)) else math.inf  # not a line of metrics
 
 
 def drop_after(path: Path, step: int) -> None:
-    """Take out the lines of later env steps, and those that are not whole."""
-    kept = [row for row in read_rows(path) if _step_of(row) <= step]
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        put_in_place(temporary, path)
-    except BaseException:  # a full disk: half of it is of use to nobody
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def put_in_place(temporary: Path, path: Path) -> None:
-    """Give a file the name of another one, which it replaces.
-
-    Windows refuses that while somebody reads the other one: a program that loads a checkpoint, or
-    a virus scanner. Readers are soon done, so it is tried again for some seconds.
+    """Delete incomplete lines, and the lines of env steps after ``step``.
 
     Raises:
-        OSError: it cannot be done.
+        ConfigError: the file cannot be read, or a line before the last is not a JSON object.
+        StorageError: the file cannot be written; it is unchanged.
     """
-    tries = 1 if sys.platform != "win32" else _TRIES
-    for left in reversed(range(tries)):
-        try:
-            os.replace(temporary, path)
+    kept = [row for row in read_rows(path) if _step_of(row) <= step]
+    with whole_file(path) as file:
+        file.write("".join(json.dumps(row) + "\n" for row in kept).encode())
+
+
+class EvaluationLog:
+    """The file evaluations.jsonl, with one line per evaluation.
+
+    Evaluations are not in metrics.jsonl, because its lines belong to updates. The evaluation at the
+    end of a run belongs to none.
+
+    Args:
+        path: path of the file, which is created by the first evaluation.
+        resume_step: evaluations after this env step are deleted, because a resumed run repeats
+            them. None starts with an empty file.
+
+    Raises:
+        ConfigError: the file cannot be read.
+        StorageError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, resume_step: int | None) -> None:
+        self._path = path.absolute()  # an env may change the working directory
+        self._points: dict[int, tuple[float, float]] = {}
+        if resume_step is None or not path.exists():
             return
-        except PermissionError:
-            if not left:
-                raise
-            time.sleep(_BETWEEN_TRIES_S)
+        written = evaluations_in(read_rows(path))
+        self._points = {step: (mean, std) for step, mean, std in written if step <= resume_step}
+        if len(self._points) < len(written):
+            self._write(self._points)
+
+    def add(self, step: int, mean: float, std: float) -> None:
+        """Store an evaluation, which replaces an earlier one at the same step.
+
+        Args:
+            step: number of env steps so far.
+            mean: mean return; the evaluation is not stored if it is not finite.
+            std: standard deviation of the returns.
+
+        Raises:
+            StorageError: the file cannot be written; it is unchanged.
+        """
+        points = {**self._points, step: (mean, std)}
+        if math.isfinite(mean):
+            self._write(points)
+            self._points = points
+
+    def points(self) -> list[tuple[int, float, float]]:
+        """Return env step, mean return and standard deviation of each evaluation, in order."""
+        return [(step, *self._points[step]) for step in sorted(self._points)]
+
+    def _write(self, points: dict[int, tuple[float, float]]) -> None:
+        rows = [{"step": step, _MEAN: mean, _STD: std} for step, (mean, std) in points.items()]
+        with whole_file(self._path) as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def evaluations_in(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
+    """Return the evaluations in lines of evaluations.jsonl or metrics.jsonl.
+
+    Returns:
+        Env step, mean return and standard deviation of each; an unknown deviation is 0.
+    """
+    points = []
+    for row in rows:
+        step, mean, std = (number_of(row.get(name)) for name in ("step", _MEAN, _STD))
+        if step is not None and mean is not None:
+            points.append((int(step), mean, std or 0.0))
+    return points
+
+
+def number_of(value: Any) -> float | None:
+    """Return ``value`` as a float, or None if it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of more than 300 digits
+        return None
+    return number if math.isfinite(number) else None

@@ -1,11 +1,10 @@
-"""What an expert would say of a run, seeing its telemetry: pure functions of what was measured.
+"""Advice from the telemetry of a run: pure functions of the measured statistics.
 
-Every sentence names the figures and the flag that helps. Nothing is said before there is evidence:
-a third of a minute, and so many steps that a preempted process or the first steps, which load what
-they need, do not decide. `TelemetryLog` says a sentence once, when two looks in a row have found
-it.
+Every sentence names the numbers and an option that helps. Advice needs 20 seconds of training and
+50 steps of each env, so that a preempted process or slow first steps do not cause it.
+`TelemetryLog` prints a sentence once, after two measurements in a row have found it.
 
-Memory of the calling process is left alone: a replay fills for hours, and is no leak.
+The memory of the calling process gets no advice, because a replay buffer grows for hours.
 """
 
 from __future__ import annotations
@@ -22,34 +21,34 @@ from rookery.vector.statistics.table import duration, size
 
 _SURE_AFTER_S = 20.0
 _FEWEST_STEPS = 50  # of each env
-_SLOW_S = 2e-4  # of a step's mean; of faster ones, a preempted process can be the reason
+_SLOW_S = 2e-4  # mean step time; below it, preemption can cause the difference
 _SLOWER = 3.0  # times the median of the others
 _BUSIER = 1.5  # times the mean of the other workers
 _HELD_UP = 0.5  # share of the steps
 _LEAST_GROWTH_BYTES = 16 * 2**20
 _SOON_H = 48.0
 _LONG_LOOK_S = 1.0
-_CROWDED = 1.5  # threads that want to compute, per CPU
-_SEVERAL = 1.5  # such threads in one worker
-_MOSTLY = 0.7  # of the time
-_RESETS = 0.5  # of the time of the envs
+_CROWDED = 1.5  # runnable threads per CPU
+_SEVERAL = 1.5  # runnable threads in one worker
+_MOSTLY = 0.7  # share of the time
+_RESETS = 0.5  # share of the envs' time
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a run's telemetry is judged by.
+    """The machine, settings and times of a run, which determine what its telemetry means.
 
     Attributes:
-        cpus: that may be used.
-        room: for memory.
-        unix_time: now.
-        collector: see `TrainSettings.collector`; not "auto".
-        is_chosen: whether the backend was measured and chosen by ``backend="auto"``.
-        max_worker_rss_mb: at which a worker is replaced; None means never.
-        policy_s: seconds of deciding so far, as in the metrics.
-        env_s: of stepping.
-        wait_s: of waiting.
-        learn_s: of learning.
+        cpus: number of usable CPUs.
+        room: available memory.
+        unix_time: current Unix time in seconds.
+        collector: name of the collector, see `TrainSettings.collector`; not "auto".
+        is_chosen: True if ``backend="auto"`` measured and chose the backend.
+        max_worker_rss_mb: memory in MiB at which a worker is replaced; None means never.
+        policy_s: seconds in which the policy acted.
+        env_s: seconds of env steps.
+        wait_s: seconds of waiting for envs.
+        learn_s: seconds of learning.
     """
 
     cpus: int
@@ -65,7 +64,7 @@ class Surroundings:
 
 
 def judged(statistics: Statistics, around: Surroundings) -> dict[str, str]:
-    """What is to be said, by a name for the matter; nothing while there is too little evidence."""
+    """Return the advice by topic; empty while the measured time is too short."""
     if statistics.seconds < _SURE_AFTER_S:
         return {}
     found = {
@@ -76,35 +75,31 @@ def judged(statistics: Statistics, around: Surroundings) -> dict[str, str]:
         "balance": on_balance(statistics, around),
         "resets": on_resets(statistics, around),
     }
-    return {matter: sentence for matter, sentence in found.items() if sentence is not None}
+    return {topic: sentence for topic, sentence in found.items() if sentence is not None}
 
 
 def on_slow_env(statistics: Statistics) -> str | None:
-    """One env that takes far longer than the others, and holds them up."""
+    """Return advice if one env is far slower than the others and delays them."""
     slow = _slow_env(statistics)
     if slow is None:
         return None
     others = _median_of_others(statistics, slow)
     held_up = ""
     if slow.straggler_share is not None:
-        held_up = (
-            f", and was the one that all waited for in {slow.straggler_share:.0%} of the steps"
-        )
+        held_up = f", and was the last to finish in {slow.straggler_share:.0%} of the steps"
     backend = statistics.workers[slow.worker]
     if backend.in_caller:
         way_out = "worker processes (--backend process --isolate) step the others beside it"
     elif len(backend.env_ids) > 1:
-        way_out = (
-            "isolate=True (--isolate) gives it a worker of its own, so that no env waits behind it"
-        )
+        way_out = "isolate=True (--isolate) gives each env its own worker, so none waits for it"
     else:
         way_out = (
-            "it has a worker of its own already; send() and recv(), or --collector async with "
-            "impala, wait for no single env"
+            "it already has its own worker; send() and recv(), or --collector async with impala, "
+            "do not wait for a single env"
         )
     return (
         f"env {slow.env_id} takes {duration(slow.step_mean_s)} per step (p99 "
-        f"{duration(slow.step_p99_s)}) where the others take {duration(others)}{held_up}; {way_out}"
+        f"{duration(slow.step_p99_s)}), the others take {duration(others)}{held_up}; {way_out}"
     )
 
 
@@ -128,7 +123,7 @@ def _median_of_others(statistics: Statistics, slow: EnvStatistics) -> float:
 
 
 def on_loaded_worker(statistics: Statistics) -> str | None:
-    """One worker that has far more to do than the others, and not because of one env alone."""
+    """Return advice if one worker is far busier than the others, but not because of one env."""
     workers = [backend for backend in statistics.workers if not backend.in_caller]
     if len(workers) < 2 or any(env.steps < _FEWEST_STEPS for env in statistics.envs):
         return None
@@ -143,20 +138,22 @@ def on_loaded_worker(statistics: Statistics) -> str | None:
     if not (is_loaded and matters and holds_up) or is_known:
         return None
     count, fewest = len(loaded.env_ids), min(len(backend.env_ids) for backend in others)
-    way_out = "isolate=True (--isolate) shows which of its envs are slow, and gives each a worker"
+    way_out = (
+        "isolate=True (--isolate) shows which of its envs are slow, and gives each env a worker"
+    )
     if count > fewest:
         way_out = (
-            f"it has {count} envs where another has {fewest}: choose num_workers (--num-workers) "
-            "so that it divides num_envs"
+            f"it has {count} envs, another worker has {fewest}: choose a num_workers "
+            "(--num-workers) that divides num_envs"
         )
     return (
-        f"{_named(statistics, loaded)} was busy for {duration(loaded.busy_s)} where the others "
-        f"were for {duration(mean_s)}, and all wait for it; {way_out}"
+        f"{_named(statistics, loaded)} was busy for {duration(loaded.busy_s)}, the others for "
+        f"{duration(mean_s)} on average, and all wait for it; {way_out}"
     )
 
 
 def on_leak(statistics: Statistics, around: Surroundings) -> str | None:
-    """Workers whose memory grows without end, and when it will be used up."""
+    """Return advice if the memory of workers grows and will be exhausted within two days."""
     growing = [backend for backend in statistics.workers if _grows(backend)]
     if not growing:
         return None
@@ -181,7 +178,7 @@ def on_leak(statistics: Statistics, around: Surroundings) -> str | None:
     return (
         f"{_named(statistics, worst)} grows by {size(rate)} of memory per hour (it has "
         f"{size(used)}){more}: {limit} will be reached in {hours:.1f} hours, at {when}. An env "
-        f"keeps what it should let go{which}; {way_out}"
+        f"does not free memory{which}; {way_out}"
     )
 
 
@@ -191,7 +188,7 @@ def _grows(backend: WorkerStatistics) -> bool:
 
 
 def on_threads(statistics: Statistics, around: Surroundings) -> str | None:
-    """More threads that want to compute than there are CPUs."""
+    """Return advice if far more threads are runnable than there are CPUs."""
     caller = statistics.caller
     if caller.look_s is None or caller.look_s < _LONG_LOOK_S or caller.runnable_threads is None:
         return None
@@ -199,28 +196,25 @@ def on_threads(statistics: Statistics, around: Surroundings) -> str | None:
     runnable = caller.runnable_threads + sum(c.runnable_threads or 0.0 for c in workers)
     if runnable <= _CROWDED * around.cpus + 0.5:
         return None
-    said = (
-        f"{runnable:.1f} threads want to compute on {around.cpus} CPUs, in the mean, and stand in "
-        "each other's way"
-    )
+    said = f"{runnable:.1f} threads on average compete for {around.cpus} CPUs"
     most = max(workers, key=lambda backend: backend.runnable_threads or 0.0, default=None)
     if most is not None and (most.runnable_threads or 0.0) >= _SEVERAL:
         return (
             f"{said}; {most.runnable_threads:.1f} of them in {_named(statistics, most)}. "
-            "threads_per_worker=1 (--threads-per-worker 1) caps those of numerical libraries, and "
-            "an env that sets their number itself must not"
+            "threads_per_worker=1 (--threads-per-worker 1) limits those of numerical libraries; "
+            "envs must not set their number themselves"
         )
     if len(workers) > around.cpus:
-        return f"{said}; num_workers={around.cpus} (--num-workers {around.cpus}) is as many as fit"
+        return f"{said}; num_workers={around.cpus} (--num-workers {around.cpus}) uses each CPU once"
     return (
         f"{said}; {caller.runnable_threads:.1f} of them in the calling process. The environment "
-        f"variable OMP_NUM_THREADS={max(around.cpus - len(workers), 1)} caps those of numerical "
-        "libraries"
+        f"variable OMP_NUM_THREADS={max(around.cpus - len(workers), 1)} limits those of "
+        "numerical libraries"
     )
 
 
 def on_balance(statistics: Statistics, around: Surroundings) -> str | None:
-    """Envs much slower than the policy that waits for them, or the reverse."""
+    """Return advice if envs take far more time than the policy, or the reverse."""
     total_s = around.policy_s + around.env_s + around.wait_s + around.learn_s
     if around.collector != "caller" or total_s < _SURE_AFTER_S / 2:
         return None
@@ -228,15 +222,16 @@ def on_balance(statistics: Statistics, around: Surroundings) -> str | None:
     most = min(around.cpus, num_envs)
     if around.policy_s >= max(3 * around.env_s, _MOSTLY * total_s):
         said = (
-            f"deciding on actions took {around.policy_s / total_s:.0%} of the time, stepping "
+            f"the policy took {around.policy_s / total_s:.0%} of the time, env steps "
             f"{around.env_s / total_s:.0%}"
         )
         if most > 1:
             return (
-                f"{said}; --collector workers has copies of the policy act in all workers at once, "
-                f"and more num_envs (--num-envs, now {num_envs}) make more of each decision"
+                f"{said}; --collector workers lets copies of the policy act in all workers at "
+                f"once, and a larger num_envs (--num-envs, now {num_envs}) makes acting more "
+                "efficient"
             )
-        return f"{said}; more num_envs (--num-envs, now {num_envs}) make more of each decision"
+        return f"{said}; a larger num_envs (--num-envs, now {num_envs}) makes acting more efficient"
     if around.is_chosen or around.env_s < max(3 * around.policy_s, _MOSTLY * total_s):
         return None
     num_workers = sum(not backend.in_caller for backend in statistics.workers)
@@ -244,32 +239,32 @@ def on_balance(statistics: Statistics, around: Surroundings) -> str | None:
         return None
     option = "--backend process" if num_workers == 0 else f"--num-workers {most}"
     return (
-        f"stepping envs took {around.env_s / total_s:.0%} of the time, deciding on actions "
-        f"{around.policy_s / total_s:.0%}; {num_envs} envs are stepped by "
-        f"{max(num_workers, 1)} of {around.cpus} CPUs: {option} uses {most}"
+        f"env steps took {around.env_s / total_s:.0%} of the time, the policy "
+        f"{around.policy_s / total_s:.0%}; {max(num_workers, 1)} of {around.cpus} CPUs step "
+        f"{num_envs} envs: {option} uses {most}"
     )
 
 
 def on_resets(statistics: Statistics, around: Surroundings) -> str | None:
-    """Envs that are reset for most of their time."""
+    """Return advice if resets take most of the envs' time."""
     share, mean_s, count = reset_share(statistics.envs)
     if share is None or share < _RESETS or count < 20 + len(statistics.envs):
         return None
     busy_s = sum(backend.busy_s for backend in statistics.workers)
-    if busy_s < 0.2 * statistics.seconds:  # they are a small matter
+    if busy_s < 0.2 * statistics.seconds:  # envs take little of the run's time
         return None
     length = sum(env.steps for env in statistics.envs) / count
-    way_out = "more num_workers (--num-workers) reset more of them side by side"
+    way_out = "a larger num_workers (--num-workers) resets more envs at once"
     if around.collector == "caller":
-        way_out += ", and --collector workers has a reset hold up the envs of its worker alone"
+        way_out += ", and with --collector workers a reset delays only the envs of its worker"
     return (
         f"resets took {share:.0%} of the envs' time ({duration(mean_s)} each, after episodes of "
-        f"{length:.0f} steps); make reset() cheaper or episodes longer, else {way_out}"
+        f"{length:.0f} steps); make reset() cheaper or episodes longer. Otherwise {way_out}"
     )
 
 
 def reset_share(envs: Sequence[EnvStatistics]) -> tuple[float | None, float, int]:
-    """The share of resets in the time of some envs, their mean time, and how many there were."""
+    """Return the share of resets in the envs' time, their mean seconds, and their number."""
     reset_s = sum((env.reset_mean_s or 0.0) * env.resets for env in envs)
     step_s = sum((env.step_mean_s or 0.0) * env.steps for env in envs)
     count = sum(env.resets for env in envs if env.reset_mean_s is not None)

@@ -1,4 +1,4 @@
-"""TelemetryLog: what a run does and uses, as lines of telemetry.jsonl, and advice about it."""
+"""The telemetry of a run: lines of telemetry.jsonl, a few metrics, and advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rookery.common.cpus import usable_cpus
 from rookery.common.resources import memory_room
 from rookery.errors import StorageError
 from rookery.run.checkpoint.run_dir import cannot_write
-from rookery.run.log.advice import tell
+from rookery.run.log.advice import print_advice
 from rookery.run.log.clock import as_if_done
 from rookery.run.log.jsonl import drop_after
 from rookery.run.log.telemetry_advice import Surroundings, judged, reset_share
@@ -23,14 +23,17 @@ _TIMES = ("policy_s", "env_s", "wait_s", "learn_s")
 
 
 class TelemetryLog:
-    """Looks at a run now and then.
+    """The telemetry of a run, which is measured at intervals.
 
     Args:
-        path: of telemetry.jsonl.
-        interval_s: seconds between two lines; 0 writes none, and looks at nothing.
-        measure: what gives the statistics; None where there are none.
-        resumed_at: env steps at which a run is gone on with; None begins one.
+        path: path of telemetry.jsonl.
+        interval_s: seconds between two lines; 0 disables telemetry.
+        measure: function that returns the statistics, or None if there are none.
+        resumed_at: number of env steps at which the run is resumed; None for a new run.
         surroundings: further arguments of `Surroundings`, by name.
+
+    Raises:
+        StorageError: lines after ``resumed_at`` cannot be deleted.
     """
 
     def __init__(
@@ -41,40 +44,37 @@ class TelemetryLog:
         resumed_at: int | None,
         surroundings: Mapping[str, Any],
     ) -> None:
-        self.path = path.absolute()  # an env may go to another folder
+        self.path = path.absolute()  # an env may change the working directory
         self._interval_s, self._measure = interval_s, measure
         self._surroundings = surroundings
         self._times: dict[str, Any] = dict.fromkeys(_TIMES, 0.0)
-        self._looked_at = as_if_done(interval_s)
+        self._measured_at = as_if_done(interval_s)
         self._written = resumed_at or 0  # env steps of the last line
-        self._suspected: set[str] = set()  # by the last look
-        self._said: set[str] = set()
+        self._suspected: set[str] = set()  # topics that the last measurement found
+        self._printed: set[str] = set()
         if resumed_at is not None and path.exists():
-            try:
-                drop_after(path, resumed_at)
-            except OSError as error:
-                raise cannot_write(path, error) from None
+            drop_after(path, resumed_at)
 
     def look(self, steps: int, seconds: float, times: Mapping[str, float]) -> dict[str, float]:
-        """Take in an update; where it is time, write a line and say what is to be said.
+        """Count an update; if the interval is over, write a line and print advice.
 
         Args:
-            steps: env steps so far.
-            seconds: of training so far.
-            times: where the time of the update went.
+            steps: number of env steps so far.
+            seconds: seconds of training so far.
+            times: seconds of the update by activity, such as ``learn_s``.
 
         Returns:
-            Metrics, if a line was written.
+            Metrics if a line was written; else an empty dict.
 
         Raises:
-            StorageError: it cannot be written.
+            StorageError: the line cannot be written.
         """
         for name in _TIMES:
             self._times[name] += times.get(name, 0.0)
         now = time.perf_counter()
-        if not self._interval_s or now - self._looked_at < self._interval_s:
+        if not self._interval_s or now - self._measured_at < self._interval_s:
             return {}
-        self._looked_at = now
+        self._measured_at = now
         statistics = self._measure()
         if statistics is None:
             return {}
@@ -83,12 +83,12 @@ class TelemetryLog:
         return scalars(statistics)
 
     def finish(self, steps: int, seconds: float) -> None:
-        """Write the last line, if that can be, unless there is one of this step already."""
+        """Write the last line, unless there is a line of this env step."""
         if not self._interval_s or steps == self._written:
             return
         statistics = self._measure()
         if statistics is not None:
-            with suppress(StorageError):  # the run is over, and of what counts nothing is missing
+            with suppress(StorageError):  # the run is over and its results are saved
                 self._write(statistics, steps, seconds)
 
     def _write(self, statistics: Statistics, steps: int, seconds: float) -> None:
@@ -110,14 +110,14 @@ class TelemetryLog:
             **self._times,
         )
         found = judged(statistics, around)
-        for matter in found.keys() & self._suspected - self._said:
-            tell(found[matter])
-            self._said.add(matter)
+        for topic in found.keys() & self._suspected - self._printed:
+            print_advice(found[topic])
+            self._printed.add(topic)
         self._suspected = set(found)
 
 
 def scalars(statistics: Statistics) -> dict[str, float]:
-    """A few numbers for metrics; what is not known is left out."""
+    """Return metrics from statistics, without those that are unknown."""
     envs, backends, caller = statistics.envs, statistics.workers, statistics.caller
     processes: list[CallerStatistics | WorkerStatistics] = [caller]
     processes += [backend for backend in backends if backend.rss_bytes is not None]

@@ -1,90 +1,24 @@
-"""Metrics for the person who waits: a progress bar, or plain lines where there is no terminal."""
+"""Counters and tables in the terminal, for commands that are not training runs."""
 
 from __future__ import annotations
 
 import importlib
-import math
 import sys
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from rookery.errors import MissingExtra
-from rookery.run.log.sink import Sink
 
-_FILE_COLUMNS = 120  # of a table that goes into a file or a pipe
-
-
-def terminal_sink(total_steps: int, stream: TextIO | None = None) -> Sink:
-    """Choose by whether ``stream`` (standard error unless told) is a terminal."""
-    stream = stream or sys.stderr
-    return ProgressBar(total_steps) if stream.isatty() else PlainLines(total_steps, stream)
-
-
-class PlainLines(Sink):
-    """A line every ``interval_s`` seconds, and one at the end."""
-
-    def __init__(self, total_steps: int, stream: TextIO, interval_s: float = 5.0) -> None:
-        self._total_steps = total_steps
-        self._stream = stream
-        self._interval_s = interval_s
-        self._next = time.monotonic() + interval_s
-        self._last = ""
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._last = f"{step}/{self._total_steps} steps  {_summary(metrics)}"
-        if time.monotonic() >= self._next:
-            self._print()
-
-    def close(self) -> None:
-        self._print()
-
-    def _print(self) -> None:
-        if self._last:
-            print(self._last, file=self._stream, flush=True)
-        self._last = ""
-        self._next = time.monotonic() + self._interval_s
-
-
-class ProgressBar(Sink):
-    """A bar with the time left and the latest return, on standard error."""
-
-    def __init__(self, total_steps: int) -> None:
-        try:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-        except ImportError as error:
-            raise MissingExtra("the progress bar needs: pip install 'rookery[train]'") from error
-        self._progress = Progress(
-            TextColumn("{task.percentage:>3.0f}%"),
-            BarColumn(bar_width=30),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[summary]}"),
-            console=Console(stderr=True),
-        )
-        self._task = self._progress.add_task("", total=total_steps, summary="")
-        self._progress.start()
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._progress.update(self._task, completed=step, summary=_summary(metrics))
-
-    def close(self) -> None:
-        self._progress.stop()
-
-
-def _summary(metrics: Mapping[str, float]) -> str:
-    speed = f"{metrics.get('steps_per_second', math.nan):,.0f} steps/s"
-    mean = metrics.get("episode_return_mean")
-    return speed if mean is None else f"return {mean:.1f}  {speed}"
+_FILE_COLUMNS = 120  # width of a table that is written to a file or pipe
 
 
 class Counter:
-    """How many of a number of things are done: a bar on a terminal, else a line for each.
+    """A progress bar over items, or lines if the stream is not a terminal.
 
     Args:
-        total: how many there are.
-        what: what they are, such as ``"trials"``.
-        stream: standard error unless told.
+        total: number of items.
+        what: name of the items, such as ``"trials"``.
+        stream: stream to write to; None is standard error.
     """
 
     def __init__(self, total: int, what: str, stream: TextIO | None = None) -> None:
@@ -110,14 +44,14 @@ class Counter:
             self._progress.stop()
 
     def doing(self, text: str) -> None:
-        """Say beside the bar what is under way; nothing where there is no bar."""
+        """Show the current activity beside the bar; without a bar, do nothing."""
         if self._progress is not None:
             self._progress.update(self._task, now=text)
 
     def done(self, text: str = "") -> None:
-        """Count one more, and print a line about it, if there is anything to say.
+        """Count one item, and print ``text`` if it is not empty.
 
-        Where there is no bar, each tenth of the whole is a line anyway.
+        Without a bar, a line is also printed after each tenth of the items.
         """
         self._done += 1
         if self._progress is not None:
@@ -130,7 +64,9 @@ class Counter:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print a table on standard output; the first column and the last stand left, others right.
+    """Print a table on standard output.
+
+    The first and last column are left-aligned, the others right-aligned.
 
     Raises:
         MissingExtra: rich is not installed.
@@ -152,7 +88,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def require_tables() -> None:
-    """Complain where `print_table` could not print, before what it is to print is measured.
+    """Raise early, before a long measurement, if `print_table` cannot print.
 
     Raises:
         MissingExtra: rich is not installed.
@@ -161,7 +97,7 @@ def require_tables() -> None:
 
 
 def _rich(module: str) -> Any:
-    """A module of rich."""
+    """Import a module of rich."""
     try:
         return importlib.import_module(f"rich.{module}")
     except ImportError as error:

@@ -1,25 +1,25 @@
-"""What a learner's settings become with another number of envs, so that a run learns alike.
+"""Scaling of a learner's settings to another number of envs, so that it learns as before.
 
     learners from rollouts (PPO, A2C, IMPALA)
 
-        num_steps      num_steps * base / num_envs, so that a rollout has as many transitions; but
-                       no less than the horizon 1 / (1 - gamma * lambda) over which generalised
-                       advantage estimation weighs errors (Schulman et al. 2016, eq. 16), or than
-                       it was
-        growth         what a rollout has grown by all the same
-        minibatch_size times growth: as many gradient steps for each rollout
-        learning_rate  times sqrt(growth), at most 4: what Adam and RMSProp need for larger batches
-                       to make the same way over the same data (Malladi et al. 2022)
+        num_steps      num_steps * base / num_envs, so that a rollout has as many transitions. At
+                       least the horizon 1 / (1 - gamma * lambda), over which generalised advantage
+                       estimation weighs errors (Schulman et al. 2016, eq. 16), or the former value
+                       if that is smaller
+        growth         the ratio of the new to the former number of transitions in a rollout
+        minibatch_size times growth, so that the number of gradient steps per rollout is unchanged
+        learning_rate  times sqrt(growth), at most 4. With it, Adam and RMSProp make the same
+                       progress over the same data with larger batches (Malladi et al. 2022)
 
     learners from replay (DQN, QR-DQN, SAC, TD3)
 
-        num_steps      num_steps * base / num_envs, at least 1: the learner is called after as many
-                       env steps as before, as far as that can be
-        updates_per_step, batch_size, learning_rate   stay: gradient steps are counted by env steps
+        num_steps      num_steps * base / num_envs, at least 1, so that the learner is called after
+                       as many env steps as before
+        updates_per_step, batch_size, learning_rate   unchanged: gradient steps are counted by env
+                       steps
 
-A rollout is kept as large as it was where that can be, because a policy that is held to the one
-that collected does not learn alike from larger rollouts, whatever the step size (Hilton et al.
-2022, who part the two).
+The size of a rollout is kept if possible. A policy that must stay close to the policy that
+collected learns differently from larger rollouts, whatever the step size (Hilton et al. 2022).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rookery.common.arguments import whole_number
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
 
-MOST_RATE_GROWTH = 4.0  # of the learning rate; nobody has tried more here
+MOST_RATE_GROWTH = 4.0  # largest factor of the learning rate; larger ones were never tested
 _LAMBDAS = ("gae_lambda", "trace_lambda")
 
 
@@ -44,21 +44,21 @@ def scaled(
     num_envs: int,
     given: frozenset[str] = frozenset(),
 ) -> tuple[Config, list[str]]:
-    """Move settings that were meant for ``base_num_envs`` envs to ``num_envs``.
+    """Scale settings for ``base_num_envs`` envs to ``num_envs`` envs.
 
     Args:
-        config: of the learner.
-        algo: its name, for the reasons.
-        base_num_envs: what the settings were made for.
-        num_envs: how many envs there will be.
-        given: settings that must stay, because the user has said them.
+        config: settings of the learner.
+        algo: name of the algorithm, for the reasons.
+        base_num_envs: number of envs for which the settings were chosen.
+        num_envs: number of envs of the run.
+        given: names of settings that the user has given, which are not changed.
 
     Returns:
-        The settings, and a line for each that has changed, or would have; none where nothing is
-        to be done.
+        The settings, and one line with the reason for each setting that changes, or would change
+        if it were not given or a function.
 
     Raises:
-        ConfigError: a number of envs is no whole number from 1 on.
+        ConfigError: a number of envs is not a whole number from 1 on.
     """
     whole_number("base_num_envs", base_num_envs, 1)
     whole_number("num_envs", num_envs, 1)
@@ -76,20 +76,20 @@ def scaled(
         if value == before:
             continue
         if name in given:
-            reasons.append(f"{algo}: {name} stays {_told(before)}, because it was given")
+            reasons.append(f"{algo}: {name} stays {_text(before)}, because it was given")
         elif callable(before):
             reasons.append(
-                f"{algo}: {name} is a function and stays; times {_told(value)} would go with "
-                f"{num_envs} envs ({why})"
+                f"{algo}: {name} is a function and stays; {num_envs} envs would need it times "
+                f"{_text(value)} ({why})"
             )
         else:
             changes[name] = value
-            reasons.append(f"{algo}: {name} {_told(before)} -> {_told(value)} ({why})")
+            reasons.append(f"{algo}: {name} {_text(before)} -> {_text(value)} ({why})")
     return replace(config, **changes), reasons  # type: ignore[type-var]
 
 
 def gae_horizon(gamma: float, lam: float) -> float:
-    """Steps over which generalised advantage estimation weighs errors; infinite without decay."""
+    """Return the number of steps over which generalised advantage estimation weighs errors."""
     decay = gamma * lam
     return math.inf if decay >= 1 else 1 / (1 - decay)
 
@@ -98,20 +98,20 @@ Wanted = Mapping[str, tuple[Any, str]]
 
 
 def _of_rollouts(config: Any, base: int, num_envs: int, given: frozenset[str]) -> Wanted:
-    """What a learner from rollouts should have: for each setting the value, and why."""
+    """Return the scaled value and the reason of each setting of a learner from rollouts."""
     rows = base * config.num_steps
     num_steps = config.num_steps if "num_steps" in given else _num_steps(config, base, num_envs)
     growth = num_envs * num_steps / rows
     wanted: dict[str, tuple[Any, str]] = {}
     if num_steps != config.num_steps:
-        kept = f"a rollout has {num_envs * num_steps} transitions, {rows} with {base} envs"
+        kept = f"a rollout has {num_envs * num_steps} transitions; it has {rows} with {base} envs"
         wanted["num_steps"] = (num_steps, kept)
     grown = f"a rollout is {growth:.3g} times as large"
     size = getattr(config, "minibatch_size", None)
     if size is not None:
         count = max(round(rows / min(size, rows)), 1)
         fitting = max(round(num_envs * num_steps / count), 1)
-        # What comes even stays: a minibatch that is larger than a rollout is cut by the learner.
+        # The learner cuts a minibatch that is larger than a rollout, so its size may stay.
         is_other = fitting != min(size, rows)
         wanted["minibatch_size"] = (fitting if is_other else size, f"{grown}: as many minibatches")
     factor = min(math.sqrt(growth), MOST_RATE_GROWTH)
@@ -145,8 +145,8 @@ def _num_steps(config: Any, base: int, num_envs: int) -> int:
 def _of_replay(config: Any, base: int, num_envs: int) -> Wanted:
     num_steps = max(round(config.num_steps * base / num_envs), 1)
     why = (
-        f"the learner is called after {num_steps * num_envs} env steps, {config.num_steps * base} "
-        f"with {base} envs; updates_per_step keeps gradient steps per env step"
+        f"the learner is called after {num_steps * num_envs} env steps; with {base} envs after "
+        f"{config.num_steps * base}; updates_per_step keeps gradient steps per env step"
     )
     wanted: dict[str, tuple[Any, str]] = {"num_steps": (num_steps, why)}
     rows = max(num_steps, config.n_step + 1) * num_envs
@@ -156,9 +156,9 @@ def _of_replay(config: Any, base: int, num_envs: int) -> Wanted:
 
 
 def _rounded(rate: float) -> float:
-    """Four digits; more would pretend to know."""
+    """Round to four digits."""
     return float(f"{rate:.4g}")
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""tuned.json: how a run's envs are to be run, as `rookery tune` has measured it, and its use."""
+"""The file tuned.json: settings of the parallelism that `rookery tune` found, and their use."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from rookery.run.checkpoint.run_dir import whole_file
 from rookery.run.settings import TrainSettings
 
 FORMAT = 1
-# What is measured together: where envs run and where the policy acts.
+# Settings that are measured together: where the envs run and where the policy acts.
 PLACE = ("collector", "backend", "num_workers", "caller_steps")
 SETTINGS = ("num_envs", *PLACE, "scale_hyperparameters")
 _WAY_OUT = "make the folder writable, make room, or choose another --output"
-_MEMORY_TOLERANCE = 0.1  # of a machine's memory: another kernel shows a little less of it
+_MEMORY_TOLERANCE = 0.1  # share of a machine's memory; another kernel reports slightly less
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search for a run's parallelism has found.
+    """The result of a search for the best parallelism of a run.
 
     Attributes:
-        settings: of `TrainSettings`, those that were searched for.
-        algo: name of the algorithm whose policy acted.
-        env: what its source's ``to_dict`` says.
-        machine: what `describe_machine` says.
-        versions: of what was measured with, by name.
-        figures: what was measured, for readers; nothing is done with it.
-        interrupted: whether the search was broken off.
+        settings: fields of `TrainSettings` that were searched, by name.
+        algo: name of the algorithm.
+        env: description of the env, see `EnvSource.to_dict`.
+        machine: description of the machine, see `describe_machine`.
+        versions: versions of the packages, by name.
+        figures: measured values, for readers only.
+        interrupted: True if the search was interrupted.
     """
 
     settings: Mapping[str, Any]
@@ -50,42 +50,42 @@ class Tuned:
     interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON data."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"rookery_tuned": FORMAT, **own}
+        """Return all fields as JSON data."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"rookery_tuned": FORMAT, **parts}
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> Tuned:
         """Undo `to_dict`.
 
         Args:
-            values: what JSON gave.
-            where: the file's name, for messages.
+            values: data of the file.
+            where: path of the file, for error messages.
 
         Raises:
-            ConfigError: it is not what ``rookery tune`` writes.
+            ConfigError: the data is not that of a file of ``rookery tune``.
         """
         if not isinstance(values, dict) or "rookery_tuned" not in values:
             raise ConfigError(f"{where} is not a file that rookery tune wrote: {in_words(values)}")
         if values["rookery_tuned"] != FORMAT:
             raise ConfigError(
-                f"{where} has format {values['rookery_tuned']!r}, and this version reads format "
+                f"{where} has format {values['rookery_tuned']!r}; this version reads format "
                 f"{FORMAT}; write it again with rookery tune"
             )
-        own = {name: value for name, value in values.items() if name != "rookery_tuned"}
+        parts = {name: value for name, value in values.items() if name != "rookery_tuned"}
         try:
-            known_names([each.name for each in fields(cls)], own, f"parts of {where}")
-            tuned = cls(**own)
+            known_names([each.name for each in fields(cls)], parts, f"parts of {where}")
+            tuned = cls(**parts)
         except TypeError as error:
-            raise ConfigError(f"{where} is not whole: {error}") from error
+            raise ConfigError(f"{where} is incomplete: {error}") from error
         tuned._check(where)
         return tuned
 
     def _check(self, where: str) -> None:
-        """Complain of what no run could be told.
+        """Check types and values.
 
         Raises:
-            ConfigError: for the first.
+            ConfigError: a value is invalid.
         """
         for name in ("settings", "env", "machine", "versions", "figures"):
             if not isinstance(getattr(self, name), dict):
@@ -99,16 +99,19 @@ class Tuned:
         if workers is not None and (type(workers) is not int or workers < 1):
             raise ConfigError(f"{where}: num_workers is {workers!r}; it must be 1 or more, or null")
         if settings.backend not in ("auto", "serial", "process", "native"):
-            raise ConfigError(f"{where}: there is no backend {settings.backend!r} to train with")
+            raise ConfigError(f"{where}: backend {settings.backend!r} cannot train")
         if settings.caller_steps not in (None, True, False):
-            raise ConfigError(f"{where}: caller_steps is {settings.caller_steps!r}, no flag")
+            raise ConfigError(
+                f"{where}: caller_steps is {settings.caller_steps!r}; it must be true, false or "
+                "null"
+            )
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tuned:
         """Read a file.
 
         Raises:
-            ConfigError: it is not there, or is not what ``rookery tune`` writes.
+            ConfigError: the file does not exist, or was not written by ``rookery tune``.
         """
         where = str(path)
         try:
@@ -119,15 +122,15 @@ class Tuned:
             ) from error
         except ValueError as error:
             raise ConfigError(
-                f"{where} is no JSON: {error}; write it again with rookery tune"
+                f"{where} is not JSON: {error}; write it again with rookery tune"
             ) from (error)
         return cls.from_dict(values, where)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, whole or not at all.
+        """Write the file; if this fails, the previous file is kept.
 
         Raises:
-            StorageError: it cannot be written; what was there before is as it was.
+            StorageError: the file cannot be written.
         """
         with whole_file(Path(path), has_one_writer=False, way_out=_WAY_OUT) as file:
             file.write((json.dumps(self.to_dict(), indent=2) + "\n").encode())
@@ -136,42 +139,42 @@ class Tuned:
 def applied(
     tuned: Tuned, where: str, given: Mapping[str, Any], algo: str, env: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """What of a tuned file counts in a run, and what to say about it.
+    """Return the settings of a tuned file that apply to a run, and lines to print about them.
 
     Args:
-        tuned: what was found.
-        where: the file's name.
-        given: the settings that the user has said; they win.
+        tuned: content of the file.
+        where: path of the file.
+        given: settings that the user has given, which are not changed.
         algo: name of the run's algorithm.
-        env: what the run's source says of itself, see `EnvSource.to_dict`.
+        env: description of the run's env, see `EnvSource.to_dict`.
 
     Returns:
-        The settings to take, and one line for each thing that the user should know: first what is
-        applied.
+        The settings to apply, and lines to print. The first line lists the applied settings, the
+        others differences between the run and the search.
     """
     settings = {name: value for name, value in tuned.settings.items() if name not in given}
     lines = []
-    reason = _other_place(tuned.settings, given)
+    reason = _conflict(tuned.settings, given)
     if reason:
         settings = {name: value for name, value in settings.items() if name not in PLACE}
-    told = ", ".join(
-        f"{name} {_shown(value)}" for name, value in settings.items() if value is not None
+    applied_text = ", ".join(
+        f"{name} {_text(value)}" for name, value in settings.items() if value is not None
     )
     kept = [name for name in tuned.settings if name in given]
     notes = [f"given and kept: {', '.join(kept)}"] * bool(kept)
-    notes += [f"{reason}, so that the rest of where envs run is left out"] * bool(reason)
+    notes += [f"{reason}, so {', '.join(PLACE)} of the file are ignored"] * bool(reason)
     notes += ["the search was interrupted"] * tuned.interrupted
     beside = f" ({'; '.join(notes)})" if notes else ""
-    lines.append(f"tuned by {where}: {told or 'nothing is applied'}{beside}")
+    lines.append(f"tuned by {where}: {applied_text or 'no setting applies'}{beside}")
     lines += [f"{where} was tuned {what}" for what in _differences(tuned, algo, env)]
     return settings, lines
 
 
-def _other_place(tuned: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """Why what was measured together cannot be taken, in words; empty if it can."""
+def _conflict(tuned: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """Return the reason why the settings in ``PLACE`` cannot be applied; empty if they can."""
     for name in ("collector", "backend", "caller_steps"):
         if name in given and given[name] != tuned.get(name):
-            return f"{name} {_shown(given[name])} was given"
+            return f"{name} {_text(given[name])} was given"
     faults = ("isolate", "step_timeout_s", "reset_timeout_s", "max_worker_rss_mb")
     needs = [name for name in faults if given.get(name)]
     needs += ["on_fault"] * (given.get("on_fault") == "restart")
@@ -182,20 +185,20 @@ def _other_place(tuned: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     return ""
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "unset"
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def _differences(tuned: Tuned, algo: str, env: Mapping[str, Any]) -> list[str]:
-    """In what a run differs from what was measured, in words."""
+    """Describe the differences between a run and the search."""
     found = []
     if tuned.algo != algo:
-        found.append(f"for {tuned.algo}, and this run is of {algo}")
+        found.append(f"for {tuned.algo}, but this run trains {algo}")
     before, now = tuned.env.get("env"), env.get("env")
     if before != now:
-        found.append(f"for the env {_named(before)}, and this run is of {_named(now)}")
+        found.append(f"for the env {_named(before)}, but this run uses {_named(now)}")
     else:
         found += [
             f"with other {name} of the env ({tuned.env[name]!r})"
@@ -213,7 +216,7 @@ def _named(env: Any) -> str:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What speed depends on, of the machine at hand, as JSON data."""
+    """Describe the properties of this machine that determine the speed, as JSON data."""
     return {
         "processor": _processor(),
         "cpus": usable_cpus(),
@@ -223,7 +226,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def is_same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two descriptions can be of one machine, or of two that are alike."""
+    """Return True if two descriptions belong to the same or to equal machines."""
     if any(one.get(name) != other.get(name) for name in ("processor", "cpus", "system")):
         return False
     sizes = [float(each.get("memory_bytes") or 0) for each in (one, other)]
@@ -236,7 +239,7 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def _processor() -> str:
-    """The processor's name, as far as the system tells it."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

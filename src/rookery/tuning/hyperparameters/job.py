@@ -55,7 +55,7 @@ def _trained(task: dict[str, Any], verdicts: TextIO, answers: TextIO) -> dict[st
     from rookery.callbacks import EvaluateEvery
     from rookery.run.algorithms import BUILT_IN
     from rookery.run.callbacks import StopTraining
-    from rookery.run.named_wrappers import wrapper_at
+    from rookery.run.families import wrapper_at
     from rookery.run.trainer import Trainer
 
     every = max(task["total_steps"] // task["evaluations"], 1)

@@ -1,4 +1,4 @@
-"""What ``backend="auto"`` does: measure one env for a moment, then choose where all should live."""
+"""``backend="auto"``: measure one env, then choose the fastest way to run all of them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from rookery.vector.auto.plans import (
 )
 from rookery.vector.auto.probe import measure
 
-_MOST_WORDS = 300  # of an error, in a reason
+_MOST_WORDS = 300  # characters of an error in a reason
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What ``backend="auto"`` chose.
+    """The choice of ``backend="auto"``.
 
     Attributes:
         backend: ``"serial"`` or ``"process"``.
-        num_workers: worker processes; 0 for serial.
-        caller_steps: whether the calling process steps a share.
-        measurement: what the choice rests on; None if nothing was measured.
-        plans: all that were weighed, the fastest first.
-        reason: in words.
+        num_workers: number of worker processes; 0 for serial.
+        caller_steps: the calling process steps a share of the envs.
+        measurement: the measurement of one env; None if it failed.
+        plans: all candidates, the fastest first.
+        reason: explanation of the choice.
     """
 
     backend: str
@@ -55,31 +55,31 @@ def choose(
     threads_per_worker: int | None,
     copy: bool = True,
 ) -> Choice:
-    """Measure a throwaway env in a worker and choose the fastest way to run all of them.
+    """Measure a temporary env in a worker and choose the fastest way to run all envs.
 
-    What keeps an env from being measured (it raises, hangs, dies, cannot travel) is no failure: the
-    choice is then made without, see :func:`unmeasured`.
+    If the env cannot be measured (it raises, hangs, dies or cannot be pickled), nothing is raised,
+    and the choice follows the rules of :func:`unmeasured`.
 
     Args:
-        recipes: of all envs; the first is measured.
-        num_workers: what the user wants, or None.
-        caller_steps: what the user wants, or None.
-        start_method: for the worker.
-        threads_per_worker: for the worker.
-        copy: whether results are to be copied.
+        recipes: recipes of all envs; the first is measured.
+        num_workers: the user's number of workers, or None.
+        caller_steps: the user's choice, or None.
+        start_method: start method of the worker.
+        threads_per_worker: maximum number of threads of the worker.
+        copy: results are copied.
     """
     if len(recipes) == 1:
-        return Choice("serial", 0, False, None, (), "serial: a single env has nobody to share with")
+        return Choice("serial", 0, False, None, (), "serial: there is only one env")
     machine, wishes = machine_here(), Wishes(num_workers, caller_steps)
     try:
         measured = measure(recipes[0], len(recipes), copy, start_method, threads_per_worker)
-    except Exception as error:  # whatever one env does, all of them may still work
+    except Exception as error:  # the other envs may work
         return unmeasured(error, len(recipes), machine, wishes)
     return chosen(len(recipes), measured, machine, wishes)
 
 
 def chosen(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes) -> Choice:
-    """The choice that follows from a measurement."""
+    """Return the choice for a measurement."""
     plans = make_plans(num_envs, measured, machine, wishes)
     best = best_plan(plans, measured)
     reason = _reason(best, plans, measured, machine) + _about_threads(
@@ -89,29 +89,28 @@ def chosen(num_envs: int, measured: Measurement, machine: Machine, wishes: Wishe
 
 
 def unmeasured(error: Exception, num_envs: int, machine: Machine, wishes: Wishes) -> Choice:
-    """The choice when no env could be measured.
+    """Return the choice if no env could be measured.
 
-    The rule: envs that a worker cannot have (they cannot travel, cannot be built there, no worker
-    can be started) stay in this process. So do envs that raised where there is but one CPU. All
-    others go into worker processes, one per usable CPU: nobody knows what their steps cost, and an
-    env that hangs or dies takes no more than its worker with it.
+    Envs that cannot be pickled or built in a worker stay in this process. So do envs that raised
+    on a machine with one CPU. All others run in worker processes, one per usable CPU: the duration
+    of their steps is unknown, and an env that hangs or dies then affects only its worker.
     """
     where = "in worker processes"
     if isinstance(error, (WorkerDied, WorkerTimeout)):
-        what = "ended its worker" if isinstance(error, WorkerDied) else "did not answer in time"
-        why = f"the env that was tried {what}, and a worker keeps that from this process"
+        what = "killed its worker" if isinstance(error, WorkerDied) else "did not answer in time"
+        why = f"the measured env {what}, and a worker protects this process"
     elif isinstance(error, EnvFailed) and error.command != "make":
-        why = "the env that was tried raised an error"
+        why = "the measured env raised an error"
         if machine.cpus == 1:
             where = "in this process"
-            why += ", and there is but one CPU"
+            why += ", and there is only one CPU"
     else:
         where = "in this process"
-        why = "the env that was tried cannot be built in a worker"
+        why = "the measured env cannot be built in a worker"
         if isinstance(error, PicklingError):
             why = "the envs cannot be sent to a worker"
         elif not isinstance(error, RookeryError):
-            why = "trying an env in a worker failed"
+            why = "measuring an env in a worker failed"
     reason = f"{where}, without a measurement: {why} ({_in_short(error)})"
     if where == "in this process":
         return Choice("serial", 0, False, None, (), reason)
@@ -122,7 +121,7 @@ def unmeasured(error: Exception, num_envs: int, machine: Machine, wishes: Wishes
 
 
 def machine_here() -> Machine:
-    """What this process may use."""
+    """Return the CPUs and memory that this process may use."""
     return Machine(usable_cpus(), cpu_capacity(), int(psutil.virtual_memory().available))
 
 
@@ -130,30 +129,30 @@ def _reason(best: Plan, plans: list[Plan], measured: Measurement, machine: Machi
     others = ", ".join(str(plan) for plan in plans if plan is not best)
     call = "step"
     if measured.is_of_resets:
-        call = "reset (no action was known to be legal, so none was tried)"
+        call = "reset (no legal action was known)"
     beside = ""
     if measured.core_share < 1:
         beside = (
-            f", of which a process got {measured.core_share:.0%} of one while it computed, and "
-            f"waited {measured.core_back_s * 1e6:.0f} us for one that others had taken"
+            f"; beside other programs a computing process got {measured.core_share:.0%} of a CPU, "
+            f"and waited {measured.core_back_s * 1e6:.0f} us to get it back"
         )
     return (
         f"{best}: a {call} takes {measured.env_s * 1e6:.1f} us of computing and "
         f"{measured.waiting_s * 1e6:.1f} us of waiting, a round trip to a worker "
         f"{measured.round_trip_s * 1e6:.1f} us, reading one env's results from it "
         f"{measured.reading_s * 1e6:.1f} us, on {machine.cpus} usable CPUs{beside}. "
-        f"Also weighed: {others}"
+        f"Other candidates: {others}"
     )
 
 
 def _about_threads(num_envs: int, best: Plan, measured: Measurement, machine: Machine) -> str:
-    """A word on threads, where they would do as well."""
+    """Return a hint at threads if they would be as fast; else empty."""
     threads = thread_plan(num_envs, measured, machine)
     if not measured.waits or threads.predicted_s > best.predicted_s:
         return ""
     return (
-        f". These envs wait for most of a step, so backend='thread' should do better: {threads}. "
-        "It is not chosen by itself, because a fault of one env would then end this process"
+        f". These envs wait for most of a step, so backend='thread' may be faster: {threads}. It "
+        "is never chosen automatically, because a crash of one env would end this process"
     )
 
 

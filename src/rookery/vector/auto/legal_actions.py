@@ -1,4 +1,4 @@
-"""LegalActions: random actions for an env of which nothing is known but what it says itself."""
+"""LegalActions: random actions that an unknown env accepts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.vector.base import VectorEnv
 
 _KEYS = (MASK_KEY, "mask")  # in infos, or in a Dict observation
-_METHOD = "action_masks"  # as sb3-contrib asks for it
-_POOL = 32  # actions drawn beforehand, where every action is legal
+_METHOD = "action_masks"  # the method that sb3-contrib uses
+_POOL = 32  # number of actions drawn in advance if all are legal
 
 
 class LegalActions:
-    """Actions for a vector env of one env, which it resets.
+    """Random actions for a vector env of one env. Creating this resets the env.
 
-    Envs may say which actions are legal: in ``infos["action_mask"]``, by a method
-    ``action_masks()``, or in an observation's ``"action_mask"`` or ``"mask"``. Then only these are
-    drawn; and none at all if the mask does not fit the action space.
+    The env may mask illegal actions: in ``infos["action_mask"]``, with a method
+    ``action_masks()``, or in the observation's ``"action_mask"`` or ``"mask"``. Only legal actions
+    are drawn, and none if the mask does not fit the action space.
 
     Args:
         venv: the vector env.
-        heeds_masks: False for envs to which all actions are alike.
+        heeds_masks: False for envs that accept every action.
 
     Attributes:
-        are_masked: whether the env says which actions are legal.
-        are_unknown: whether an action was asked for and none was known to be legal.
+        are_masked: the env masks illegal actions.
+        are_unknown: an action was requested, and no legal one was known.
     """
 
     def __init__(self, venv: VectorEnv, heeds_masks: bool = True) -> None:
@@ -48,7 +48,7 @@ class LegalActions:
         self._mask = _mask_in(obs, infos)
 
     def next(self) -> Any:
-        """A batch of one action; None if no action is known to be legal."""
+        """Return a batch of one action; None if no legal action is known."""
         if not self.are_masked:
             self._drawn += 1
             return self._pool[self._drawn % _POOL]
@@ -58,18 +58,18 @@ class LegalActions:
         return None if action is None else np.asarray([action])
 
     def note(self, obs: Any, infos: Any) -> None:
-        """Take in what the env returned."""
+        """Read the mask from the results of a step."""
         if self.are_masked and not self._has_method:
             self._mask = _mask_in(obs, infos)
 
 
 def sample(space: gym.Space[Any], mask: Any) -> Any:
-    """A random action that a mask allows; None if it fits no action of the space.
+    """Return a random legal action; None if the mask does not fit the action space.
 
     Args:
-        space: of the actions.
-        mask: for Discrete one number per action, other than 0 where it is legal; for MultiDiscrete
-            those of all its parts, one after the other.
+        space: the action space.
+        mask: for Discrete one number per action, 0 for illegal ones; for MultiDiscrete the masks of
+            all parts in sequence.
     """
     try:
         flags = (np.asarray(mask).astype(np.float64).ravel() != 0).astype(np.int8)
@@ -86,7 +86,7 @@ def sample(space: gym.Space[Any], mask: Any) -> Any:
 
 
 def _mask_in(obs: Any, infos: Any) -> Any:
-    """The mask of the one env, in its infos or its observation; None if there is none."""
+    """Return the mask in infos or observation; None without one."""
     for place in (infos, obs):
         if isinstance(place, Mapping):
             for key in _KEYS:

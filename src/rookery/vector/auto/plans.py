@@ -1,18 +1,16 @@
-"""Where envs could live, and how long a step of all of them would take there: pure functions.
+"""Candidates for ``backend="auto"``, with predicted step times: pure functions.
 
-Every time here was measured a moment ago, on the machine at hand, beside whatever else it does. The
-model only adds them up, so it holds on a machine that is five times slower, or that takes ten times
-as long to wake a process.
+The model adds up times that were just measured on this machine, with its present load. It therefore
+also holds on a machine that is five times slower, or takes ten times as long to wake a process.
 
     serial     = call + n * (env + waiting)
     processes  = call + W * worker + round trip + share * (env' + waiting) + n * reading
     and caller = the same, with one more to share, and half the round trip
 
-*env* is what the env and all that a serial vector env does for it compute; *env'* is what a worker
-computes for it; *reading* is what the caller does for each env with what the worker wrote: copies,
-decoding, infos. *share* is the largest number of envs that one process steps. Where more processes
-want to compute than there are cores (this program's, or others that were there before), they share
-them evenly.
+*env* is the computing time of an env in a serial vector env, *env'* in a worker, and *reading* the
+time in which the caller reads the results of one env: copies, decoding, infos. *share* is the
+largest number of envs of one process. If more processes compute than there are cores, including
+those of other programs, they share the cores evenly.
 """
 
 from __future__ import annotations
@@ -21,24 +19,24 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MOST_THREADS = 32  # that backend="thread" starts by itself
-_WORTH_IT = 0.9  # of serial's time; a smaller gain is not worth a process
-_SURE = 1.5  # round trips that must be gained: what comes back from one finds its caches cold
-_AS_GOOD = 1.02  # of two plans, this near, the one with fewer processes is better
-_MEMORY_SHARE = 0.5  # of what is available, at most, for worker processes
-_WAITS = 0.5  # of a call; envs that wait longer are worth more workers than there are CPUs
-_ALONE = 0.9  # of a core; who gets that much has it for himself
-_HALF = 0.5  # of a round trip: a caller that steps a share is awake when its workers are done
+MOST_THREADS = 32  # default maximum of backend="thread"
+_WORTH_IT = 0.9  # largest share of the serial time; a smaller gain is not worth a process
+_SURE = 1.5  # minimum gain in round trips, because caches are cold after one
+_AS_GOOD = 1.02  # of plans within this factor, the one with fewer processes is better
+_MEMORY_SHARE = 0.5  # largest share of the available memory for workers
+_WAITS = 0.5  # share of a step; envs that wait longer use more workers than CPUs
+_ALONE = 0.9  # share of a core from which a process counts as alone
+_HALF = 0.5  # part of a round trip left, if the caller steps envs and so is awake
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to share.
+    """CPUs and memory that this process may use.
 
     Attributes:
-        cpus: that this process may run on at once, at least 1.
-        capacity: CPUs' worth of computing per second; less than ``cpus`` under a quota.
-        available_bytes: memory that workers may take.
+        cpus: number of usable CPUs, at least 1.
+        capacity: CPU seconds per second; less than ``cpus`` under a quota.
+        available_bytes: memory for workers.
     """
 
     cpus: int
@@ -48,22 +46,20 @@ class Machine:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What stepping one env showed, in a worker and in a serial vector env there.
+    """Measured times of one env, in a worker and in a serial vector env there.
 
     Attributes:
-        env_s: seconds of computing for a step of one env in a serial vector env, resets, results
-            and all.
-        worker_env_s: the same in a worker, without what its caller does with the results.
-        waiting_s: seconds of a step in which the env needs no CPU.
-        reading_s: seconds that the results of one env from a worker cost the caller.
-        call_s: seconds that a call of ``step`` costs whatever the number of envs.
-        worker_s: seconds that one more worker costs the caller in each call.
-        round_trip_s: seconds from an order to the answer, less what the env takes.
-        core_share: of a core that a process gets which computes all the time; less than 1 beside
-            other processes.
-        core_back_s: seconds until a process has a core again that others have taken from it.
+        env_s: seconds of computing per step in a serial vector env, with resets and results.
+        worker_env_s: seconds of computing per step in a worker.
+        waiting_s: seconds per step in which the env needs no CPU.
+        reading_s: seconds in which the caller reads the results of one env from a worker.
+        call_s: fixed seconds per call of ``step``.
+        worker_s: seconds per call of the caller for each worker.
+        round_trip_s: seconds from an order to the answer, without the time of the env.
+        core_share: share of a core that a computing process gets; below 1 beside other processes.
+        core_back_s: seconds until a process gets its core back after another process took it.
         memory_bytes: resident memory of the worker.
-        is_of_resets: whether resets stand for steps, because no action was known to be legal.
+        is_of_resets: resets were measured instead of steps, because no legal action was known.
     """
 
     env_s: float
@@ -80,17 +76,17 @@ class Measurement:
 
     @property
     def waits(self) -> bool:
-        """Whether the env waits for most of a step."""
+        """True if the env waits for most of a step."""
         return self.waiting_s > _WAITS * (self.waiting_s + self.env_s + self.call_s)
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user has decided.
+    """Settings of the user that restrict the choice.
 
     Attributes:
-        num_workers: as many workers, if there are any; None leaves it open.
-        caller_steps: whether the caller steps a share, if there are workers; None leaves it open.
+        num_workers: number of workers, if there are any; None is free.
+        caller_steps: the caller steps a share, if there are workers; None is free.
     """
 
     num_workers: int | None = None
@@ -119,7 +115,7 @@ class Plan:
 def make_plans(
     num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes
 ) -> list[Plan]:
-    """All that can be weighed, the fastest first."""
+    """Return all candidates, the fastest first."""
     plans = [_serial(num_envs, measured, machine)]
     plans += [
         _processes(num_envs, measured, machine, workers, caller)
@@ -131,10 +127,10 @@ def make_plans(
 
 
 def best_plan(plans: list[Plan], measured: Measurement) -> Plan:
-    """The one to take: the fastest, unless it gains too little for what it costs.
+    """Return the fastest plan, or serial if processes gain too little.
 
-    Beside others, one of the processes of a step may lose its core, and all wait until it has one
-    again: that time must be gained.
+    Beside other programs, a process may lose its core during a step, and all others then wait for
+    it. The gain must exceed that time.
     """
     serial = next(plan for plan in plans if plan.backend == "serial")
     fastest, least_s = plans[0].predicted_s, _SURE * measured.round_trip_s
@@ -147,7 +143,7 @@ def best_plan(plans: list[Plan], measured: Measurement) -> Plan:
 
 
 def thread_plan(num_envs: int, measured: Measurement, machine: Machine) -> Plan:
-    """What threads of this process should take: one of them computes, the others wait."""
+    """Return the plan with threads, of which one computes while the others wait."""
     threads = min(num_envs, MOST_THREADS)
     waiting = math.ceil(num_envs / threads) * measured.waiting_s
     computing = num_envs * measured.env_s / _speed(1, measured, machine)
@@ -164,7 +160,7 @@ def _processes(
     num_envs: int, measured: Measurement, machine: Machine, workers: int, caller: bool
 ) -> Plan:
     stepping = workers + caller
-    # Of envs that wait, some wait while others compute; all of them compute as fast as cores allow.
+    # Some waiting envs wait while others compute, so cores limit only their computing.
     at_once = min(stepping, max(machine.cpus, 1)) if measured.waits else stepping
     speed = _speed(at_once, measured, machine)
     share = math.ceil(num_envs / stepping)
@@ -177,7 +173,7 @@ def _processes(
 
 
 def _speed(processes: int, measured: Measurement, machine: Machine) -> float:
-    """Of a core that each of so many processes gets if all of them compute at once."""
+    """Return the share of a core that each process gets if all compute at once."""
     others = machine.cpus / measured.core_share - 1 if measured.core_share < _ALONE else 0.0
     fair = machine.cpus / max(processes + others, machine.cpus)
     return min(fair, machine.capacity / processes, 1.0)
@@ -186,7 +182,7 @@ def _speed(processes: int, measured: Measurement, machine: Machine) -> float:
 def _worker_counts(
     most: int, caller: bool, measured: Measurement, machine: Machine, wishes: Wishes
 ) -> list[int]:
-    """How many workers to weigh: no more than can compute at once, unless envs wait."""
+    """Return candidate numbers of workers: more than CPUs only if envs wait."""
     if wishes.num_workers is not None:
         return [min(wishes.num_workers, most)]
     counts = {machine.cpus - caller}

@@ -1,9 +1,8 @@
-"""The probe: step one throwaway env in a worker for a moment, and say what it and the talking cost.
+"""The probe: step one temporary env in a worker, and measure the env and the communication.
 
-The env is built in a worker, and never used for anything else. There it is stepped twice: from
-here, as a worker's envs are, and by a serial vector env in the worker itself. Envs that only return
-what it has returned show what a call costs, and what each env more. All of it happens beside
-whatever else the machine does, and none of it for long: each part stops when its time is over.
+The env is built in a worker and used for nothing else. It is stepped twice: from this process, like
+the envs of a worker, and by a serial vector env in the worker. Envs that only return recorded
+results show the cost of a call and of each further env. Each part stops after a fixed time.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from rookery.vector.auto.timing import (
 from rookery.vector.process import ProcessVectorEnv
 from rookery.worker.fault_policy import FaultPolicy
 
-_IN_WORKER_S = 0.08  # how long the steps may take; one that takes longer is still made, once
-_BUSY = 0.9  # of a core; who gets less has not been alone
+_IN_WORKER_S = 0.08  # time for the steps; at least one is made
+_BUSY = 0.9  # share of a core below which other programs are busy
 
-# The probe's own deadlines, far beyond its time: whoever passes them hangs, or may as well.
+# Deadlines of the probe, far beyond its duration: an env that misses them hangs.
 _DEADLINES = FaultPolicy(step_timeout_s=10.0, reset_timeout_s=30.0, make_timeout_s=120.0)
 _ANSWER_TIMEOUT_S = 40.0
 
@@ -55,17 +54,17 @@ def measure(
     start_method: str | None,
     threads_per_worker: int | None,
 ) -> Measurement:
-    """Measure one env of a kind, for about 0.2 s beside the start of a worker.
+    """Measure one env for about 0.2 s, plus the start of a worker.
 
     Args:
-        recipe: of the env.
-        num_envs: how many there are going to be.
-        copy: whether results are to be copied.
-        start_method: for the worker.
-        threads_per_worker: for the worker.
+        recipe: recipe of the env.
+        num_envs: number of envs of the vector env.
+        copy: results are copied.
+        start_method: start method of the worker.
+        threads_per_worker: maximum number of threads of the worker.
 
     Raises:
-        RookeryError: when it cannot be: the env cannot travel, raises, hangs or dies.
+        RookeryError: the env cannot be pickled, raises, hangs or dies.
     """
     venv = ProcessVectorEnv(
         [recipe],
@@ -93,7 +92,7 @@ def measure(
     except BaseException:
         _abandon(venv)
         raise
-    with suppress(RookeryError):  # all that was to be known is known
+    with suppress(RookeryError):  # the measurement is complete
         venv.close()
     row_bytes = row_bytes_of(venv.single_observation_space)
     copying_s = time_copying(num_envs, row_bytes) if copy else 0.0
@@ -103,20 +102,20 @@ def measure(
 
 
 def _abandon(venv: ProcessVectorEnv) -> None:
-    """End the worker at once: its env has raised or hangs, and is not to be waited for."""
+    """Kill the worker at once, because its env raised or hangs."""
     venv._pending.was_cut_short = True
     with suppress(RookeryError):
         venv.close(terminate=True)
 
 
 def _ask_worker(venv: ProcessVectorEnv, function: Callable[[Any], Any]) -> Any:
-    """``function(env)``, called in the worker, which has its time for that."""
+    """Call ``function(env)`` in the worker, with a timeout."""
     venv._request("apply", [(function, [0])])
     ((_, answer),) = venv._outcomes("apply", _ANSWER_TIMEOUT_S)[0]
     return answer
 
 
-# ---------------------------------------------------------------- what follows from it
+# ---------------------------------------------------------------- the result
 
 
 def combine(
@@ -128,20 +127,19 @@ def combine(
     left_share: float = 1.0,
     core_back_s: float = 0.0,
 ) -> Measurement:
-    """What follows from all timings.
+    """Compute the measurement from all timings.
 
     Args:
-        timing: of the env in a worker, as its caller saw it.
-        report: of serial vector envs.
-        copying_s: what copying the row of one env costs at least, in a batch of all.
-        memory_bytes: of the worker.
-        is_of_resets: whether resets stood for steps.
-        left_share: of a core, what other processes leave, seen over all the time of measuring: in a
-            part of it they may happen to be silent.
-        core_back_s: as `waited_for_core` gives it.
+        timing: timing of the env in a worker, as seen by the caller.
+        report: timings of serial vector envs.
+        copying_s: seconds for copying the row of one env in a batch of all.
+        memory_bytes: resident memory of the worker.
+        is_of_resets: resets were measured instead of steps.
+        left_share: share of a core that other processes left during the whole measurement.
+        core_back_s: see `waited_for_core`.
     """
     here, own = report.here_one, report.own
-    serial_s = _slope("call_s", here, report.here_many)  # all but the env's own step
+    serial_s = _slope("call_s", here, report.here_many)  # without the env's step
     writing_s = _slope("stepping_s", report.there_one, report.there_many)
     reading_s = _slope("rereading_s", report.there_one, report.there_many)
     calls = timing.calls if own is None else own.calls
@@ -149,13 +147,13 @@ def combine(
     if own is None:
         env_s = max(timing.mean_busy_s - waiting_s, 0.0) * core_share
     else:
-        if core_share < _BUSY:  # others make means of a few steps a matter of chance
+        if core_share < _BUSY:  # other programs distort means of few steps
             waiting_s = min(waiting_s, max(own.call_s - own.cpu_s, 0.0))
-        # CPU seconds are the same however busy the machine is, but of cheap steps a small
-        # difference of large numbers; what most steps take is the other witness.
+        # CPU seconds do not depend on the load, but for cheap steps they are a small difference of
+        # large numbers. The median duration of a step is the second estimate.
         most_s = max(own.stepping_s - here.stepping_s - waiting_s, 0.0) * core_share
         env_s = max(own.cpu_s - here.cpu_s, most_s)
-    # What alone comes back to a core that has done something else costs more than one of many.
+    # Cold caches make the results of a single env more expensive than those of one among many.
     alone_s = max(timing.reading_s - report.there_one.rereading_s, 0.0)
     if own is not None:
         alone_s += max(timing.busy_s - own.busy_s - max(writing_s - serial_s, 0.0), 0.0)
@@ -177,16 +175,16 @@ def combine(
 
 
 def _slope(name: str, one: Timing, many: Timing) -> float:
-    """What one more env costs."""
+    """Return the cost of one more env."""
     return float(max(getattr(many, name) - getattr(one, name), 0.0) / (MANY - 1))
 
 
 def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
-    """Seconds per call in which a process waited, and the share of a core it got otherwise.
+    """Return the seconds per call in which a process waited, and its share of a core otherwise.
 
-    A process that neither computes nor is ready waits, if the system says when it was ready. And it
-    waits only if it gave up its core by itself about once in each call, as an env that waits must;
-    if not, others had the core, or the host of a virtual machine.
+    A process waits if it neither computes nor is ready to run, as far as the system reports that.
+    An env that waits gives up its core about once per call. If it did not, the core was taken by
+    other processes or by the host of a virtual machine.
     """
     wall_s, cpu_s = after.wall_s - before.wall_s, after.cpu_s - before.cpu_s
     waited_s = max(wall_s - cpu_s, 0.0)
@@ -200,10 +198,10 @@ def spent(before: Usage, after: Usage, calls: int) -> tuple[float, float]:
 
 
 def waited_for_core(first: Usage, last: Usage, report: SerialReport) -> float:
-    """Seconds, on average, until a process has a core again that others have taken from it.
+    """Return the mean seconds until a process gets its core back after others took it.
 
-    Over all the time of measuring, for in a part of it others may happen to be silent. A system
-    that does not say how long a process was ready leaves the part in which it only stepped.
+    The whole measurement counts, because other programs may pause in parts of it. If the system
+    does not report how long a process was ready, only the part with steps counts.
     """
     if first.queued_s is not None and last.queued_s is not None:
         before, after, waited_s = first, last, last.queued_s - first.queued_s

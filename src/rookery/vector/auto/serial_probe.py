@@ -1,4 +1,4 @@
-"""The part of the probe that is played in the worker: serial vector envs there are timed."""
+"""The part of the probe in the worker: timing of serial vector envs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rookery.vector.serial import SerialVectorEnv
 
 MANY = 9
 MOST_STEPS = 1000
-# How long the parts may take; a step that takes longer is still made, once.
+# Time for each part; at least one step is made.
 SERIALLY_S, _REPLAY_S = 0.05, 0.015
 _REPLAY_STEPS = 200
 
@@ -28,19 +28,18 @@ Sample: TypeAlias = "tuple[Any, dict[str, Any]]"  # an observation and infos
 
 @dataclass(frozen=True)
 class SerialReport:
-    """What a worker tells of serial vector envs in it.
+    """Timings of serial vector envs in the worker.
 
-    The first four are of envs that do nothing but return what the measured env has returned: of one
-    of them and of ``MANY``, with results as for this process and as for another.
+    The first four are of envs that only return recorded results of the measured env.
 
     Attributes:
-        here_one: see above, as all that follow.
-        here_many: ...
-        there_one: ...
-        there_many: ...
-        own: of the env that is measured; None if its steps take too long for it to matter.
-        before: the worker's usage before ``own``.
-        after: the worker's usage after it.
+        here_one: one env, with results for the same process.
+        here_many: ``MANY`` envs, with results for the same process.
+        there_one: one env, with results for another process.
+        there_many: ``MANY`` envs, with results for another process.
+        own: the measured env; None if its steps are so slow that the rest does not matter.
+        before: usage of the worker before ``own``.
+        after: usage of the worker after ``own``.
     """
 
     here_one: Timing
@@ -53,7 +52,7 @@ class SerialReport:
 
 
 def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> SerialReport:
-    """Time serial vector envs: of ``env``, if that is wanted, and of some that do nothing."""
+    """Time serial vector envs of ``env``, if ``steps_env``, and of envs that replay its results."""
     samples: list[Sample] = [(env.observation_space.sample(), {})]
     before = after = usage_of(env)
     own = None
@@ -67,7 +66,7 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
             own = time_steps(venv, actions, SERIALLY_S, MOST_STEPS)
             after = usage_of(env)
         finally:
-            batch.envs.clear()  # it is not theirs to close
+            batch.envs.clear()  # do not close the env
             venv.close()
     recipe = EnvRecipe(lambda: _Replay(env, samples))
     return SerialReport(
@@ -82,9 +81,9 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
 
 
 def _samples(venv: SerialVectorEnv, actions: LegalActions) -> list[Sample]:
-    """Some observations and infos of the one env."""
+    """Return some observations and infos of the env."""
     samples: list[Sample] = []
-    venv.infos_per_env = not actions.are_masked  # masks are found in the other form
+    venv.infos_per_env = not actions.are_masked  # masks are read from the vector form
     for _ in range(WARM_UP_STEPS):
         action = actions.next()
         results: tuple[Any, ...] = venv.reset() if action is None else venv.step(action)
@@ -102,7 +101,7 @@ def _time_replay(recipes: list[EnvRecipe], copy: bool, travels: bool) -> Timing:
 
 
 class _Replay(gym.Env[Any, Any]):
-    """Returns what another env has returned, and does nothing else."""
+    """An env that only returns recorded results of another env."""
 
     def __init__(self, env: gym.Env[Any, Any], samples: list[Sample]) -> None:
         self.observation_space, self.action_space = env.observation_space, env.action_space

@@ -1,4 +1,4 @@
-"""What steps of a vector env cost, what a process has used, and what copying costs."""
+"""Timing of the parts of a step, of copies, and the CPU usage of a process."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ if sys.platform != "win32":
 
 WARM_UP_STEPS = 5
 _REREADINGS = 9
-_MOST_COPIED_BYTES = 2**25  # enough to see what copying a large batch costs
-_LARGE_BATCH_BYTES = 2**20  # smaller ones are copied as fast as the one row that is measured
+_MOST_COPIED_BYTES = 2**25  # enough to measure copies of a large batch
+_LARGE_BATCH_BYTES = 2**20  # smaller ones are copied as fast as a single row
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What calls of ``step`` cost, in seconds per call; medians, if nothing else is said.
+    """Durations of the parts of a ``step`` call, in seconds. Medians, unless noted otherwise.
 
     Attributes:
-        asking_s: until the envs were asked.
-        least_asking_s: the same, the least: whoever is woken may take the core from who wakes him.
-        stepping_s: from then on, until all had answered.
-        answered_s: from the beginning until all had answered; the mean.
-        again_s: a second look at envs that have answered.
-        reading_s: for making the results.
-        rereading_s: for making the same results again: what one more env in a row costs, while one
-            alone is read with whatever has left the caches in between.
-        busy_s: of ``stepping_s``, in the batch.
-        mean_busy_s: the same, the mean.
-        cpu_s: computing of the calling process, with all that it does between calls; the mean.
-        calls: how many were made, those included that were not timed.
+        asking_s: time until the orders are sent.
+        least_asking_s: minimum of ``asking_s``; a woken process may take the core of the caller.
+        stepping_s: time from the orders until all envs have answered.
+        answered_s: mean time from the start of the call until all envs have answered.
+        again_s: time of a second wait for envs that have already answered.
+        reading_s: time for reading the results.
+        rereading_s: time for reading the results again, with warm caches; the cost of one more env.
+        busy_s: part of ``stepping_s`` that the batch spends.
+        mean_busy_s: mean of ``busy_s``.
+        cpu_s: mean CPU time of the calling process per call.
+        calls: number of calls, including warm-up.
     """
 
     asking_s: float
@@ -58,20 +57,20 @@ class Timing:
 
     @property
     def call_s(self) -> float:
-        """A whole call, median."""
+        """Median duration of a whole call."""
         return self.asking_s + self.stepping_s + self.reading_s
 
 
 @dataclass(frozen=True)
 class Usage:
-    """How a process has spent its time so far.
+    """CPU usage of a process so far.
 
     Attributes:
-        wall_s: a clock.
-        cpu_s: seconds of computing.
-        queued_s: seconds in which it was ready and had no core; None if the system does not say.
-        waits: how often it gave up its core by itself; None if the system does not say.
-        losses: how often its core was taken from it; None if the system does not say.
+        wall_s: wall-clock time.
+        cpu_s: CPU time.
+        queued_s: seconds in which it was ready to run without a core; None if unknown.
+        waits: number of voluntary context switches; None if unknown.
+        losses: number of involuntary context switches; None if unknown.
     """
 
     wall_s: float
@@ -82,7 +81,7 @@ class Usage:
 
 
 def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: int) -> Timing:
-    """Step all envs until a time is over, or as often as is said, and once at least."""
+    """Step all envs for ``budget_s`` seconds or ``most`` times, at least once."""
     first: list[tuple[float, ...]] = []
     limit, cpu_before = time.perf_counter() + budget_s, time.process_time()
     while len(first) < WARM_UP_STEPS and (not first or time.perf_counter() < limit):
@@ -119,7 +118,7 @@ def _time_rereading(venv: VectorEnv) -> float:
 
 
 def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
-    """Seconds for the parts of a step, or of a reset where no action is known to be legal."""
+    """Return the seconds of the parts of a step, or of a reset if no legal action is known."""
     clock, backend = time.perf_counter, venv._backends[0]
     action = actions.next()
     call = "reset" if action is None else "step"
@@ -140,7 +139,7 @@ def _timed_step(venv: VectorEnv, actions: LegalActions) -> tuple[float, ...]:
 
 
 def usage_of(env: gym.Env[Any, Any]) -> Usage:
-    """What the process of an env has used."""
+    """Return the CPU usage of the process of an env."""
     waits = losses = None
     if sys.platform != "win32":
         counts = resource.getrusage(resource.RUSAGE_SELF)
@@ -149,7 +148,7 @@ def usage_of(env: gym.Env[Any, Any]) -> Usage:
 
 
 def _queued_s() -> float | None:
-    """Seconds that this thread was ready to run and had no core; None if the system won't say."""
+    """Return the seconds in which this thread was ready without a core; None if unknown."""
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1]) * 1e-9
@@ -158,7 +157,7 @@ def _queued_s() -> float | None:
 
 
 def time_copying(num_envs: int, row_bytes: int) -> float:
-    """Seconds per env for copying a batch that caches do not hold; 0 for a smaller one."""
+    """Return the seconds per env for copying a batch beyond the cache size; else 0."""
     if num_envs * row_bytes < _LARGE_BATCH_BYTES:
         return 0.0
     batch = np.ones(min(num_envs * row_bytes, _MOST_COPIED_BYTES), np.uint8)
@@ -171,7 +170,7 @@ def time_copying(num_envs: int, row_bytes: int) -> float:
 
 
 def row_bytes_of(space: gym.Space[Any]) -> int:
-    """Bytes of an observation, without what has no fixed size."""
+    """Return the bytes of an observation, without parts of variable size."""
     return sum(
         math.prod(leaf.shape) * leaf.dtype.itemsize
         for leaf in leaves(space, "observation")

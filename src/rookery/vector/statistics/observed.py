@@ -1,4 +1,4 @@
-"""Statistics put together from what was noted: by batches, by the caller's waits, by processes."""
+"""Statistics from the counters of batches, the waits of the caller, and the processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.resources import ProcessUse
-from rookery.shared.durations import quantiles_s
 from rookery.shared.stopwatch import (
     COMPARED,
     EPISODES,
@@ -20,7 +19,8 @@ from rookery.shared.stopwatch import (
     SLOWEST,
     STEP_NS,
     WAIT_NS,
-    WatchWords,
+    EnvCounters,
+    quantiles_s,
 )
 from rookery.vector.backend import Backend
 from rookery.vector.statistics.snapshot import CallerStatistics, EnvStatistics, WorkerStatistics
@@ -32,7 +32,7 @@ _NANO = 1e-9
 def backends_observed(
     backends: Sequence[Backend], waits: Waits, looks: bool
 ) -> tuple[WorkerStatistics, ...]:
-    """What each backend did, and what its process uses, or used at the last look."""
+    """Return the statistics of each backend and its process."""
     shares = _shares(waits.last)
     return tuple(
         WorkerStatistics(
@@ -52,14 +52,14 @@ def backends_observed(
 
 
 def caller_observed(use: ProcessUse, waits: Waits) -> CallerStatistics:
-    """What the calling process did, and what it uses."""
+    """Return the statistics of the calling process."""
     return CallerStatistics(waited_s=waits.waited_s, look_s=use.look_s, **_used(use))
 
 
 def envs_observed(
-    watched: WatchWords, backends: Sequence[Backend], waits: Waits
+    watched: EnvCounters, backends: Sequence[Backend], waits: Waits
 ) -> tuple[EnvStatistics, ...]:
-    """What each env did."""
+    """Return the statistics of each env."""
     words = watched.words.copy()
     steps, resets = watched.steps.copy(), watched.resets.copy()
     counts = {
@@ -99,7 +99,7 @@ def envs_observed(
 def _held_up(
     of_worker: float | None, slowest: int, compared: int, backend: Backend
 ) -> float | None:
-    """Of the steps of all envs, the share that an env held up."""
+    """Return the share of the steps in which an env was the slowest of all."""
     if of_worker is None:
         return None
     if len(backend.env_ids) == 1:

@@ -1,4 +1,4 @@
-"""Frozen snapshots of what a vector env did, and what its processes use."""
+"""Snapshots of the counters of a vector env, and of the resources of its processes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rookery.worker.fault_policy import RestartCause
 
 @dataclass(frozen=True)
 class EnvStatistics:
-    """One env's part. Times are seconds; None is what is not known, or not yet.
+    """Statistics of one env. Times are in seconds; None means unknown, or unknown so far.
 
     Attributes:
-        env_id: which env.
-        worker: the place of its backend among ``backends``.
-        steps: calls of its ``step``.
-        episodes: that have ended.
-        resets: calls of its ``reset``.
-        step_mean_s: of its steps that were timed: all of slow envs, some of fast ones.
-        step_p50_s: their median, within 25 %.
-        step_p99_s: what 99 of 100 did not exceed, within 25 %.
-        reset_mean_s: of its resets; all are timed.
-        reset_p99_s: likewise.
-        wait_s: in which whoever steps it had nothing to do, because no action had come.
-        straggler_share: of the steps of all envs, the share that it held up: it took longest of the
-            envs of the worker that was last.
+        env_id: index of the env.
+        worker: index of its worker in ``workers``.
+        steps: number of steps.
+        episodes: number of ended episodes.
+        resets: number of resets.
+        step_mean_s: mean time of the measured steps: all steps of slow envs, some of fast ones.
+        step_p50_s: median time of a step, within 25 %.
+        step_p99_s: 99th percentile of the time of a step, within 25 %.
+        reset_mean_s: mean time of a reset.
+        reset_p99_s: 99th percentile of the time of a reset, within 25 %.
+        wait_s: time in which its worker waited for an action.
+        straggler_share: share of the steps of all envs that it delayed: its worker was last, and it
+            was the slowest env of that worker.
     """
 
     env_id: int
@@ -45,24 +45,22 @@ class EnvStatistics:
 
 @dataclass(frozen=True)
 class WorkerStatistics(ProcessFigures):
-    """One backend's part, and what its process uses, if it has one of its own.
+    """Statistics of one worker, or of the calling thread if it steps envs.
+
+    The attributes of `ProcessFigures` are None for threads; those of `CallerStatistics` then cover
+    their process.
 
     Attributes:
-        pid: the process in which its envs are; the caller's own for threads and for what the
-            caller steps itself.
-        env_ids: its envs.
-        node: the machine on which that is; None is this one.
-        busy_s: seconds spent stepping them.
-        in_caller: whether the calling thread steps them itself.
-        restarts: how often the worker was replaced.
-        restart_causes: why, the latest times.
-        straggler_share: of the steps of all envs, the share in which it took longest; None where
-            there is no other, or nobody waited for all.
-        straggler_s: how much longer it took then than all backends in the mean, in seconds per
-            step that it held up.
-
-    The attributes of `ProcessFigures` are None for what has no process of its own; then those of
-    `CallerStatistics` are what is known.
+        pid: process id; for threads and the calling thread the id of this process.
+        env_ids: indices of its envs.
+        node: machine of the worker; None is this one.
+        busy_s: seconds spent stepping.
+        in_caller: the calling thread steps the envs.
+        restarts: number of times the worker was replaced.
+        restart_causes: reasons of the latest replacements.
+        straggler_share: share of the steps of all envs in which it was the slowest worker; None
+            with a single worker, or before a step of all envs.
+        straggler_s: seconds by which it exceeded the mean of all workers in those steps, per step.
     """
 
     pid: int
@@ -78,12 +76,12 @@ class WorkerStatistics(ProcessFigures):
 
 @dataclass(frozen=True)
 class CallerStatistics(ProcessFigures):
-    """The calling process, and what it uses: see `ProcessFigures`.
+    """Statistics of the calling process; see `ProcessFigures` for the inherited ones.
 
     Attributes:
-        waited_s: seconds that it waited for envs, without those in which it stepped some itself; of
-            steps that take less than a millisecond an estimate from every 37th.
-        look_s: seconds since the last look at the processes.
+        waited_s: seconds in which it waited for envs without stepping any. For steps that take less
+            than a millisecond an estimate from every 37th step.
+        look_s: seconds since the processes were measured.
     """
 
     waited_s: float = 0.0
@@ -92,16 +90,16 @@ class CallerStatistics(ProcessFigures):
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a vector env, or the workers of a collector, did so far; ``print`` shows a table.
+    """Statistics of a vector env, or of the workers of a collector; ``print`` shows a table.
 
     Attributes:
-        vector_steps: calls of ``step``; steps of all envs together.
-        env_steps: orders to step single envs, by ``step`` or by ``send``; in the next-step mode
-            also those that reset an env instead.
-        workers: per worker, and for the calling thread if it steps.
-        envs: per env.
-        caller: the calling process.
-        seconds: since the vector env was made.
+        vector_steps: number of calls of ``step``.
+        env_steps: number of steps of single envs by ``step`` and ``send``; in the next-step mode
+            including those that reset an env.
+        workers: statistics of each worker, and of the calling thread if it steps envs.
+        envs: statistics of each env.
+        caller: statistics of the calling process.
+        seconds: seconds since the vector env was created.
     """
 
     vector_steps: int
@@ -112,7 +110,7 @@ class Statistics:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data for JSON, per env as lists; None is what is not known."""
+        """Return the statistics as JSON data; env attributes are lists, and None is unknown."""
         own = ("cpu_percent", "threads", "runnable_threads", "descriptors")
         used = ("rss_bytes", "rss_bytes_per_hour", *own)
         workers = [
@@ -140,10 +138,10 @@ class Statistics:
         return {"envs": envs, "workers": workers, "caller": caller}
 
     def beside(self, other: Statistics) -> Statistics:
-        """One account of this and of other envs that the same caller steps in the same loop.
+        """Return joint statistics with another vector env that the caller steps in the same loop.
 
-        The other's envs and workers are counted on from this one's. Who held the others up is known
-        among each one's own.
+        Envs and workers of the other get the following indices. Straggler shares stay relative to
+        each vector env.
         """
         num_envs, num_backends = len(self.envs), len(self.workers)
         envs = [

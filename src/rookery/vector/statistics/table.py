@@ -1,4 +1,4 @@
-"""Statistics as a table for people."""
+"""Statistics as a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rookery.vector.statistics.snapshot import EnvStatistics, Statistics, WorkerStatistics
 
-_MOST_ENVS = 32  # of more, those with the slowest steps are shown
+_MOST_ENVS = 32  # if there are more, those with the slowest steps
 
 _UNKNOWN = "-"
 
 
 def table_of(statistics: Statistics) -> str:
-    """A summary, a line per backend and a line per env."""
+    """Return a summary, one line per worker and one line per env."""
     steps = f"{statistics.vector_steps:,} vector steps, {statistics.env_steps:,} env steps"
     waited = f"the caller waited {duration(statistics.caller.waited_s)}"
     shown = statistics.envs
@@ -95,7 +95,7 @@ def _env_row(env: EnvStatistics) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, with all columns to the right."""
+    """Return rows as lines with right-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
@@ -104,7 +104,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds with a unit that suits them."""
+    """Return seconds with a suitable unit."""
     if seconds is None:
         return _UNKNOWN
     for unit, factor in (("us", 1e-6), ("ms", 1e-3)):
@@ -114,25 +114,25 @@ def duration(seconds: float | None) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """Bytes as MiB."""
+    """Return bytes as MiB."""
     return _UNKNOWN if size_bytes is None else f"{size_bytes / 2**20:.0f} MiB"
 
 
 def rate(bytes_per_hour: float | None) -> str:
-    """Bytes per hour as MiB per hour."""
+    """Return bytes per hour as MiB per hour."""
     return _UNKNOWN if bytes_per_hour is None else f"{bytes_per_hour / 2**20:+.0f} MiB/h"
 
 
 def share(value: float | None) -> str:
-    """A share as per cent."""
+    """Return a share as a percentage."""
     return _UNKNOWN if value is None else f"{100 * value:.0f} %"
 
 
 def percent(value: float | None) -> str:
-    """Per cent."""
+    """Return a percentage as text."""
     return _UNKNOWN if value is None else f"{value:.0f} %"
 
 
 def count(value: int | None) -> str:
-    """A number."""
+    """Return a number as text."""
     return _UNKNOWN if value is None else str(value)

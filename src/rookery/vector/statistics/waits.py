@@ -1,4 +1,4 @@
-"""How long the caller waits for its envs, and for which backend, noted as it waits."""
+"""Measurement of the time that the caller waits for envs, and of the slowest worker."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from typing import TypeVar
 
 from rookery.vector.backend import Backend
 
-# Of so many steps one is timed and followed by a look at who was last, where they are short: it
-# takes a microsecond, and one more for each backend. It is another prime than that of batches,
-# whose timed steps take longer.
+# If steps are short, one in this many is measured, with the slowest backend. That takes a
+# microsecond, and one more per backend. Batches use another prime, because their measured steps
+# take longer.
 _SPARSELY = 37
 _ALWAYS_FROM_S = 1e-3
 T = TypeVar("T")
 
 
 class Waits:
-    """Notes the caller's waits.
+    """Waiting times of the caller.
 
     Args:
-        backends: of all envs.
+        backends: the backends of all envs.
 
     Attributes:
-        waited_s: seconds in which the caller did nothing but wait; of short steps an estimate from
-            those that were timed.
-        until_timed: steps of all envs until the next whose wait is :meth:`timed_step`; whoever
-            waits counts it down. Never 0 where there is nobody to wait for.
-        last: per backend, of how many steps it was the last.
-        looks: per backend, how many looks have found that.
-        behind_s: per backend, how much longer it took than all backends in the mean, seconds per
-            step, summed over those looks.
+        waited_s: seconds in which the caller only waited; for short steps an estimate.
+        until_timed: number of steps until the next that is passed to :meth:`timed_step`. The caller
+            counts it down. It never reaches 0 if the caller steps all envs.
+        last: number of steps in which each backend was the slowest.
+        looks: number of measurements in which each backend was the slowest.
+        behind_s: sum over these measurements of the seconds per step by which each backend exceeded
+            the mean of all.
     """
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = backends
         self._busy_s = [0.0] * len(backends)
         self._in_caller = [backend for backend in backends if backend.steps_in_caller]
-        self._weight = 1  # for how many steps the next that is timed stands
+        self._weight = 1  # number of steps that the next measured one represents
         self._has_waits = len(self._in_caller) < len(backends)
         self.until_timed = 1 if self._has_waits else 0
         self.waited_s = 0.0
@@ -46,12 +45,12 @@ class Waits:
         self.behind_s = [0.0] * len(backends)
 
     def timed(self, wait: Callable[[], T]) -> T:
-        """Wait, and note how long."""
+        """Call ``wait``, and add its duration."""
         return self._timed(wait, 1)
 
     def timed_step(self, wait: Callable[[], T]) -> T:
-        """Wait for a step of all envs, note how long, and which backend was busy longest."""
-        weight, self._weight = self._weight, 1  # a step that is broken off stands for itself
+        """Wait for a step of all envs, and measure its duration and the slowest backend."""
+        weight, self._weight = self._weight, 1  # an interrupted step represents itself
         self.until_timed = 1
         started = time.perf_counter()
         result = self._timed(wait, weight)
@@ -69,18 +68,18 @@ class Waits:
             return wait()
         finally:
             took_s = time.perf_counter() - started
-            # It steps envs while it waits, and only then.
+            # The caller steps its envs while it waits.
             self.waited_s += weight * max(took_s - (self._own_s() - own_s), 0.0)
 
     def _own_s(self) -> float:
         return sum(backend.busy_s for backend in self._in_caller)
 
     def note_round(self, took_s: Sequence[float], num_steps: int) -> None:
-        """Note how long all backends took for some steps that they made side by side.
+        """Add the durations of some steps that all backends made in parallel.
 
         Args:
-            took_s: seconds of each.
-            num_steps: how many steps.
+            took_s: seconds of each backend.
+            num_steps: number of steps.
         """
         if len(took_s) < 2:
             return

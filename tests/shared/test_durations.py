@@ -1,4 +1,4 @@
-"""Histograms of durations: every value has its bucket, and quantiles are right within one."""
+"""Histograms of durations: every value has a bucket, and quantiles are exact within one bucket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.shared.durations import NUM_BUCKETS, bucket_of, lower_bounds_ns, quantiles_s
+from rookery.shared.stopwatch import NUM_BUCKETS, bucket_of, lower_bounds_ns, quantiles_s
 
 
 def _histogram(durations_ns):
@@ -46,5 +46,5 @@ def test_quantiles_are_right_within_a_bucket(share) -> None:
         assert exact / 1.25 <= quantile <= exact * 1.25
 
 
-def test_of_nothing_no_quantile_is_known() -> None:
+def test_quantiles_of_empty_histograms_are_nan() -> None:
     assert np.isnan(quantiles_s(np.zeros((1, NUM_BUCKETS), np.int64), 0.5)).all()

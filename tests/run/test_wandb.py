@@ -1,4 +1,4 @@
-"""Metrics in Weights & Biases, by a module that stands for theirs."""
+"""Metrics in Weights & Biases, with a fake module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import rookery
 from rookery.errors import MissingExtra
-from rookery.run.log.wandb import WandbSink
+from rookery.run.log.sinks import WandbSink
 
 
 class Run:
@@ -65,7 +65,7 @@ def test_metrics_are_drawn_over_env_steps(runs: list[Run]) -> None:
     assert run.times_finished == 1
 
 
-def test_without_metrics_no_run_begins(runs: list[Run]) -> None:
+def test_without_metrics_no_run_is_created(runs: list[Run]) -> None:
     WandbSink(project="poles").close()
     assert not runs
 
@@ -80,7 +80,7 @@ def test_a_trainer_writes_to_it_and_finishes_it(runs: list[Run], tmp_path: Path)
     assert all("value_loss" in row for row in run.rows) and run.times_finished == 1
 
 
-def test_where_it_is_not_installed_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wandb_is_reported_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtra, match=r"pip install 'rookery\[wandb\]'"):
         WandbSink(project="poles")

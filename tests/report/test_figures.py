@@ -1,4 +1,4 @@
-"""From lines of metrics and telemetry to figures."""
+"""Figures computed from lines of metrics and telemetry."""
 
 from __future__ import annotations
 
@@ -8,35 +8,26 @@ import numpy as np
 import pytest
 from recorded_runs import metrics_rows, telemetry_rows
 
-from rookery.report.run_figures import (
+from rookery.report.figures import (
     fault_counts,
     lag_of,
     named_faults,
-    recent,
     series_of,
     speed_over,
     speeds_of,
-    telemetry_figures,
     time_split,
 )
+from rookery.report.telemetry import telemetry_figures
 
 
-def test_the_recent_lines_are_those_of_a_minute_and_the_one_before() -> None:
-    rows = metrics_rows(100)
-    assert [row["seconds"] for row in recent(rows)] == list(range(140, 202, 2))
-    assert recent(rows[:1]) == rows[:1] and recent([]) == []
-    slow = [{"seconds": 1000.0 * i, "step": i} for i in range(4)]
-    assert recent(slow) == slow[-2:]
-
-
-def test_what_cannot_be_drawn_is_no_point_of_a_series() -> None:
+def test_values_that_cannot_be_drawn_are_left_out_of_a_series() -> None:
     values = (1.0, float("nan"), float("-inf"), 1e308, "2", None, True, 3)
     rows = [{"step": i, "a": value} for i, value in enumerate(values)]
     series = series_of(rows, "a")
     assert (series.x.tolist(), series.y.tolist()) == ([0, 7], [1, 3])
 
 
-def test_speed_is_that_between_lines() -> None:
+def test_speed_is_measured_between_lines() -> None:
     rows = [
         {"step": 0, "seconds": 0.0},
         {"step": 100, "seconds": 1.0},
@@ -48,7 +39,7 @@ def test_speed_is_that_between_lines() -> None:
     assert np.isnan(speed_over([{"step": 1}, {"seconds": 2.0}]))
 
 
-def test_the_parts_of_time_make_up_the_whole() -> None:
+def test_the_parts_of_the_time_add_up_to_its_total() -> None:
     split = time_split(metrics_rows(11))
     assert split is not None and split.seconds == pytest.approx(20)
     assert sum(split.parts.values()) == pytest.approx(20)
@@ -58,7 +49,7 @@ def test_the_parts_of_time_make_up_the_whole() -> None:
     assert split.beside == {}
 
 
-def test_actors_that_run_ahead_spend_their_time_beside_the_learner() -> None:
+def test_time_of_workers_that_continue_during_learning_is_separate() -> None:
     row = {"collect_s": 1.0, "policy_s": 3.0, "env_s": 5.0, "wait_s": 1.0, "learn_s": 8.5}
     split = time_split([{"seconds": 0.0}, {"seconds": 10.0, **row}])
     assert split is not None
@@ -84,7 +75,7 @@ def test_faults_are_counted() -> None:
     assert lag_of(lags) == (1.5, 2.0)
 
 
-def test_telemetry_tells_of_envs_workers_and_memory() -> None:
+def test_telemetry_has_figures_of_envs_workers_and_memory() -> None:
     figures = telemetry_figures(telemetry_rows(num_envs=8, num_workers=3))
     assert figures is not None and figures.envs is not None
     assert figures.envs.slowest(2) == [5, 7]
@@ -102,7 +93,7 @@ def test_telemetry_tells_of_envs_workers_and_memory() -> None:
     assert figures.memory_per_hour == pytest.approx(1.08e8 * 3 + 3.6e7)
 
 
-def test_load_is_that_of_the_last_minute_and_survives_a_restart() -> None:
+def test_load_covers_the_last_minute_also_after_a_restart() -> None:
     def line(seconds: float, *busy: float) -> dict[str, Any]:
         return {"seconds": seconds, "workers": [{"busy_s": each} for each in busy]}
 
@@ -111,7 +102,7 @@ def test_load_is_that_of_the_last_minute_and_survives_a_restart() -> None:
     assert [each.busy_share for each in figures.processes] == pytest.approx([0.5, 0.5])
 
 
-def test_workers_of_other_machines_are_named_with_their_node() -> None:
+def test_names_of_remote_workers_contain_their_node() -> None:
     figures = telemetry_figures([{"workers": [{"node": "10.0.0.2/a1b2c3"}, {"node": None}]}])
     assert figures is not None
     names = [process.name for process in figures.processes]
@@ -129,7 +120,7 @@ def test_workers_of_other_machines_are_named_with_their_node() -> None:
     ],
     ids=range(6),
 )  # fmt: skip
-def test_what_telemetry_does_not_know_is_not_known(row: dict[str, Any]) -> None:
+def test_missing_and_invalid_telemetry_is_unknown(row: dict[str, Any]) -> None:
     figures = telemetry_figures([row])
     assert figures is not None and np.isnan(figures.balance)
     if figures.envs is not None:
@@ -137,7 +128,7 @@ def test_what_telemetry_does_not_know_is_not_known(row: dict[str, Any]) -> None:
     assert telemetry_figures([]) is None
 
 
-def test_the_callers_own_envs_count_once_in_memory() -> None:
+def test_memory_of_envs_in_the_caller_counts_once() -> None:
     rows = telemetry_rows(num_envs=4, num_workers=1, count=1)
     rows[0]["workers"][0]["in_caller"] = True
     figures = telemetry_figures(rows)

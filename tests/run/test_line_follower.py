@@ -1,10 +1,11 @@
-"""Reading a file of JSON lines while another process writes it."""
+"""Reading JSON lines while another process writes them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rookery.run.log.jsonl import JSONLSink, LineFollower
+from rookery.run.log.jsonl import LineFollower
+from rookery.run.log.sinks import JSONLSink
 
 
 def _steps(follower: LineFollower) -> list[int]:
@@ -12,14 +13,14 @@ def _steps(follower: LineFollower) -> list[int]:
     return [row["step"] for row in follower.read()]
 
 
-def test_a_file_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     follower = LineFollower(tmp_path / "metrics.jsonl")
     assert _steps(follower) == [] and follower.restarts == 0
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
     assert _steps(follower) == [1] and follower.restarts == 0
 
 
-def test_a_half_written_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_read_once_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"st')
     follower = LineFollower(path)
@@ -38,7 +39,7 @@ def test_a_damaged_line_is_counted_and_left_out(tmp_path: Path) -> None:
     assert follower.damaged == 2
 
 
-def test_a_run_that_is_resumed_is_read_anew(tmp_path: Path) -> None:
+def test_a_resumed_run_is_read_from_the_beginning(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n')
     follower = LineFollower(path)
@@ -51,7 +52,7 @@ def test_a_run_that_is_resumed_is_read_anew(tmp_path: Path) -> None:
     assert follower.restarts == 1
 
 
-def test_a_file_that_was_cut_in_place_is_read_anew(tmp_path: Path) -> None:
+def test_a_truncated_file_is_read_from_the_beginning(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n')
     follower = LineFollower(path)
@@ -61,7 +62,7 @@ def test_a_file_that_was_cut_in_place_is_read_anew(tmp_path: Path) -> None:
     assert _steps(follower) == [1] and follower.restarts == 1
 
 
-def test_another_run_in_the_same_file_is_told_by_its_first_line(tmp_path: Path) -> None:
+def test_another_run_in_the_same_file_is_recognized_by_its_first_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n')
     follower = LineFollower(path)
@@ -71,7 +72,7 @@ def test_another_run_in_the_same_file_is_told_by_its_first_line(tmp_path: Path) 
     assert _steps(follower) == [7, 8] and follower.restarts == 1
 
 
-def test_a_file_that_was_taken_away_is_empty_again(tmp_path: Path) -> None:
+def test_a_deleted_file_has_no_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n')
     follower = LineFollower(path)

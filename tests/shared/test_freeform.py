@@ -1,4 +1,4 @@
-"""Free values come back as they were, whatever they are."""
+"""Free values are decoded to equal values."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def test_arrays_of_sequences_and_graphs_are_not_pickled() -> None:
         (spaces.Tuple([spaces.Text(2)]), ["ab"]),
     ],
 )
-def test_values_that_their_space_does_not_foresee_come_back_too(space: Any, value: Any) -> None:
+def test_values_outside_of_their_space_come_back_too(space: Any, value: Any) -> None:
     form = FreeForm(space)
     decoded = form.decode(memoryview(form.encode(value)))
     assert type(decoded) is type(value)
     assert repr(decoded) == repr(value)
 
 
-def test_what_comes_back_shares_no_memory_with_the_bytes() -> None:
+def test_decoded_values_share_no_memory_with_the_bytes() -> None:
     form = FreeForm(spaces.Sequence(spaces.Box(0, 1, (2,))))
     memory = bytearray(form.encode((np.ones(2, np.float32),)))
     decoded = form.decode(memoryview(memory))

@@ -1,3 +1,5 @@
+"""Spaces as columns: writing rows, batching, and errors that name the path."""
+
 from __future__ import annotations
 
 import inspect
@@ -110,7 +112,7 @@ number_spaces = st.builds(
 
 
 def _as_gymnasium_writes(space: Any, value: Any) -> Any:
-    """The row, or None if Gymnasium refuses the value or changes it."""
+    """Return the row, or None if Gymnasium refuses or changes the value."""
     with np.errstate(all="ignore"):
         try:
             (row,) = concatenate(space, [value], create_empty_array(space, 1))
@@ -137,7 +139,7 @@ DISCRETE_SPACES = (
     ),
     st.data(),
 )
-def test_what_gymnasium_takes_without_loss_is_taken_and_nothing_but_space_errors_come(
+def test_values_that_gymnasium_stores_exactly_are_stored_and_others_are_space_errors(
     space: Any, data: Any
 ) -> None:
     value = data.draw(numbers)
@@ -161,7 +163,7 @@ def test_what_gymnasium_takes_without_loss_is_taken_and_nothing_but_space_errors
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int64, np.uint64, np.bool_])
-def test_python_ints_are_taken_by_every_integer_dtype_as_far_as_they_fit(dtype: Any) -> None:
+def test_python_ints_fit_every_integer_dtype_within_its_range(dtype: Any) -> None:
     low, high = (0, 1) if dtype is np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     low, high = int(low), int(high)
     for value in (low, high):
@@ -175,7 +177,9 @@ def test_python_ints_are_taken_by_every_integer_dtype_as_far_as_they_fit(dtype: 
 
 @pytest.mark.parametrize("value", [None, "text", object(), [1, [2]], {}, np.zeros((2, 1)), 1j])
 @pytest.mark.parametrize("shape", [(2,), (), (0, 2)])
-def test_what_is_no_number_is_a_space_error_that_says_where(shape: Any, value: Any) -> None:
+def test_a_value_that_is_not_a_number_is_a_space_error_with_its_path(
+    shape: Any, value: Any
+) -> None:
     with pytest.raises(SpaceError, match=r"observation\[0\]"):
         _write(spaces.Tuple([spaces.Box(0, 1, shape)]), (value,))
 

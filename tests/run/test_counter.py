@@ -1,4 +1,4 @@
-"""Tables, and how many of a number of things are done."""
+"""Tables and counters in the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rookery.run.log.terminal import Counter, print_table
 
 
-def test_without_a_terminal_each_tenth_is_a_line_and_whatever_there_is_to_say() -> None:
+def test_without_a_terminal_each_tenth_and_each_text_is_a_line() -> None:
     stream = io.StringIO()
     with Counter(40, "samples", stream) as counter:
         counter.doing("the first")

@@ -1,17 +1,22 @@
-"""Detection of numbers that are not finite, in env data and in learning."""
+"""Checks of the data that a run learns from, and of custom algorithms."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from rookery.common.arguments import whole_number
 from rookery.common.trees import Tree, made_finite
-from rookery.errors import TrainingDiverged
+from rookery.errors import ConfigError, TrainingDiverged
+from rookery.learn.base import Algorithm
 from rookery.rollout import Rollout
+from rookery.run.checkpoint.files import as_plain
+from rookery.run.log.journal import numbers
 
 MOST_IN_A_ROW = 10  # bad rollouts, or bad updates, after which the run ends
 _OF_LEARNER = ("policy_loss", "value_loss", "gradient_norm")
@@ -146,3 +151,76 @@ def _floats(*trees: Tree) -> Iterator[npt.NDArray[np.floating]]:
             yield from _floats(*tree)
         elif tree.dtype.kind == "f":
             yield tree
+
+
+_POLICY = ("act", "begin_episodes", "to_env", "value", "is_recurrent", "model", "version")
+_MODEL = ("parameters", "extras", "set_extras", "state_dict", "load_state_dict")
+
+
+def check_settings(algorithm: Algorithm) -> None:
+    """Check the attributes of a custom algorithm.
+
+    Raises:
+        ConfigError: `Algorithm.num_steps` is not a whole number from 1 on.
+    """
+    whole_number(f"num_steps of algorithm {_name(algorithm)}", algorithm.num_steps, 1)
+
+
+def check_policy(algorithm: Algorithm, policy: Any) -> None:
+    """Check the result of `Algorithm.make_policy`.
+
+    Raises:
+        ConfigError: the policy or its model lacks an attribute that a run needs.
+    """
+    what = f"make_policy of algorithm {_name(algorithm)} returned"
+    way_out = "rookery.TorchPolicy(module, observation_space, action_space) is one"
+    missing = [name for name in _POLICY if not hasattr(policy, name)]
+    if missing:
+        raise ConfigError(
+            f"{what} {_kind(policy)}, which is not a rookery.Policy: it lacks "
+            f"{', '.join(missing)}. {way_out}"
+        )
+    missing = [name for name in _MODEL if not hasattr(policy.model, name)]
+    if missing:
+        raise ConfigError(
+            f"{what} a policy whose model, {_kind(policy.model)}, lacks {', '.join(missing)}; "
+            f"the model must hold the weights. {way_out}"
+        )
+
+
+def check_state(algorithm: Algorithm) -> None:
+    """Check, before training begins, that the state of an algorithm can be saved.
+
+    Raises:
+        ConfigError: `Algorithm.state_dict` does not return plain data.
+    """
+    what = f"state_dict of algorithm {_name(algorithm)}"
+    state: Any = algorithm.state_dict()
+    if not isinstance(state, Mapping):
+        raise ConfigError(
+            f"{what} returned {_kind(state)}, not a dict; return {{}} if there is no state"
+        )
+    as_plain({"it": state}, f"the data that {what} returned")
+
+
+def learn(algorithm: Algorithm, rollout: Rollout, progress: float) -> dict[str, float]:
+    """Let a custom algorithm learn from a rollout, and return its metrics.
+
+    Raises:
+        ConfigError: `Algorithm.update` does not return a dict of numbers.
+    """
+    metrics: Any = algorithm.update(rollout, progress)
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(
+            f"update of algorithm {_name(algorithm)} returned {_kind(metrics)}, not a dict of "
+            "metrics by name; return {} if there are none"
+        )
+    return numbers(metrics)
+
+
+def _name(algorithm: Algorithm) -> str:
+    return repr(getattr(algorithm, "name", "") or type(algorithm).__name__)
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""What is kept of a run's lines while it is watched."""
+"""The lines that are kept while a run is watched."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import pytest
 from recorded_runs import metrics_rows, telemetry_rows, write_lines
 
 from rookery.errors import ConfigError
-from rookery.report.live_history import (
-    MetricsSoFar,
+from rookery.report.figures import Row, fault_counts
+from rookery.report.live import MetricsSoFar
+from rookery.report.telemetry import (
     Recent,
     TelemetrySoFar,
     Thinned,
+    telemetry_figures,
     telemetry_in,
 )
-from rookery.report.run_figures import fault_counts, recent, telemetry_figures
 
 
-def test_what_is_kept_is_bounded_even_and_ends_with_the_last() -> None:
+def test_thinned_items_are_bounded_and_even_and_have_the_last() -> None:
     thinned: Thinned[int] = Thinned(most=10)
     for i in range(1003):
         thinned.add(i)
@@ -28,11 +29,20 @@ def test_what_is_kept_is_bounded_even_and_ends_with_the_last() -> None:
     assert {b - a for a, b in pairwise(kept[:-1])} == {128}
 
 
-def test_recent_lines_are_those_of_the_whole_file() -> None:
-    rows, kept = metrics_rows(100), Recent()
-    for i, row in enumerate(rows):
+def _recent(rows: list[Row]) -> list[Row]:
+    kept = Recent()
+    for row in rows:
         kept.add(row)
-        assert kept.rows() == list(recent(rows[: i + 1]))
+    return kept.rows()
+
+
+def test_recent_lines_cover_a_minute_and_the_line_before() -> None:
+    rows = metrics_rows(100)
+    assert [row["seconds"] for row in _recent(rows)] == list(range(140, 202, 2))
+    assert _recent(rows[:1]) == rows[:1] and _recent([]) == []
+    slow = [{"seconds": 1000.0 * i, "step": i} for i in range(4)]
+    assert _recent(slow) == slow[-2:]
+    assert _recent([{"step": i} for i in range(4)]) == [{"step": 2}, {"step": 3}]
 
 
 def test_a_long_run_keeps_its_faults_and_evaluations_and_few_lines() -> None:
@@ -48,20 +58,13 @@ def test_a_long_run_keeps_its_faults_and_evaluations_and_few_lines() -> None:
     assert len(so_far.rows()) < 2002 and so_far.rows()[-1] == rows[-1]
 
 
-def test_telemetry_line_by_line_is_that_of_all_lines() -> None:
-    rows = telemetry_rows(count=30)
-    so_far = TelemetrySoFar()
-    assert so_far.figures() is None
-    for row in rows:
-        so_far.add(row)
-    one, other = so_far.figures(), telemetry_figures(rows)
-    assert one is not None and other is not None
-    assert repr(one) == repr(other) and len(one.memory.x) == 30
+def test_telemetry_keeps_the_memory_of_all_lines() -> None:
+    assert TelemetrySoFar().figures() is None
+    figures = telemetry_figures(telemetry_rows(count=30))
+    assert figures is not None and len(figures.memory.x) == 30
 
 
-def test_the_telemetry_of_a_folder_is_that_of_its_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_telemetry_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "telemetry.jsonl"
     assert telemetry_in(path) is None
     rows = telemetry_rows()

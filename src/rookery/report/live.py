@@ -4,33 +4,83 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
 
 from rookery.errors import ConfigError, StorageError
-from rookery.report.figures import RunFigures, RunState
-from rookery.report.live_history import (
-    EvaluationsSoFar,
-    MetricsSoFar,
-    SoFar,
-    TelemetrySoFar,
-)
-from rookery.report.recorded import all_evaluations, folder_of_run, settings_of
-from rookery.report.run_figures import (
+from rookery.report.figures import (
+    Row,
+    RunState,
+    Series,
+    TimeSplit,
+    fault_counts,
     lag_of,
     named_faults,
     series_of,
     speed_over,
     speeds_of,
+    state_of,
     time_split,
 )
-from rookery.report.run_state import state_of
+from rookery.report.read import all_evaluations, folder_of_run, settings_of
+from rookery.report.telemetry import Recent, TelemetryFigures, TelemetrySoFar, Thinned
 from rookery.run.checkpoint.run_dir import RunDirectory
-from rookery.run.log.evaluation_log import number_of
-from rookery.run.log.jsonl import LineFollower
+from rookery.run.log.curve import EvaluationPoint
+from rookery.run.log.jsonl import LineFollower, evaluations_in, number_of
 
 _SILENT_S = 60.0  # a note is shown after this time without a line of metrics
+NO_SERIES = Series(np.zeros(0), np.zeros(0))
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """All figures of a run at one moment.
+
+    Attributes:
+        path: folder of the run.
+        title: env, algorithm and seed.
+        state: state of the run.
+        step: number of env steps so far.
+        total_steps: number of env steps of the whole run; None if unknown.
+        seconds: training time so far.
+        left_s: estimated remaining seconds; None if unknown.
+        age_s: seconds since the last line of metrics; None before the first line.
+        speed: recent env steps per second; NaN before the second line.
+        speed_mean: mean env steps per second since training began.
+        speeds: env steps per second between lines, over env steps.
+        returns: mean return of recent episodes, over env steps.
+        episodes: number of ended episodes.
+        evaluations: env step, mean and standard deviation of each evaluation.
+        time_split: recent training time by activity; None before the first line.
+        faults: count of each kind of fault that occurred.
+        lag: mean and largest policy lag; None if the collector has no policy lag.
+        telemetry: statistics from telemetry.jsonl; None if the file has no line.
+        notes: further warnings, one sentence each.
+    """
+
+    path: str
+    title: str
+    state: RunState
+    step: int = 0
+    total_steps: int | None = None
+    seconds: float = 0.0
+    left_s: float | None = None
+    age_s: float | None = None
+    speed: float = float("nan")
+    speed_mean: float = float("nan")
+    speeds: Series = NO_SERIES
+    returns: Series = NO_SERIES
+    episodes: int = 0
+    evaluations: Sequence[EvaluationPoint] = ()
+    time_split: TimeSplit | None = None
+    faults: Mapping[str, int] = field(default_factory=dict)
+    lag: tuple[float, float] | None = None
+    telemetry: TelemetryFigures | None = None
+    notes: Sequence[str] = ()
 
 
 class LiveRun:
@@ -149,6 +199,55 @@ class LiveRun:
 
     def _all(self) -> tuple[_Followed[Any], ...]:
         return self._metrics, self._telemetry, self._evaluations
+
+
+class SoFar(Protocol):
+    """A consumer of lines."""
+
+    def add(self, row: Row) -> None:
+        """Process the next line."""
+
+
+class MetricsSoFar:
+    """A bounded history of metrics.jsonl.
+
+    Attributes:
+        recent: the latest lines.
+        faults: count of faults by metric.
+        evaluations: env step, mean and standard deviation of each evaluation in the metrics.
+    """
+
+    def __init__(self) -> None:
+        self.recent = Recent()
+        self.faults: dict[str, float] = {}
+        self.evaluations: list[tuple[int, float, float]] = []
+        self._curves: Thinned[Row] = Thinned()
+
+    def add(self, row: Row) -> None:
+        """Process the next line."""
+        self.recent.add(row)
+        self._curves.add(row)
+        self.faults = fault_counts([self.faults, row])
+        self.evaluations += evaluations_in([row])
+
+    def rows(self) -> list[Row]:
+        """Return a thinned list of lines, for curves."""
+        return self._curves.items()
+
+
+class EvaluationsSoFar:
+    """The content of evaluations.jsonl.
+
+    Attributes:
+        points: env step, mean and standard deviation of each evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, float, float]] = []
+
+    def add(self, row: Row) -> None:
+        """Process the next line."""
+        self.points += evaluations_in([row])
 
 
 S = TypeVar("S", bound=SoFar)

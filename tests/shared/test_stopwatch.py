@@ -1,4 +1,4 @@
-"""What a batch notes: exact counts, samples of fast envs' times, and all times of slow ones."""
+"""Counters of envs: exact counts, samples of the times of fast envs, all times of slow envs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rookery.shared.stopwatch import (
     SLOWEST,
     SPARSELY,
     WAIT_NS,
+    EnvCounters,
     Stopwatch,
-    WatchWords,
     columns,
 )
 
 
-def _words(num_envs: int) -> WatchWords:
+def _words(num_envs: int) -> EnvCounters:
     sizes = columns(num_envs).items()
-    return WatchWords({name: np.zeros(shape, dtype) for name, (shape, dtype) in sizes})
+    return EnvCounters({name: np.zeros(shape, dtype) for name, (shape, dtype) in sizes})
 
 
-def _watch(words: WatchWords, ids: range) -> Stopwatch:
+def _watch(words: EnvCounters, ids: range) -> Stopwatch:
     watch = Stopwatch(words, ids)
     watch.time_steps([_ECHO] * len(ids))
     return watch
@@ -45,7 +45,7 @@ _ECHO = _Echo()
 
 
 def _step(watch: Stopwatch, took_s: float, count: int) -> bool:
-    """One step of a batch as `EnvBatch` makes it; whether it was timed."""
+    """Make one step of a batch as `EnvBatch` does; return True if it was timed."""
     is_timed = watch.stepped[0] is not _ECHO
     assert [env.step(7) for env in watch.stepped] == [7] * count
     _end(watch, took_s, count, 0.0)
@@ -58,7 +58,7 @@ def _end(watch: Stopwatch, took_s: float, count: int, busy_s: float) -> None:
         watch.end(took_s, count, busy_s)
 
 
-def test_fast_envs_are_timed_now_and_then_and_slow_ones_always() -> None:
+def test_some_steps_of_fast_envs_and_all_steps_of_slow_envs_are_timed() -> None:
     words = _words(2)
     watch = _watch(words, range(2))
     fast = [_step(watch, 1e-6, 2) for _ in range(499)]
@@ -72,7 +72,7 @@ def test_fast_envs_are_timed_now_and_then_and_slow_ones_always() -> None:
     assert sum(again) < 10
 
 
-def test_who_took_longest_is_noted_resets_included() -> None:
+def test_the_slowest_env_is_recorded_with_its_resets() -> None:
     words = _words(4)
     watch = _watch(words, range(1, 4))
     for _ in range(5):
@@ -83,7 +83,7 @@ def test_who_took_longest_is_noted_resets_included() -> None:
     assert words.resets.sum(axis=1).tolist() == [0, 0, 5, 0]
 
 
-def test_a_batch_goes_on_where_a_lost_one_stopped() -> None:
+def test_a_batch_continues_the_counters_of_a_lost_one() -> None:
     words = _words(2)
     for _ in range(2):
         watch = _watch(words, range(2))
@@ -96,7 +96,7 @@ def test_a_batch_goes_on_where_a_lost_one_stopped() -> None:
     assert words.words[:, EXTRA].tolist() == [2, -2]
 
 
-def test_a_step_that_was_broken_off_is_timed_when_it_is_made_again() -> None:
+def test_an_interrupted_step_is_timed_when_it_is_repeated() -> None:
     words = _words(1)
     watch = _watch(words, range(1))
     for _ in range(2):
@@ -122,7 +122,7 @@ def test_waiting_is_the_time_in_which_the_batch_was_not_busy() -> None:
 
 
 class _Resets(gymnasium.Env[np.ndarray, int]):
-    """Is reset in a moment, or takes its time; every tenth reset raises."""
+    """Resets fast or slowly; every tenth reset raises."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -139,12 +139,12 @@ class _Resets(gymnasium.Env[np.ndarray, int]):
         return np.zeros(1, np.float32), {}
 
 
-def test_fast_resets_are_timed_now_and_then_and_slow_ones_always() -> None:
+def test_some_fast_resets_and_all_slow_resets_are_timed() -> None:
     fns = [partial(_Resets, is_slow) for is_slow in (True, False)]
     with rookery.make_vec(fns, backend="serial") as venv:
         for _ in range(60):
             with suppress(rookery.EnvFailed):
                 venv.reset()
-        timed = venv._arrays.watched.resets.sum(axis=1)
+        timed = venv._arrays.counters.resets.sum(axis=1)
         assert [env.resets for env in venv.statistics().envs] == [54, 54]
     assert timed[0] == 54 and 0 < timed[1] < 54

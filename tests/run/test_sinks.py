@@ -1,4 +1,4 @@
-"""Where metrics go."""
+"""Sinks of metrics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import json
 import math
 from pathlib import Path
 
-from rookery.run.log.jsonl import JSONLSink, read_rows
-from rookery.run.log.tensorboard import TensorBoardSink
-from rookery.run.log.terminal import PlainLines, ProgressBar, terminal_sink
+from rookery.run.log.jsonl import read_rows
+from rookery.run.log.sinks import JSONLSink, PlainLines, ProgressBar, TensorBoardSink, terminal_sink
 
 
 def test_jsonl_holds_one_object_per_update(tmp_path: Path):
@@ -24,7 +23,7 @@ def test_jsonl_holds_one_object_per_update(tmp_path: Path):
     ]
 
 
-def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
+def test_an_incomplete_last_line_is_left_out(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"st', "utf-8")
     assert read_rows(path) == [{"step": 1}]
@@ -42,7 +41,7 @@ def test_tensorboard_events_can_be_read_back(tmp_path: Path):
     assert [(event.step, event.summary.value[0].tag) for event in events] == [(10, "loss")]
 
 
-def test_plain_lines_where_there_is_no_terminal():
+def test_a_stream_gets_plain_lines():
     stream = io.StringIO()
     sink = terminal_sink(100, stream)
     assert isinstance(sink, PlainLines)
@@ -52,7 +51,7 @@ def test_plain_lines_where_there_is_no_terminal():
     assert stream.getvalue() == "50/100 steps  return 7.0  1,234 steps/s\n"
 
 
-def test_a_progress_bar_where_there_is_one(monkeypatch, capsys):
+def test_a_terminal_gets_a_progress_bar(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "dumb")
     bar = ProgressBar(100)
     bar.write(50, {"steps_per_second": 1234.0, "episode_return_mean": 7.0})

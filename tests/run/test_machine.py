@@ -1,4 +1,4 @@
-"""Memory that is kept while large networks learn."""
+"""Settings of the process during training."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from rookery.run import malloc as heap
+from rookery.run import machine
 
 # Allocates and frees a large block again and again, and counts the pages that the system had to
 # make for it, in an interpreter whose memory nothing else has shaped.
 _FAULTS = """
 import resource
 import numpy as np
-from rookery.run.malloc import freed_memory_kept
+from rookery.run.machine import freed_memory_kept
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -30,8 +30,8 @@ print(kept, faults())
 """
 
 
-@pytest.mark.skipif(heap._glibc() is None, reason="needs glibc, with no settings of the user's")
-def test_freed_memory_is_mapped_still_and_given_back_afterwards():
+@pytest.mark.skipif(machine._glibc() is None, reason="needs glibc, with no settings of the user's")
+def test_freed_memory_stays_mapped_and_is_returned_afterwards():
     done = subprocess.run(
         [sys.executable, "-c", _FAULTS], check=True, capture_output=True, text=True
     )
@@ -40,8 +40,8 @@ def test_freed_memory_is_mapped_still_and_given_back_afterwards():
     assert afterwards > kept
 
 
-def test_what_the_user_has_told_the_c_library_stays(monkeypatch):
+def test_malloc_settings_of_the_user_are_not_changed(monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
-    assert heap._glibc() is None
-    with heap.freed_memory_kept():
+    assert machine._glibc() is None
+    with machine.freed_memory_kept():
         pass
