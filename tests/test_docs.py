@@ -184,7 +184,7 @@ def test_the_page_of_the_command_line_has_every_command_and_algorithm() -> None:
 
 
 def test_names_of_other_libraries_are_listed_and_lead_to_settings() -> None:
-    from rookery.common.setting_names import COMMON_NAMES
+    from rookery.common.arguments import COMMON_NAMES
     from rookery.run.algorithms import BUILT_IN
     from rookery.run.request import ARGUMENTS
     from rookery.run.settings import TrainSettings

@@ -40,7 +40,7 @@ def test_two_halves_collect_what_two_collectors_do(mode):
             )
 
 
-def test_a_reset_begins_both_halves_anew_with_seeds_of_their_own():
+def test_a_reset_starts_new_episodes_in_both_halves_with_their_own_seeds():
     with _make(2, "same_step") as left, _make(3, "same_step") as right:
         double = rookery.DoubleBufferedCollector((left, right), Certain(left), T, seed=5)
         first = double.collect()
@@ -108,7 +108,7 @@ class Failing(rookery.Policy):
         return rookery.PolicyStep(action, zeros, zeros)
 
 
-def test_an_error_leaves_neither_half_under_way():
+def test_after_an_error_no_half_has_a_pending_step():
     halves = [rookery.make_vec(Faulty, 2, backend="process", num_workers=1) for _ in range(2)]
     collector = rookery.DoubleBufferedCollector(tuple(halves), Failing(), 5)
     with pytest.raises(rookery.EnvFailed, match="lost key"):

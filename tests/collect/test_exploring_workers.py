@@ -63,7 +63,7 @@ def _greedy(policy, rollout) -> np.ndarray:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", ["dqn", "qrdqn", "td3"])
-def test_exploration_travels_with_the_weights(name: str, mode: str):
+def test_workers_receive_exploration_with_the_weights(name: str, mode: str):
     policy, env = _policy(name)
     _explore(policy, True)
     collector = rookery.WorkerCollector(env, policy, 4, 2, 10, mode=mode, seed=0)

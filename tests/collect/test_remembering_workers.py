@@ -180,7 +180,7 @@ class Remembering(rookery.Policy):
 
 
 @pytest.mark.slow
-def test_a_policy_of_the_users_own_remembers_too() -> None:
+def test_a_custom_recurrent_policy_works() -> None:
     policy = Remembering()
     policy.memory = np.full((7, 1), 9.0, np.float32)  # of other envs, elsewhere
     with rookery.WorkerCollector(Wander, policy, 4, 2, T, seed=0) as collector:

@@ -93,7 +93,7 @@ def test_no_env_waits_for_another_before_the_rollout_is_whole(tmp_path):
     assert rollout.last_obs[:, 0].tolist() == [T, T]
 
 
-def test_what_a_policy_says_of_a_step_is_noted_with_that_step():
+def test_log_probabilities_and_values_are_stored_with_their_step():
     policy = Counting()
     with _make(Faulty) as venv:
         collector = rookery.ServedCollector(venv, policy, T, min_envs=2)
@@ -120,7 +120,7 @@ class AllFail(Counting):
 @pytest.mark.parametrize(
     ("policy", "min_envs"), [(Counting([0, 0, Fault.RAISE]), 1), (AllFail(), N)], ids=["one", "all"]
 )
-def test_an_error_ends_the_rollout_and_the_next_begins_anew(policy, min_envs):
+def test_after_an_error_the_next_rollout_starts_new_episodes(policy, min_envs):
     with _make(Faulty) as venv:
         collector = rookery.ServedCollector(venv, policy, T, min_envs=min_envs)
         with pytest.raises(rookery.EnvFailed, match="lost key"):
@@ -128,7 +128,7 @@ def test_an_error_ends_the_rollout_and_the_next_begins_anew(policy, min_envs):
         assert collector.collect().obs[:, :, 0].tolist() == [[t] * N for t in range(T)]
 
 
-def test_a_fault_costs_the_row_amid_which_it_came():
+def test_a_fault_costs_the_row_in_which_it_occurs():
     policy = Counting([0, 0, Fault.KILL])
     with _make(Faulty, faults=rookery.FaultPolicy("restart")) as venv:
         collector = rookery.ServedCollector(venv, policy, T)
@@ -139,7 +139,7 @@ def test_a_fault_costs_the_row_amid_which_it_came():
     assert len(telemetry.envs) == N
 
 
-def test_what_is_raised_between_steps_costs_nothing():
+def test_an_exception_between_steps_loses_no_step():
     calls = 0
 
     def check():
@@ -229,7 +229,7 @@ def test_other_autoreset_modes_are_refused(mode):
 
 
 @pytest.mark.parametrize("min_envs", [0, N + 1])
-def test_batches_that_cannot_be_had_are_refused(min_envs):
+def test_impossible_batch_sizes_are_refused(min_envs):
     with _make() as venv, pytest.raises(rookery.ConfigError, match=f"1 to {N}"):
         rookery.ServedCollector(venv, Counting(), T, min_envs=min_envs)
 

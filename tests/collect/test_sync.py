@@ -203,7 +203,7 @@ def test_values_are_left_out_for_learners_that_read_none():
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_a_rollout_left_amid_goes_on_where_it_was(mode):
+def test_an_interrupted_rollout_is_continued(mode):
     rollouts = []
     for stops in ((), (3, 4, 11)):
         venv = rookery.make_vec("CartPole-v1", 2, backend="serial", autoreset_mode=mode)
@@ -226,7 +226,7 @@ def test_a_rollout_left_amid_goes_on_where_it_was(mode):
         np.testing.assert_array_equal(*(getattr(rollout, name) for rollout in rollouts))
 
 
-def test_a_step_that_was_broken_off_begins_new_episodes():
+def test_after_an_interrupted_step_new_episodes_start():
     class Breaks(gym.Wrapper):
         fails = True
 

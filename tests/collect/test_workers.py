@@ -131,7 +131,7 @@ def test_rollouts_carry_the_version_of_the_weights():
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_times_spent_deciding_and_stepping_are_told_apart(mode):
+def test_times_of_policy_and_envs_are_separate(mode):
     with rookery.WorkerCollector("CartPole-v1", _policy, 4, 2, T, mode) as collector:
         collector.collect()
         first = collector.policy_s, collector.env_s
@@ -237,7 +237,7 @@ def _noted(folder, what):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_what_is_raised_between_waits_leaves_collect_and_closes_the_envs(tmp_path, mode):
+def test_an_exception_between_waits_closes_the_envs(tmp_path, mode):
     asked = []
     is_collecting = False
 
@@ -261,7 +261,7 @@ def test_what_is_raised_between_waits_leaves_collect_and_closes_the_envs(tmp_pat
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_ctrl_c_amid_a_rollout_closes_the_collector(tmp_path, mode):
+def test_a_ctrl_c_during_a_rollout_closes_the_collector(tmp_path, mode):
     def interrupt():
         while len(_noted(tmp_path, "stepped")) < 2:
             time.sleep(0.01)
@@ -433,7 +433,7 @@ class Broken(rookery.Policy):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_policy_that_raises_is_told_with_its_traceback(mode):
+def test_an_error_of_the_policy_includes_its_traceback(mode):
     with rookery.WorkerCollector(Faulty, Broken(), 2, 2, 5, mode) as collector:
         with pytest.raises(rookery.WorkerError, match="the policy is broken") as caught:
             collector.collect()
@@ -455,7 +455,7 @@ class Unpicklable(Counting):
         raise TypeError("stays here")
 
 
-def test_a_policy_that_cannot_travel_is_told_before_it_is_needed():
+def test_an_unpicklable_policy_is_refused_by_the_constructor():
     with pytest.raises(rookery.PicklingError, match="stays here"):
         rookery.WorkerCollector(Faulty, Unpicklable(), 2, 2, 5)
 
@@ -468,7 +468,7 @@ def test_a_policy_that_cannot_travel_is_told_before_it_is_needed():
         {"max_policy_lag": 0},
     ],
 )
-def test_settings_that_cannot_be_are_refused(options):
+def test_invalid_settings_are_refused(options):
     with pytest.raises(rookery.ConfigError):
         rookery.WorkerCollector(Faulty, Counting(), 2, 2, **{"num_steps": 5, **options})
 
@@ -501,7 +501,7 @@ def test_other_seeds_can_be_chosen_until_collecting_has_begun():
             if chosen:
                 collector.reset(chosen)
             first.append(collector.collect().obs[0].copy())
-            with pytest.raises(rookery.UsageError, match="have begun"):
+            with pytest.raises(rookery.UsageError, match="after the first collect"):
                 collector.reset([1, 2])
     np.testing.assert_array_equal(*first)
 

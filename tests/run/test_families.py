@@ -104,7 +104,7 @@ def test_the_package_that_an_id_names_is_imported(package, env, name):
 
 @pytest.mark.parametrize("env", ["ALE/Nowhere-v5", "NowhereNoFrameskip-v4", "BabyAI-Nowhere-v0"])
 def test_a_package_that_is_not_there_is_named(env, monkeypatch):
-    monkeypatch.setattr("rookery.common.packages.is_installed", lambda module: False)
+    monkeypatch.setattr("rookery.common.importing.is_installed", lambda module: False)
     monkeypatch.setattr("rookery.run.env_source.is_installed", lambda module: False)
     monkeypatch.setattr("rookery.env.recipe.is_installed", lambda module: False)
     package = packages.package_of(env)

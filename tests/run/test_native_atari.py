@@ -340,7 +340,7 @@ def test_what_does_not_go_with_a_batch_is_refused_before_anything_starts(
 
 
 def test_games_without_a_limit_of_frames_have_no_batch():
-    rookery.common.packages.register(PONG)
+    rookery.common.importing.register(PONG)
     spec = replace(gym.spec(PONG), kwargs={"game": "pong"})
     with pytest.raises(ConfigError, match="take no max_num_frames_per_episode=None"):
         AtariGames.options(spec, {})

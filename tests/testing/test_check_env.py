@@ -36,7 +36,7 @@ BAD = [
     ("EndsItsProcess", "step", "exit code 3"),
     ("EndsItsProcessWell", "step", "exit code 0"),
     ("EndsAllWhenBuiltTwice", "two in one process", "exit code 0"),
-    ("TellsALockAtTheEnd", "infos can travel", "info['lock'], a lock"),
+    ("TellsALockAtTheEnd", "infos can be pickled", "info['lock'], a lock"),
     ("OneAtATime", "two in one process", "in use"),
     ("Singleton", "two in one process", "same env twice"),
 ]
@@ -66,7 +66,7 @@ def test_a_good_env_passes_in_workers_too(only_the_env_itself: Any) -> None:
         patch.setattr("rookery.testing.env_check.START_METHODS", ("spawn",))
         findings = check_env(bad_envs.Good, raises=False)
     assert {f.check for f in findings if f.verdict == "ok"} >= {
-        "recipe can travel",
+        "recipe can be pickled",
         "can be built",
         "start method spawn",
         "two in one process",

@@ -11,12 +11,13 @@ import pytest
 
 from rookery.cli import main
 from rookery.env.recipe import make_recipes
-from rookery.testing.checkup import Finding, examine
+from rookery.testing import Finding
+from rookery.testing.env_check import examine_all
 
 
 def _findings(source: Any, **kwargs: Any) -> dict[str, Finding]:
     (recipe,) = make_recipes(source, 1, kwargs, ())
-    return {finding.check: finding for finding in examine(recipe)}
+    return {finding.check: finding for finding in examine_all(recipe)}
 
 
 @pytest.mark.slow
@@ -26,7 +27,12 @@ def test_a_healthy_env_has_nothing_that_would_break_a_run(
     assert main(["doctor", "CartPole-v1", "--json"]) == 0
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     by_check = {finding["check"]: finding["verdict"] for finding in findings}
-    for check in ("recipe can travel", "start method spawn", "seeding is reproducible", "memory"):
+    for check in (
+        "recipe can be pickled",
+        "start method spawn",
+        "seeding is reproducible",
+        "memory",
+    ):
         assert by_check[check] == "ok"
 
 

@@ -402,12 +402,12 @@ def test_a_mask_resets_some_envs(num_workers: int | None) -> None:
 
 
 @pytest.mark.parametrize("num_workers", WORKERS)
-def test_who_knows_no_masks_is_told_of(num_workers: int | None) -> None:
+def test_a_native_env_that_ignores_masks_raises(num_workers: int | None) -> None:
     with rookery.make_vec(Maskless, 4, "native", num_workers, autoreset_mode="disabled") as venv:
         venv.reset(seed=0)
         venv.step(np.zeros(4, np.int64))
         mask = np.array([False, True, True, True])
-        with pytest.raises(rookery.EnvFailed, match=r"of envs \[0\] changed as well.*no masks"):
+        with pytest.raises(rookery.EnvFailed, match=r"of envs \[0\] changed as well.*ignore masks"):
             venv.reset(options={"reset_mask": mask})
         with pytest.raises(rookery.EnvFailed, match="must be reset"):
             venv.step(np.zeros(4, np.int64))

@@ -10,11 +10,10 @@ import gymnasium as gym
 
 from rookery.cli.arguments import CommandParser, parse_json
 from rookery.common.arguments import near_names
-from rookery.common.packages import register
+from rookery.common.importing import register
 from rookery.env.recipe import make_recipes
 from rookery.errors import ConfigError, UnknownEnvError
-from rookery.testing.checkup import examine
-from rookery.testing.env_check import DEADLINE_S
+from rookery.testing.env_check import DEADLINE_S, examine_all
 
 
 def run(arguments: list[str]) -> int:
@@ -43,7 +42,7 @@ def run(arguments: list[str]) -> int:
     _require_attribute(command.env)
     (recipe,) = make_recipes(command.env, 1, kwargs, ())
     failed = False
-    for finding in examine(recipe, command.deadline):
+    for finding in examine_all(recipe, command.deadline):
         failed = failed or finding.verdict == "fail"
         print(json.dumps(asdict(finding)) if command.json else finding, flush=True)
     return int(failed)

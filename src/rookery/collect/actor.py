@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rookery.collect.assess import add_values, decider
+from rookery.collect.fill_rollout import add_values, decider
 from rookery.collect.rollout_buffers import (
     DROPPED,
     ROW,

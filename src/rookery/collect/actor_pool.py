@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rookery.collect.actor import RESET_ALL, ActorSpec, Report, install_actor
+from rookery.collect.acting_worker import NOT_YET, ActingWorker
+from rookery.collect.actor import ActorSpec, Report
 from rookery.collect.base import CollectorStatistics
-from rookery.collect.replacing import FAULTS, Replacing
 from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
-from rookery.errors import RookeryError, WorkerError
+from rookery.errors import RookeryError
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.rollout.rollout import merge_finals
@@ -24,32 +24,31 @@ from rookery.vector.process import ProcessVectorEnv
 from rookery.vector.statistics.snapshot import Statistics
 from rookery.worker.fault_policy import FaultPolicy
 from rookery.worker.pipes import LOOK_S, wait
-from rookery.worker.protocol import INSTALL, NotFinishedError
-from rookery.worker.worker_backend import WorkerBackend
+from rookery.worker.protocol import NotFinishedError
 
 _STOP_GRACE_S = 5.0
-_NOT_YET: Any = object()  # in place of an answer that a worker is going to give
 
 
 class ActorPool:
-    """Has workers fill rollouts, one at a time each, and waits for them.
+    """Workers that each fill one rollout at a time, and the waiting for them.
 
     Args:
-        venv: its workers are used; it is closed with the pool.
-        policy: every worker gets a copy.
-        shape: of the rollouts.
-        info_keys: names of the numbers to keep of the infos with which episodes end.
-        between_waits: called ten times a second while workers are waited for; what it raises ends
-            the wait.
+        venv: the vector env with the workers; it is closed with the pool.
+        policy: the policy that every worker copies.
+        shape: shape of the rollouts.
+        between_waits: called ten times a second while the pool waits for workers. If it raises, the
+            wait ends.
+        info_keys: keys of the numbers to keep from the infos of episode ends.
         faults: whether workers are replaced.
-        streams: which random numbers the first worker draws, and how many streams there are for
-            this and other pools together; None means that there is no other.
+        streams: random stream of the first worker, and number of streams of this and all other
+            pools together; None for a single pool.
 
     Attributes:
-        workers: who fills them.
-        absent: none of them: whoever is replaced goes on with what was begun.
-        policy_s: seconds that a worker spent otherwise than stepping, in the mean.
-        env_s: seconds that a worker spent stepping, in the mean.
+        workers: the workers, in the order of their envs.
+        absent: indices of workers that lost their unfinished rollout; always empty here, because
+            a new worker continues the rollout.
+        policy_s: seconds that a worker spent outside env steps, mean over the workers.
+        env_s: seconds that a worker spent in env steps, mean over the workers.
     """
 
     absent: frozenset[int] = frozenset()
@@ -64,90 +63,76 @@ class ActorPool:
         faults: FaultPolicy | None = None,
         streams: tuple[int, int] | None = None,
     ) -> None:
-        self.workers: tuple[WorkerBackend, ...] = venv.workers
         self._venv = venv
         self.shape = shape
         self.policy_s = self.env_s = 0.0
         self._policy = policy
         self._between_waits = between_waits
-        self._under_way: set[int] = set()  # workers that are filling a rollout
-        self._doing: dict[int, int | None] = {}  # which buffer each of them fills; None: a reset
-        self._restarts = faults is not None and faults.restarts
         self._rollouts: dict[tuple[int, int, int], Rollout] = {}  # by buffer and envs
         self._buffers = RolloutBuffers(shape, policy.model)
         block = SharedBlock(self._buffers.size_bytes)
-        first_stream, num_streams = streams or (0, len(self.workers))
-        specs = [
-            ActorSpec(shape, policy, worker.env_ids.start, worker.env_ids.stop, stream, info_keys)
-            for stream, worker in enumerate(self.workers, first_stream)
-        ]
+        first_stream, num_streams = streams or (0, len(venv.workers))
+        restarts = faults is not None and faults.restarts
         try:
             self._buffers.map(block.memory)
-            self._install(block, specs)
+            self.workers: tuple[ActingWorker, ...] = tuple(
+                ActingWorker(
+                    worker,
+                    ActorSpec(shape, policy, ids.start, ids.stop, stream, info_keys),
+                    self._buffers,
+                    block,
+                    num_streams,
+                    restarts,
+                )
+                for stream, worker in enumerate(venv.workers, first_stream)
+                for ids in [worker.env_ids]
+            )
+            self._install()
         except BaseException:
             block.close()
             raise
-        self._replacing = Replacing(self.workers, specs, self._buffers, block, num_streams)
-        if not self._restarts:  # no worker to come needs it
+        if not restarts:  # no new worker will need it
             block.close()
         self._finalizer = weakref.finalize(
-            self, _end, os.getpid(), venv, self.workers, self._under_way, self._buffers.stop, block
+            self, _end, os.getpid(), venv, self.workers, self._buffers.stop, block
         )
 
-    def _install(self, block: SharedBlock, specs: Sequence[ActorSpec]) -> None:
-        requests = [
-            worker.request(INSTALL, install_actor, spec)
-            for worker, spec in zip(self.workers, specs, strict=True)
-        ]
+    def _install(self) -> None:
         for worker in self.workers:
-            worker.call_between_waits(self._between_waits)
-            worker.lend(block)
-            worker.find_actions(partial(self._buffers.last_action, worker.env_ids.start))
-        for worker, request in zip(self.workers, requests, strict=True):
-            worker.begin_call(request)
-        _raise_first([_outcome(worker.finish_call) for worker in self.workers])
-        for worker in self.workers:  # from now on: there is nothing to leave in good order yet
-            worker.call_between_waits(self._between_waits)
-        # Pickled once: every rollout repeats one of a few requests.
-        self._requests = [
-            [worker.request("collect", buffer) for buffer in range(self.shape.num_buffers)]
-            for worker in self.workers
-        ]
+            worker.worker.call_between_waits(self._between_waits)
+            worker.begin_install()
+        _raise_first([_outcome(worker.worker.finish_call) for worker in self.workers])
 
     def publish(self, version: int | None = None) -> None:
-        """Have the workers act with the policy's present weights, from their next rollout on.
+        """Let the workers use the policy's present weights from their next rollout on.
 
         Args:
-            version: of the weights; None asks the policy.
+            version: version of the weights; None takes the policy's.
         """
         version = self._policy.current_version() if version is None else version
         self._buffers.weights.publish(self._policy.model, version)
 
     def reset(self, seeds: Sequence[int | None]) -> None:
-        """Reset all envs; what they show is where the first buffer goes on from."""
-        self._resets = []
+        """Reset all envs; the first rollout starts from their new episodes."""
         for worker in self.workers:
-            own = list(seeds[worker.env_ids.start : worker.env_ids.stop])
-            worker.note_seeds(own, None)
-            self._resets.append(("reset", worker.request(RESET_ALL, own)[1]))
-        self._begin_all(None)
+            worker.begin_reset(list(seeds[worker.env_ids.start : worker.env_ids.stop]))
         self._finish_all()
 
     def begin(self, index: int, buffer: int) -> None:
-        """Have a worker fill a buffer."""
-        self._begin(index, buffer)
+        """Let a worker start to fill a buffer."""
+        self.workers[index].begin(buffer)
 
     def finish(self, index: int) -> Report | None:
-        """Wait for a worker that fills a buffer; None if another one does so in its place.
+        """Wait for a worker that fills a buffer; return None if it is being replaced.
 
         Raises:
-            EnvFailed, WorkerDied, WorkerTimeout: when it failed, and is not replaced.
+            EnvFailed, WorkerDied, WorkerTimeout: the worker failed and is not replaced.
         """
-        report = self._venv.waits.timed(lambda: self._take(index))
-        return None if report is _NOT_YET else self._noted(index, report)
+        report = self._venv.waits.timed(self.workers[index].take)
+        return None if report is NOT_YET else self._noted(index, report)
 
     def collect(self, buffer: int) -> Rollout:
-        """Have all workers fill a buffer, and return the rollout, as views."""
+        """Let all workers fill a buffer, and return the rollout as views."""
         reports = self._fill(buffer)
         rollout = self.rollout_of(buffer, slice(0, self.shape.num_envs))
         finals = [
@@ -160,65 +145,57 @@ class ActorPool:
         return rollout
 
     def leave(self) -> None:
-        """Have the workers leave what they are doing; for another thread than the pool's own."""
+        """Stop the workers where they are; may be called by another thread than the pool's own."""
         self._buffers.stop[0] = 1
 
     def _fill(self, buffer: int) -> list[Report]:
-        self._begin_all(buffer)
+        for worker in self.workers:
+            worker.begin(buffer)
         reports = self._venv.waits.timed(self._finish_all)
         took_s = [report.policy_s + report.env_s for report in reports]
         self._venv.waits.note_round(took_s, self.shape.num_steps)
         return [self._noted(index, report) for index, report in enumerate(reports)]
 
     def _noted(self, index: int, report: Report) -> Report:
-        buffer = self._doing[index]
-        if self._restarts and buffer is not None:
-            self._replacing.finish(index, buffer, report.finals is not None)
+        self.workers[index].note_finished(report)
         self.policy_s += report.policy_s / len(self.workers)
         self.env_s += report.env_s / len(self.workers)
         return report
 
     def statistics(self) -> CollectorStatistics:
-        """What faults have cost so far."""
-        return CollectorStatistics(self._replacing.restarts(), self._replacing.lost_rows)
+        """Return counts of faults so far."""
+        restarts = sum(worker.worker.restarts for worker in self.workers)
+        return CollectorStatistics(restarts, sum(worker.lost_rows for worker in self.workers))
 
     def telemetry(self, looks: bool = True) -> Statistics:
-        """What workers, envs and caller did and use; see `VectorEnv.statistics`."""
-        own = self._venv.statistics(looks)
-        steps = sum(env.steps for env in own.envs)
-        return replace(own, vector_steps=steps // len(own.envs), env_steps=steps)
+        """Return measurements of envs, workers and caller, as from `VectorEnv.statistics`."""
+        measured = self._venv.statistics(looks)
+        steps = sum(env.steps for env in measured.envs)
+        return replace(measured, vector_steps=steps // len(measured.envs), env_steps=steps)
 
     def wait(self) -> list[int]:
-        """Wait until at least one worker has something to say, and return which have.
+        """Wait until at least one worker has sent a message; return the indices of all that have.
 
         Raises:
-            WorkerDied, WorkerTimeout: when one of them failed meanwhile, and is not replaced.
+            WorkerDied, WorkerTimeout: a worker failed during the wait and is not replaced.
         """
         while True:
-            # Each time anew: another worker has another pipe.
+            # Built again for each wait, because a new worker has another pipe.
             pipes: dict[Any, int] = {
-                self.workers[index].message_pipe: index for index in self._under_way
+                worker.worker.message_pipe: index
+                for index, worker in enumerate(self.workers)
+                if worker.is_busy
             }
             ready = self._venv.waits.timed(partial(wait, list(pipes), LOOK_S))
             if ready:
                 return [pipes[pipe] for pipe in ready]
             self._between_waits()
-            for index in self._under_way:
-                self._look_after(index)
-
-    def _look_after(self, index: int) -> None:
-        """Notice a worker that will never answer."""
-        try:
-            self.workers[index].check()
-        except FAULTS as error:
-            if index in self._replacing.lost:
-                self._put_in_place(index)  # which tries once more, as often as is allowed
-            else:
-                self._lose(index, error)
+            for index in pipes.values():
+                self.workers[index].check()
 
     def rollout_of(self, buffer: int, envs: slice) -> Rollout:
-        """The rollout of some envs, as views; see `RolloutBuffers.rollout`."""
-        # Made once: 60 us that with rollouts of a few steps are spent thousands of times a second.
+        """Return the rollout of some envs, as views; see `RolloutBuffers.rollout`."""
+        # Made once: it takes 60 us, and short rollouts are collected thousands of times a second.
         place = buffer, envs.start, envs.stop
         if place not in self._rollouts:
             self._rollouts[place] = self._buffers.rollout(buffer, envs)
@@ -227,84 +204,21 @@ class ActorPool:
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the present workers."""
-        return tuple(worker.pid for worker in self.workers)
+        return tuple(worker.worker.pid for worker in self.workers)
 
     def close(self) -> None:
         """Stop the workers where they are, and close the envs."""
         self._finalizer()
-        # Shared memory and semaphores go with the last reference to them.
-        del self.workers, self._requests, self._rollouts, self._buffers, self._replacing
-        del self._venv
-
-    def _begin_all(self, buffer: int | None) -> None:
-        for index in range(len(self.workers)):
-            self._begin(index, buffer)
-
-    def _begin(self, index: int, buffer: int | None) -> None:
-        """Have a worker fill a buffer, or reset its envs."""
-        self._under_way.add(index)
-        self._doing[index] = buffer
-        self._replacing.begin(index)
-        self._ask(index)
-
-    def _ask(self, index: int) -> None:
-        """Tell a worker what it has to do; one that is on its way is told once it is there."""
-        if index in self._replacing.lost:
-            return
-        buffer = self._doing[index]
-        request = self._resets[index] if buffer is None else self._requests[index][buffer]
-        try:
-            self.workers[index].begin_call(request)
-        except FAULTS as error:
-            self._lose(index, error)
-
-    def _take(self, index: int) -> Any:
-        """What a worker answers, or _NOT_YET where another one has to take its place first."""
-        try:
-            if index in self._replacing.lost:
-                self._put_in_place(index)
-                return _NOT_YET
-            answer = self.workers[index].finish_call()
-        except FAULTS as error:
-            self._lose(index, error)
-            return _NOT_YET
-        except RookeryError:
-            self._under_way.discard(index)
-            raise
-        self._under_way.discard(index)
-        return answer
-
-    def _put_in_place(self, index: int) -> None:
-        """Wait for a new worker, and tell it what the lost one had to do."""
-        try:
-            self._replacing.install(index)
-        except FAULTS as error:
-            self._lose(index, error)
-        self._ask(index)
-
-    def _lose(self, index: int, error: WorkerError) -> None:
-        """Have a worker that has failed replaced; where that is not allowed, raise the error."""
-        try:
-            if not self._restarts:
-                raise error
-            self._replacing.lose(index, error, self._doing[index])
-        except WorkerError:
-            self._under_way.discard(index)
-            raise
-
-    def _finish(self, index: int) -> Any:
-        while (answer := self._take(index)) is _NOT_YET:
-            pass
-        return answer
+        # The last reference frees shared memory and semaphores.
+        del self.workers, self._rollouts, self._buffers, self._venv
 
     def _finish_all(self) -> list[Any]:
-        """Wait for all workers, whatever happens; then raise the first error, if there is one."""
-        indices = range(len(self.workers))
-        return _raise_first([_outcome(partial(self._finish, index)) for index in indices])
+        """Wait for all workers, also after an error; then raise the first error, if any."""
+        return _raise_first([_outcome(worker.finish) for worker in self.workers])
 
 
 def _outcome(finish: Callable[[], Any]) -> Any:
-    """What is returned, or the error."""
+    """Return the result of a call, or its error."""
     try:
         return finish()
     except RookeryError as error:
@@ -312,7 +226,7 @@ def _outcome(finish: Callable[[], Any]) -> Any:
 
 
 def _raise_first(answers: list[Any]) -> list[Any]:
-    """Raise the first error among answers, if there is one."""
+    """Raise the first error among answers, if any."""
     for answer in answers:
         if isinstance(answer, RookeryError):
             raise answer
@@ -322,42 +236,44 @@ def _raise_first(answers: list[Any]) -> list[Any]:
 def _end(
     owner_pid: int,
     venv: ProcessVectorEnv,
-    workers: Sequence[WorkerBackend],
-    under_way: set[int],
+    workers: Sequence[ActingWorker],
     stop: Any,
     block: SharedBlock,
 ) -> None:
-    """Have the workers leave what they are doing, then close their envs."""
-    if os.getpid() != owner_pid:  # a forked copy of the owner has no say in this
+    """Stop the workers, then close their envs."""
+    if os.getpid() != owner_pid:  # a forked copy must not stop its parent's workers
         return
     stop[0] = 1
     block.close()
     for worker in workers:
-        worker.call_between_waits(lambda: None)  # what is to be left is being left
-    is_over = False
+        worker.worker.call_between_waits(lambda: None)  # the callback could interrupt this wait
+    have_stopped = False
     try:
-        is_over = _all_over(workers, under_way)
+        have_stopped = _have_stopped(workers)
     finally:
-        under_way.clear()
-        if is_over:
+        for worker in workers:
+            worker.is_busy = False
+        if have_stopped:
             venv.close()
         else:
-            # A worker that still has something to say would say it now, in place of having closed.
+            # A late message of a worker would be taken for its answer to a close request.
             with suppress(RookeryError):
                 venv.close(terminate=True)
 
 
-def _all_over(workers: Sequence[WorkerBackend], under_way: set[int]) -> bool:
-    """Wait a moment for those that are to stop, and say whether all have.
+def _have_stopped(workers: Sequence[ActingWorker]) -> bool:
+    """Wait up to _STOP_GRACE_S seconds for busy workers, and return True if all have stopped.
 
-    After a Ctrl-C a worker can be under way by our books alone: nothing will come from it.
+    After a Ctrl-C a worker may be marked as busy although it received no request.
     """
     deadline = time.perf_counter() + _STOP_GRACE_S
-    for index in sorted(under_way):
+    for worker in workers:
+        if not worker.is_busy:
+            continue
         try:
-            workers[index].finish_call(deadline)
+            worker.worker.finish_call(deadline)
         except NotFinishedError:
             return False
-        except RookeryError:  # stopped, as it was told, or it failed where nobody reads any more
+        except RookeryError:  # it stopped as requested, or failed when its result was not needed
             pass
     return True

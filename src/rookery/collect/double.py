@@ -1,4 +1,4 @@
-"""DoubleBufferedCollector: while the policy acts on one half of the envs, the other half steps."""
+"""DoubleBufferedCollector: the policy acts on one half of the envs while the other half steps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rookery.vector.statistics.snapshot import Statistics
 
 
 class DoubleBufferedCollector(Collector):
-    """Collects from two vector envs by turns: neither policy nor workers wait for each other.
+    """Collects from two vector envs in turn, so that policy and workers work at the same time.
 
-    What it collects is what two `SyncCollector` would, side by side. It pays where acting takes
-    about as long as stepping, a large network on a GPU for instance; a policy that can act in the
-    workers is faster in `WorkerCollector`.
+    The rollouts equal those of two `SyncCollector`, side by side. This is useful if acting takes
+    about as long as stepping, for instance for a large network on a GPU. For small networks,
+    `WorkerCollector` is faster.
     """
 
     def __init__(
@@ -37,18 +37,20 @@ class DoubleBufferedCollector(Collector):
         info_keys: Sequence[str] = (),
         between_steps: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare; the envs are reset by the first `collect`.
+        """Create the collector; the first `collect` resets the envs.
 
         Args:
-            venvs: the two halves, of the same spaces, with ``backend="process"``: only workers step
-                while this process acts.
-            policy: who acts.
+            venvs: the two halves, with equal spaces and ``backend="process"``, because only workers
+                step while this process acts.
+            policy: policy that acts.
             num_steps: steps of every env in a rollout, ``T``.
-            seed: of the first reset, for all envs: an int means ``seed + i`` for env i of B.
-            values: False leaves log probabilities and values zero.
-            info_keys: as for `SyncCollector`.
-            between_steps: called before every step of a half; what it raises leaves `collect`, and
-                in the next one a half that was amid a step begins new episodes.
+            seed: seed or seeds of the first reset; an int means ``seed + i`` for env i of B.
+            values: False leaves log probabilities and values zero, for learners that do not need
+                them.
+            info_keys: keys of numbers in the infos of episode ends, which a rollout stores in
+                ``final_info``.
+            between_steps: called before every step of a half. If it raises, `collect` raises, and
+                in the next `collect` a half with a pending step starts new episodes.
         """
         refuse_memory(policy, "DoubleBufferedCollector")
         refuse_held_noise(policy, "DoubleBufferedCollector")
@@ -67,7 +69,7 @@ class DoubleBufferedCollector(Collector):
     def collect(self) -> Rollout:
         turns = [half.steps() for half in self._halves]
         try:
-            # A half's turn: wait for its envs, act, have them step. The other's comes meanwhile.
+            # In its turn, a half waits for its envs, acts and starts their step.
             for _ in zip_longest(*turns):
                 pass
         finally:

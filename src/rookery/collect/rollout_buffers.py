@@ -1,6 +1,7 @@
-"""RolloutBuffers: the shared memory in which workers write rollouts and a learner reads them.
+"""RolloutBuffers: the shared memory into which workers write rollouts.
 
-A worker's envs write each observation once, straight into its row of a rollout ``[T, B, ...]``.
+Workers write each observation directly into its row of a rollout ``[T, B, ...]``, where the learner
+reads it.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ _FLAGS = ("terminated", "truncated", "valid")
 # One for all rows, because nothing reads them.
 _ROW_COLUMNS = ("form", "tail_used", "loose", "fixed", "tail")
 
-# Words of each worker about what it fills, at the place of its first env; they outlive it.
-ROW = 0  # that it steps, or has stepped, counted over all buffers; NO_ROW before the first
-START = 1  # the row with which it is to begin; those before it are of a worker that was lost
-DROPPED = 2  # rows, of one env each, that a worker before it had filled, and that were given up
+# Three words of each worker, stored at its first env. They survive the worker.
+ROW = 0  # the row that it steps or has stepped last, counted over all buffers; NO_ROW at first
+START = 1  # the row to start with; a lost worker has filled the rows before it
+DROPPED = 2  # env steps of a lost worker that were discarded
 NO_ROW = -1
 
 
 @dataclass(frozen=True)
 class RolloutShape:
-    """What rollouts hold.
+    """The spaces and sizes of rollouts.
 
     Attributes:
-        observation_space: of one env.
-        action_space: of one env.
-        num_envs: B.
+        observation_space: observation space of one env.
+        action_space: action space of one env.
+        num_envs: number of envs, ``B``.
         num_steps: steps of every env in a rollout, ``T``.
-        num_buffers: rollouts that are kept at a time; they are written in turn.
-        memory_width: numbers that the policy remembers of one env; 0 where it remembers nothing.
+        num_buffers: number of rollouts in memory; they are written in turn.
+        memory_width: size of a recurrent policy's memory per env; 0 for other policies.
     """
 
     observation_space: Space[Any]
@@ -57,7 +58,7 @@ class RolloutShape:
     memory_width: int = 0
 
     def columns(self) -> dict[str, Column]:
-        """Name -> column of every array, buffers first."""
+        """Return the column of each array by its name; the first axis is the buffer."""
         k, t, b = self.num_buffers, self.num_steps, self.num_envs
         shape, dtype = packed_form(self.action_space)
         columns = {
@@ -77,17 +78,17 @@ class RolloutShape:
 
 
 class RolloutBuffers:
-    """Rollouts and weights over one piece of memory.
+    """Rollouts and weights in one block of memory.
 
-    The observations of a buffer have T + 1 rows: the last one is what the envs showed after the
-    last step, and the next buffer's first row is a copy of it.
+    The observations of a buffer have T + 1 rows. The last row has the observations after the last
+    step, and the first row of the next buffer is a copy of it.
 
     Args:
-        shape: of the rollouts.
-        model: whose weights are kept beside them.
+        shape: shape of the rollouts.
+        model: a model; its weights are stored too. None for a policy without a model.
 
     Attributes:
-        size_bytes: of the block to allocate.
+        size_bytes: size of the block to allocate.
     """
 
     def __init__(self, shape: RolloutShape, model: Weights | None) -> None:
@@ -96,7 +97,7 @@ class RolloutBuffers:
         self.size_bytes = self._layout.size_bytes
 
     def map(self, memory: Any) -> None:
-        """Lay the arrays over ``memory``."""
+        """Create the arrays as views of ``memory``."""
         views = self._layout.views(memory)
         self._views = views
         self._obs = [views[name] for name in views if name.startswith("obs.")]
@@ -104,12 +105,12 @@ class RolloutBuffers:
         self.stop: Any = views["stop"].data
 
     def obs(self, buffer: int, envs: slice) -> Tree:
-        """Observations ``[T + 1, n, ...]`` of some envs, as views."""
+        """Return the observations ``[T + 1, n, ...]`` of some envs, as views."""
         columns = iter([column[buffer, :, envs] for column in self._obs])
         return batched(self.shape.observation_space, columns)
 
     def rollout(self, buffer: int, envs: slice) -> Rollout:
-        """The rollout of some envs, as views; final observations are not kept here."""
+        """Return the rollout of some envs, as views, without final observations."""
         v = self._views
         rows: dict[str, Any] = {
             name: v[name][buffer, :, envs] for name in ("action", *_FLOATS, *_FLAGS)
@@ -130,15 +131,15 @@ class RolloutBuffers:
         )
 
     def words(self, first_id: int) -> Any:
-        """The words of the worker whose first env is ``first_id``, see ROW, START and DROPPED."""
+        """Return the words ROW, START and DROPPED of the worker with first env ``first_id``."""
         return self._views["words"][first_id].data
 
     def last_action(self, first_id: int, env_id: int) -> Any:
-        """The action of an env in the row that its worker has begun last; None before the first.
+        """Return the latest action of an env, or None before its first step.
 
         Args:
-            first_id: of the worker's envs.
-            env_id: which of them.
+            first_id: the first env of the worker.
+            env_id: the env.
         """
         row = self.words(first_id)[ROW]
         if row == NO_ROW:
@@ -147,10 +148,9 @@ class RolloutBuffers:
         return self._views["action"][k, t, env_id].copy()
 
     def close_row(self, buffer: int, t: int, envs: slice) -> None:
-        """Close the transitions of envs that were lost in row ``t``; nobody is to learn from them.
+        """Mark the transitions of lost envs in row ``t`` as truncated and invalid.
 
-        The last observation known, on which the row's action was decided, stands in for the final
-        one.
+        The observation of row ``t`` replaces the unknown final observation.
         """
         views = self._views
         for name, value in (("reward", 0.0), ("terminated", False), ("truncated", True)):
@@ -158,48 +158,48 @@ class RolloutBuffers:
         views["valid"][buffer, t, envs] = False
 
     def num_invalid(self, buffer: int, envs: slice) -> int:
-        """Count the rows of some envs that are not to be learned from."""
+        """Count the invalid rows of some envs."""
         return int(np.count_nonzero(~self._views["valid"][buffer, :, envs]))
 
     def arrays_for(self, envs: BatchArrays) -> ActingArrays:
-        """What an `EnvBatch` writes to; step t of buffer k is its buffer ``k * T + t``.
+        """Return the arrays of an `EnvBatch`; step t of buffer k is its buffer ``k * T + t``.
 
-        One more buffer, the last, is of this process alone: for resets, which belong to no row.
+        The last of these buffers is private memory, for resets, which belong to no row.
         """
         num_steps = self.shape.num_steps
         last = self.shape.num_buffers * num_steps
         spaces = replace(envs.spaces, num_buffers=last + 1)
-        idle = _idle_columns(envs.spaces)
-        views = {**idle, "reset_at": envs.reset_at, **envs.counters.views}
+        private = _private_columns(envs.spaces)
+        views = {**private, "reset_at": envs.reset_at, **envs.counters.views}
         reset = [np.zeros_like(column[0, 0]) for column in self._obs]
         written: list[list[npt.NDArray[Any]]] = []
         for b in range(last + 1):
-            views.update({f"{name}{b}": idle[f"{name}0"] for name in _ROW_COLUMNS})
+            views.update({f"{name}{b}": private[f"{name}0"] for name in _ROW_COLUMNS})
             buffer, t = divmod(b, num_steps)
             rows = reset if b == last else [column[buffer, t + 1] for column in self._obs]
             numbers = [row for row in rows if row.dtype.kind != "U"]
             views.update({f"obs{b}.{i}": row for i, row in enumerate(numbers)})
             for name in ("reward", "terminated", "truncated"):
-                own = idle[f"{name}0"] if b == last else self._views[name][buffer, t]
-                views[f"{name}{b}"] = own
+                row = private[f"{name}0"] if b == last else self._views[name][buffer, t]
+                views[f"{name}{b}"] = row
             written.append([row for row in rows if row.dtype.kind == "U"])
         reset_obs = batched(self.shape.observation_space, iter(reset))
         return ActingArrays(spaces, views, written, reset_obs)
 
 
 class ActingArrays(BatchArrays):
-    """Arrays of a batch whose actions are decided beside it: they need no shared memory.
+    """Arrays of a batch in the process of its actor, so that actions need no shared memory.
 
     Args:
-        spaces: what they hold.
-        views: an array for each of ``spaces.columns()``.
-        texts: per buffer, an array of strings ``[n]`` for each Text of the observation, so that
-            text needs no encoding.
-        reset_obs: what envs show after resets that belong to no row, ``[n, ...]``.
+        spaces: spaces and sizes of the arrays.
+        views: an array for each of ``spaces.columns()``, by name.
+        texts: for each buffer, an array of strings ``[n]`` for each Text of the observation, so
+            that text needs no encoding.
+        reset_obs: observations after resets that belong to no row, ``[n, ...]``.
 
     Attributes:
-        reset_obs: as given.
-        actions_now: one for each env of the batch, for its next step.
+        reset_obs: observations after resets that belong to no row, ``[n, ...]``.
+        actions_now: actions for the next step, one for each env of the batch.
     """
 
     actions_now: Any = ()
@@ -227,7 +227,7 @@ class ActingArrays(BatchArrays):
         return self.actions_now
 
 
-def _idle_columns(spaces: BatchSpaces) -> dict[str, npt.NDArray[Any]]:
-    """Columns of this process alone, for what is not part of a rollout."""
+def _private_columns(spaces: BatchSpaces) -> dict[str, npt.NDArray[Any]]:
+    """Return private columns for values that are not part of a rollout."""
     columns = replace(spaces, num_buffers=1).columns()
     return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}

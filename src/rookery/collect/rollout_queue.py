@@ -1,4 +1,4 @@
-"""RolloutQueue: workers that go on filling rollouts while the learner learns, but not too far."""
+"""RolloutQueue: rollouts of workers that continue while the learner learns, up to a limit."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 class _Filled(NamedTuple):
-    """A rollout of one worker that waits to be handed out."""
+    """A finished rollout of one worker."""
 
-    order: int  # when it was finished, among all
+    order: int  # its number among all finished rollouts
     buffer: int
-    version: int  # that was newest when it was begun; the actor may have read a newer one
+    version: int  # the newest at its start; the actor may have read a newer one
     report: Report
 
 
 class _WorkerBuffers:
-    """One worker's buffers: filled ones in order, and at most one that is being filled."""
+    """One worker's buffers: filled buffers in order, and at most one that is being filled."""
 
     def __init__(self, num_buffers: int) -> None:
         self.filled: deque[_Filled] = deque()
         self.is_busy = False
-        self.version = 0  # of what is being filled
+        self.version = 0  # of the rollout that is being filled
         self.buffer = -1
         self._num_buffers = num_buffers
 
@@ -38,7 +38,7 @@ class _WorkerBuffers:
         return not self.is_busy and len(self.filled) < self._num_buffers
 
     def oldest(self) -> int | None:
-        """The version of the rollout that it will hand out next."""
+        """Return the version of the oldest rollout, or None."""
         if self.filled:
             return self.filled[0].version
         return self.version if self.is_busy else None
@@ -49,7 +49,7 @@ class _WorkerBuffers:
         return self.buffer
 
     def drop(self) -> None:
-        """Take in that what was being filled is lost."""
+        """Discard the rollout that was being filled, because its worker was lost."""
         if self.is_busy:
             self.is_busy = False
             self.buffer = (self.buffer - 1) % self._num_buffers
@@ -60,13 +60,13 @@ class _WorkerBuffers:
 
 
 class RolloutQueue:
-    """Hands out what workers have finished, first come, first served.
+    """Returns finished rollouts, first come, first served.
 
-    With W workers, ``2 W / max_policy_lag`` of them at a time use up half of the lag if they are
-    equally fast; the other half is leeway for those that are not, and these are waited for before
-    they exceed it. Simulated with 32 workers whose rollouts take a gamma-distributed time (5 steps
-    of exp(2 ms)), 97 % of their time is used with a lag of 4; without leeway 81 %; waiting for all
-    of them every time, 46 %.
+    With W equally fast workers, groups of ``2 W / max_policy_lag`` use up half of the allowed lag.
+    The other half is a reserve for slower workers, which are waited for before they exceed the lag.
+    In a simulation with 32 workers and gamma-distributed times of rollouts (5 steps of exp(2 ms)),
+    workers are busy 97 % of the time with a lag of 4, 81 % without reserve, and 46 % if every
+    rollout waits for all workers.
     """
 
     def __init__(self, pool: ActorPool | RayPool, max_policy_lag: int) -> None:
@@ -78,12 +78,12 @@ class RolloutQueue:
         self._finished = 0
 
     def collect(self, version: int) -> Rollout:
-        """Wait for enough rollouts, and put them side by side.
+        """Wait for enough rollouts, and return them side by side.
 
         Args:
-            version: of the policy, just published.
+            version: version of the policy, just published.
         """
-        self._begin_idle(version)
+        self._start_idle(version)
         limit = version - self._max_policy_lag
         while (chosen := self._choose(limit)) is None:
             for index in self._pool.wait():
@@ -93,19 +93,19 @@ class RolloutQueue:
                     self._workers[index].finish(self._finished, report)
             for index in self._pool.absent:
                 self._workers[index].drop()
-            self._begin_idle(version)
-        return side_by_side([self._hand_out(index) for index in chosen])
+            self._start_idle(version)
+        return side_by_side([self._pop(index) for index in chosen])
 
-    def _begin_idle(self, version: int) -> None:
+    def _start_idle(self, version: int) -> None:
         for index, worker in enumerate(self._workers):
             if worker.has_room and index not in self._pool.absent:
                 self._pool.begin(index, worker.begin(version))
 
     def _choose(self, limit: int) -> list[int] | None:
-        """Which workers' rollouts to hand out, by env; None if more must be waited for.
+        """Return the workers that contribute to the next rollout; None if more must finish first.
 
         Args:
-            limit: rollouts of this version or older must not be left behind.
+            limit: all rollouts of this version or older must be returned now.
         """
         workers = self._workers
         old = {i for i, worker in enumerate(workers) if _is_old(worker, limit)}
@@ -116,7 +116,7 @@ class RolloutQueue:
         first = sorted(ready, key=lambda i: (i not in old, workers[i].filled[0].order))
         return sorted(first[: max(wanted, len(old))])
 
-    def _hand_out(self, index: int) -> Rollout:
+    def _pop(self, index: int) -> Rollout:
         filled = self._workers[index].filled.popleft()
         ids = self._pool.workers[index].env_ids
         rollout = self._pool.rollout_of(filled.buffer, slice(ids.start, ids.stop))

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rookery.collect.assess import add_values, decider
 from rookery.collect.base import Collector, CollectorStatistics
-from rookery.collect.ends import ends_told, faults_told, numbers_told
+from rookery.collect.fill_rollout import add_values, decider, episode_ends, fault_mask, info_numbers
 from rookery.common.trees import assign, copy, take, tree_map
 from rookery.env.wrappers.action_mask import MASK_KEY
 from rookery.errors import ConfigError
@@ -113,7 +112,7 @@ class SyncCollector(Collector):
         return self._run(self._storage)
 
     def result(self) -> Rollout:
-        """Complete and return the rollout whose `steps` were made."""
+        """Complete and return the rollout after its `steps`."""
         rollout = self._storage
         assert rollout is not None
         self._mark_valid(rollout)
@@ -194,16 +193,16 @@ class SyncCollector(Collector):
 
     def _read(self, info: dict[str, Any], t: int) -> None:
         """Store the final observations (same_step) and the faults that step ``t`` reports."""
-        for b, obs, numbers in ends_told(info, self._obs, self._as_arrays, self._info_keys):
+        for b, obs, numbers in episode_ends(info, self._obs, self._as_arrays, self._info_keys):
             self._final.append((t, b, obs, numbers))
-        faulted = faults_told(info)
+        faulted = fault_mask(info)
         if faulted is not None:
             self._faulted.append((t, faulted))
 
     def _reset_ended(
         self, obs: Tree, ended: npt.NDArray[np.bool_], t: int, info: dict[str, Any]
     ) -> Tree:
-        """Reset the envs whose episode ended (mode disabled)."""
+        """Reset the envs with a finished episode (mode disabled)."""
         if not ended.any():
             return obs
         for b in np.flatnonzero(ended).tolist():
@@ -211,12 +210,12 @@ class SyncCollector(Collector):
         return self._as_arrays(self._venv.reset(options={"reset_mask": ended})[0])
 
     def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
-        """Store the infos of ended episodes, whose final observation comes later (next_step)."""
+        """Store the infos of ended episodes; their final observations come later (next_step)."""
         for b in np.flatnonzero(ended).tolist():
             self._final.append((t, b, None, self._numbers(info, b)))
 
     def _numbers(self, info: dict[str, Any], b: int) -> dict[str, float]:
-        return numbers_told(info, b, self._info_keys)
+        return info_numbers(info, b, self._info_keys)
 
     def _mark_valid(self, rollout: Rollout) -> None:
         rollout.valid[:] = True

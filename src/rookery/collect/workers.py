@@ -1,4 +1,4 @@
-"""WorkerCollector: the policy acts where the envs live; a rollout costs one message per worker."""
+"""WorkerCollector: the policy acts in the workers; a rollout takes one message per worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rookery.collect.base import Collector, CollectorStatistics, memory_width
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
 from rookery.common.arguments import check_choice
-from rookery.common.references import imported
+from rookery.common.importing import imported
 from rookery.common.seeding import consecutive_seeds
 from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.errors import ClosedError, ConfigError, UsageError, WorkerError
@@ -32,41 +32,39 @@ PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
 
 _NODE_SHARES = "rookery.cluster.share_handle:NodeShares"
 _RAY_POOL = "rookery.cluster.ray_pool:RayPool"
-_ACTING = "rookery.collect.actor"
+_ACTOR_MODULE = "rookery.collect.actor"
 
 
 class WorkerCollector(Collector):
-    """Collects rollouts in worker processes that act by themselves.
+    """Collects rollouts in worker processes, in which copies of the policy act.
 
-    Every worker has a copy of the policy, steps its envs T times without asking anybody, and
-    writes straight into rollout rows in shared memory. New weights reach the copies between
-    rollouts: a rollout's rows of one env all come from one version.
+    Each worker steps its envs T times without messages, and writes into rows of the rollout in
+    shared memory. The copies receive new weights between rollouts, so all rows of one env in a
+    rollout come from one version of the policy.
 
-    ``mode="sync"``: `collect` publishes the weights, all workers fill a rollout, and it returns
-    views of it, which stay valid until the `collect` after the next. With one worker it is, to the
-    last bit, what `SyncCollector` gives over the same envs; with several, worker i draws its
-    actions from stream i of the policy's generator (see `Policy.use_stream`). A recurrent policy
-    remembers, in every worker, the episodes of that worker's envs.
+    ``mode="sync"``: `collect` publishes the weights, waits until all workers have filled a rollout,
+    and returns views of it. The views stay valid until the `collect` after the next. With one
+    worker the rollouts equal those of `SyncCollector` to the last bit. With several workers, worker
+    i draws its actions from stream i of the policy's generator (see `Policy.use_stream`). Each
+    worker keeps the memory of a recurrent policy for its envs.
 
-    ``mode="async"``: workers go on while the learner learns, each at most two rollouts ahead of
-    it, with the weights that were newest when they began. `collect` returns, side by side and as
-    arrays of the caller's own, what ``2 / max_policy_lag`` of the workers finished first, and more
-    where a rollout would grow too old otherwise: for that it waits. ``env_ids`` says whose they
-    are, ``policy_version`` which weights acted; `rookery.learn.on_policy.impala.Impala` learns from
-    such rollouts.
+    ``mode="async"``: workers continue while the learner learns, each at most two rollouts ahead,
+    with the newest weights at the start of each rollout. `collect` returns a copy of the rollouts
+    that the first ``2 / max_policy_lag`` of the workers have finished. It waits for more workers if
+    their rollouts would become too old. ``env_ids`` names the envs, and ``policy_version`` the
+    weights that acted. `rookery.learn.on_policy.impala.Impala` can learn from such rollouts.
 
-    With ``faults=FaultPolicy("restart")`` a worker that dies, hangs or whose env raises is
-    replaced, as those of a vector env are. A fault closes a transition of each of its envs, which
-    ``Rollout.valid`` leaves out; ``Rollout.after_reset`` tells where it came between two rollouts,
-    or where the new worker, which acts with the newest weights, had to begin a rollout anew.
+    With ``faults=FaultPolicy("restart")`` a worker is replaced if it dies or hangs, or if an env
+    raises. A fault costs one transition of each env of the worker, which ``Rollout.valid``
+    excludes. ``Rollout.after_reset`` marks envs that were reset before a rollout.
 
     After an error the collector is closed.
 
     Attributes:
-        policy: whose weights are published.
-        single_observation_space: of one env.
-        single_action_space: of one env.
-        num_workers: worker processes.
+        policy: the policy that acts; its weights are published.
+        single_observation_space: observation space of one env.
+        single_action_space: action space of one env.
+        num_workers: number of worker processes.
     """
 
     def __init__(
@@ -90,36 +88,36 @@ class WorkerCollector(Collector):
         backend: str = "process",
         ray_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the workers; the envs are reset by the first `collect`.
+        """Start the workers; the first `collect` resets the envs.
 
         Args:
-            env: what `rookery.make_vec` takes.
-            policy: who acts, or what makes one from observation space and action space. Given a
-                policy, what it needs (torch, for images) is in memory once for all workers.
-            num_envs: envs, over all workers.
-            num_workers: worker processes; None means one per usable CPU.
+            env: an id, a spec, a callable or a list of callables, as for `rookery.make_vec`.
+            policy: a policy, or a callable ``(observation space, action space) -> Policy``. If a
+                policy is given, workers share the memory of the modules that it needs.
+            num_envs: number of envs of all workers together.
+            num_workers: number of worker processes; None means one per usable CPU.
             num_steps: steps of every env in a rollout, ``T``.
             mode: "sync" or "async".
-            seed: of the first reset, as `VectorEnv.reset` takes it.
-            max_policy_lag: in async mode, the most versions that a rollout may be behind the
-                policy's when it is returned, if the version grows by one between two calls.
-            info_keys: names of numbers in the infos with which episodes end; a rollout's
-                ``final_info`` has them.
+            seed: seed or seeds of the first reset, as for `VectorEnv.reset`.
+            max_policy_lag: in async mode, the largest number of versions between the policy and a
+                returned rollout, if the version grows by one between two calls.
+            info_keys: keys of numbers in the infos of episode ends, which a rollout stores in
+                ``final_info``.
             between_waits: called when `collect` begins, and ten times a second while it waits for
-                workers; what it raises leaves `collect` and closes the collector. So does a signal
-                handler that raises, but it may strike amid a message to a worker, and then workers
-                are ended without closing their envs.
-            env_kwargs: given to every env.
-            wrappers: callables ``Env -> Env``, applied where the env lives.
-            start_method: see `rookery.make_vec`.
-            threads_per_worker: cap on numerical threads in workers.
-            faults: deadlines, and whether workers are replaced.
-            backend: "process": on this machine; "ray": on the nodes of a Ray cluster.
-            ray_options: for "ray", see `rookery.make_vec`.
+                workers. If it raises, `collect` raises and the collector is closed. A signal
+                handler that raises has the same effect, but if it interrupts a message to a
+                worker, the workers are killed without closing their envs.
+            env_kwargs: arguments of every env.
+            wrappers: callables ``Env -> Env``, applied in the workers.
+            start_method: how worker processes start; see `rookery.make_vec`.
+            threads_per_worker: maximum number of numerical threads in a worker.
+            faults: deadlines, and the limits of restarts.
+            backend: "process" for this machine, "ray" for the nodes of a Ray cluster.
+            ray_options: options of the backend "ray"; see `rookery.make_vec`.
 
         Raises:
-            UsageError: when the arguments cannot work.
-            WorkerError: when an env could not be built.
+            UsageError: the arguments are invalid.
+            WorkerError: an env could not be built.
         """
         _check(mode, num_steps, max_policy_lag)
         if isinstance(policy, Policy):
@@ -158,12 +156,12 @@ class WorkerCollector(Collector):
         self._queue = RolloutQueue(self._pool, max_policy_lag) if mode == "async" else None
 
     def collect(self) -> Rollout:
-        """Publish the policy's weights, and return a rollout; see the class.
+        """Publish the policy's weights, and return a rollout.
 
         Raises:
-            EnvFailed: when an env raises.
-            WorkerDied: when a worker process ends.
-            ClosedError: when the collector is closed, also by an earlier error.
+            EnvFailed: an env raised.
+            WorkerDied: a worker process died.
+            ClosedError: the collector is closed, possibly because of an earlier error.
         """
         if self.closed:
             raise ClosedError("collect: this collector is closed")
@@ -176,37 +174,39 @@ class WorkerCollector(Collector):
             rollout = self._collect()
             self.policy_s, self.env_s = self._pool.policy_s, self._pool.env_s
             return rollout
-        except BaseException:  # a Ctrl-C too leaves rollouts half done
+        except BaseException:  # after a Ctrl-C, too, rollouts are incomplete
             self.close()
             raise
 
     def reset(self, seed: Sequence[int] | None = None) -> None:
-        """Choose the seeds with which the first `collect` resets the envs.
+        """Set the seeds of the first reset.
 
         Raises:
-            UsageError: when it was already called; the workers are amid their rollouts then.
+            UsageError: `collect` was already called.
         """
         if self._is_reset:
-            raise UsageError("reset: the workers have begun to collect; make a new WorkerCollector")
+            raise UsageError(
+                "reset: cannot reset after the first collect(); make a new WorkerCollector"
+            )
         self._seeds = consecutive_seeds(seed, self.num_envs)
 
     def publish(self) -> None:
-        """Have workers act with the policy's present weights, from their next rollout on.
+        """Let workers use the policy's present weights from their next rollout on.
 
-        `collect` does it by itself. An asynchronous learner may do it more often.
+        `collect` calls this. An asynchronous learner may call it more often.
         """
         if self.closed:
             raise ClosedError("publish: this collector is closed")
         if self.policy.model is None and _digest(self.policy) != self._digest:
             raise UsageError(
-                f"{type(self.policy).__name__} was changed, but has no model through which its "
-                "copies in the workers could learn of it; make it a rookery.TorchPolicy, give it a "
+                f"{type(self.policy).__name__} was changed, but has no model, so the change "
+                "cannot reach its copies in the workers; make it a rookery.TorchPolicy, give it a "
                 "model (see rookery.Policy), or use rookery.SyncCollector"
             )
         self._pool.publish()
 
     def close(self) -> None:
-        """Stop the workers and close the envs; rollouts that were returned stay valid."""
+        """Stop the workers and close the envs; returned rollouts stay valid."""
         if not self.closed:
             self._pids, self._statistics = self.pids, self.statistics()
             self._telemetry = self._pool.telemetry(looks=False)
@@ -215,7 +215,7 @@ class WorkerCollector(Collector):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the present workers; after `close`, of the last ones."""
+        """Process ids of the present workers; after `close`, of the last workers."""
         if self.closed:
             return self._pids
         return self._pool.pids
@@ -255,7 +255,7 @@ def _opened(
     ray_options: Mapping[str, Any] | None,
     between_waits: Callable[[], None],
 ) -> tuple[Any, type]:
-    """The workers, and the kind of pool that has them fill rollouts."""
+    """Start the workers; return them and the class of the pool that uses them."""
     check_choice("backend", backend, ("process", "ray"))
     if backend == "process":
         if ray_options is not None:
@@ -277,15 +277,15 @@ def _check(mode: str, num_steps: int, max_policy_lag: int) -> None:
 def _check_policy(policy: Policy) -> None:
     if policy.model is not None and type(policy).__reduce__ is object.__reduce__:
         raise ConfigError(
-            f"{type(policy).__name__} has a model, but does not say how a worker is to rebuild it "
-            "around that; a plain pickle would cut it off from new weights. Make it a "
-            "rookery.TorchPolicy, give it a __reduce__ that does, or use SyncCollector"
+            f"{type(policy).__name__} has a model, but no __reduce__, so its copies in workers "
+            "would not receive new weights. Make it a rookery.TorchPolicy, give it a __reduce__ "
+            "that rebuilds it around its model, or use SyncCollector"
         )
 
 
 def _digest(policy: Policy) -> int:
-    """Tell by the result whether a policy without a model is what its copies were made of."""
-    version, policy.version = policy.version, 0  # counts up whether it changes or not
+    """Return a checksum of a policy without a model, to detect that it was changed."""
+    version, policy.version = policy.version, 0  # also grows if nothing changed
     try:
         return zlib.crc32(cloudpickle.dumps(policy))
     finally:
@@ -293,6 +293,6 @@ def _digest(policy: Policy) -> int:
 
 
 def _preload(policy: Policy | PolicyMaker) -> tuple[str, ...]:
-    """What the workers need in memory: their side of collecting, and the policy's own module."""
+    """Return the modules that workers import at their start."""
     home = type(policy).__module__
-    return (_ACTING, home) if home.startswith("rookery.policy.") else (_ACTING,)
+    return (_ACTOR_MODULE, home) if home.startswith("rookery.policy.") else (_ACTOR_MODULE,)

@@ -1,4 +1,7 @@
-"""Checks of arguments: a value that cannot be meant is refused before anything is started."""
+"""Checks of arguments, which raise `ConfigError` for invalid values and suggest near names.
+
+A table in ``docs/coming_from/stable_baselines3.md`` lists the names of `COMMON_NAMES` too.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,56 @@ from typing import Any
 import numpy as np
 
 from rookery.common.env_errors import in_words
-from rookery.common.setting_names import COMMON_NAMES
 from rookery.errors import ConfigError
+
+# Name in other libraries -> settings of this library that it may stand for.
+COMMON_NAMES: dict[str, tuple[str, ...]] = {
+    "activation_fn": ("activation",),
+    "batch_size": ("minibatch_size",),
+    "buffer_size": ("replay_size",),
+    "clip_coef": ("clip_range",),
+    "clip_range_vf": ("value_clip_range",),
+    "discount": ("gamma",),
+    "ent_coef": ("entropy_coef",),
+    "eval_freq": ("eval_every",),
+    "exploration_final_eps": ("final_epsilon",),
+    "exploration_initial_eps": ("initial_epsilon",),
+    "features_extractor_class": ("encoder",),
+    "gradient_steps": ("updates_per_step",),
+    "learning_starts": ("warmup_steps",),
+    "log_std_init": ("initial_log_std",),
+    "lr": ("learning_rate",),
+    "lstm_hidden_size": ("memory_size",),
+    "n_envs": ("num_envs",),
+    "n_epochs": ("num_epochs",),
+    "n_eval_episodes": ("eval_episodes",),
+    "n_quantiles": ("num_quantiles",),
+    "n_steps": ("num_steps", "n_step"),
+    "net_arch": ("hidden_sizes",),
+    "ortho_init": ("orthogonal_init",),
+    "policy_kwargs": ("hidden_sizes",),
+    "polyak": ("target_rate",),
+    "progress_bar": ("progress",),
+    "rms_prop_eps": ("rms_epsilon",),
+    "save_freq": ("checkpoint_every",),
+    "sde_sample_freq": ("noise_interval",),
+    "start_steps": ("warmup_steps",),
+    "target_policy_noise": ("target_noise",),
+    "target_update_interval": ("target_interval",),
+    "tau": ("target_rate",),
+    "total_timesteps": ("total_steps",),
+    "train_freq": ("num_steps",),
+    "update_epochs": ("num_epochs",),
+    "use_sde": ("state_dependent_noise",),
+    "vf_coef": ("value_coef",),
+}
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """``value`` as an int.
+    """Return ``value`` as an int.
 
     Raises:
-        ConfigError: when it is no int, or less than ``least``.
+        ConfigError: ``value`` is not a whole number, or less than ``least``.
     """
     number = as_int(value)
     if number is None or number < least:
@@ -28,7 +72,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def as_int(value: Any) -> int | None:
-    """``value`` as an int; None if it is none. A float with a whole value is none, nor is True."""
+    """Return ``value`` as an int, or None if it is a bool, a float or something else."""
     if isinstance(value, (bool, np.bool_)):
         return None
     try:
@@ -38,16 +82,16 @@ def as_int(value: Any) -> int | None:
 
 
 def without_fraction(value: Any) -> Any:
-    """Return a float with a whole value, such as ``1e5``, as an int; anything else as it is."""
+    """Convert a float with a whole value, such as ``1e5``, to an int; keep other values."""
     is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
     return int(value) if is_whole else value
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Refuse what is no finite number above 0.
+    """Raise ConfigError unless ``value`` is a finite number above 0.
 
     Raises:
-        ConfigError: when it is none.
+        ConfigError: ``value`` is something else.
     """
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value <= 0:
@@ -55,10 +99,10 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False, such as the string ``"False"``.
+    """Raise ConfigError unless ``value`` is True or False.
 
     Raises:
-        ConfigError: when it is neither.
+        ConfigError: ``value`` is something else, such as the string ``"False"``.
     """
     if not isinstance(value, (bool, np.bool_)):
         raise unfit(name, "True or False", value)
@@ -67,9 +111,9 @@ def check_flag(name: str, value: Any) -> None:
 def near_names(name: str, known: Iterable[str], count: int = 2) -> list[str]:
     """Return the known names that ``name`` may mean, the nearest first.
 
-    If another library uses ``name`` for a known name (`COMMON_NAMES`), that one is returned. Else
-    names are compared by their letters, ignoring case; those that look much less like ``name`` than
-    the nearest are left out.
+    If another library uses ``name`` for a known name (`COMMON_NAMES`), that name is returned.
+    Otherwise names are compared by their letters, ignoring case. Names that are much less similar
+    than the nearest name are left out.
     """
     by_lower = {each.lower(): each for each in known}
     meant = COMMON_NAMES.get(name.lower().replace("-", "_"), ())
@@ -83,22 +127,22 @@ def near_names(name: str, known: Iterable[str], count: int = 2) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str], sign: str = "") -> str:
-    """``"did you mean X?"``, or ``"did you mean X or Y?"``; empty if no known name is near.
+    """Return ``"did you mean X?"`` or ``"did you mean X or Y?"``, or "" if no name is near.
 
     Args:
-        name: what was given.
-        known: what could have been meant.
-        sign: what to write before each, such as ``"--"``.
+        name: the unknown name.
+        known: all known names.
+        sign: prefix of each name, such as ``"--"``.
     """
     near = near_names(name, known)
     return f"did you mean {' or '.join(sign + each for each in near)}?" if near else ""
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse what is none of ``choices``, and tell the nearest.
+    """Raise ConfigError unless ``value`` is one of ``choices``.
 
     Raises:
-        ConfigError: when it is none.
+        ConfigError: ``value`` is none of them; the message suggests the nearest.
     """
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
@@ -106,7 +150,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def not_a_choice(name: str, value: Any, choices: Iterable[str]) -> ConfigError:
-    """What to raise for an argument that is none of ``choices``; it tells the nearest."""
+    """Return the error for a value that is none of ``choices``; it suggests the nearest."""
     quoted = [repr(choice) for choice in choices]
     hint = did_you_mean(repr(value), quoted) if isinstance(value, str) else ""
     error = unfit(name, f"one of {', '.join(quoted)}", value)
@@ -114,15 +158,15 @@ def not_a_choice(name: str, value: Any, choices: Iterable[str]) -> ConfigError:
 
 
 def known_names(known: Iterable[str], given: Iterable[str], owner: str) -> None:
-    """Refuse a name that is not known, and tell the nearest ones.
+    """Raise ConfigError for an unknown name.
 
     Args:
-        known: all names.
-        given: those to look at.
-        owner: what they are names of, for messages: ``"settings of a run"``.
+        known: all known names.
+        given: names to check.
+        owner: what the names stand for, in messages, such as ``"settings of a run"``.
 
     Raises:
-        ConfigError: for the first that is not known.
+        ConfigError: a name is unknown; the message suggests the nearest names.
     """
     known = sorted(known)
     for name in given:
@@ -132,10 +176,10 @@ def known_names(known: Iterable[str], given: Iterable[str], owner: str) -> None:
 
 
 def checked_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:
-    """``wrappers`` as a tuple; None means none.
+    """Return ``wrappers`` as a tuple; None means no wrappers.
 
     Raises:
-        ConfigError: when it is not a sequence of callables.
+        ConfigError: ``wrappers`` is not a sequence of callables.
     """
     if wrappers is None:
         return ()
@@ -150,10 +194,10 @@ def checked_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:
 
 
 def checked_kwargs(env_kwargs: Any) -> dict[str, Any]:
-    """``env_kwargs`` as a dict; None means none.
+    """Return ``env_kwargs`` as a dict; None means no arguments.
 
     Raises:
-        ConfigError: when it is not a mapping from names to values.
+        ConfigError: ``env_kwargs`` is not a mapping from names to values.
     """
     if env_kwargs is None:
         return {}
@@ -163,7 +207,7 @@ def checked_kwargs(env_kwargs: Any) -> dict[str, Any]:
 
 
 def unfit(name: str, expected: str, value: Any) -> ConfigError:
-    """What to raise for an argument that is not what it must be."""
+    """Return the error for an argument with an invalid value."""
     return ConfigError(f"{name} must be {expected}, got {in_words(value)} ({_name(type(value))})")
 
 

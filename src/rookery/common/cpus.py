@@ -1,4 +1,4 @@
-"""How many CPUs this process may really use, and what others leave of them."""
+"""CPUs that this process may use, and how busy they are."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 import psutil
 
-_OTHERS = 0.3  # CPUs: what other processes use is then no matter of rounding
+_OTHERS = 0.3  # CPUs; less than this in other processes is regarded as rounding
 
 
 def usable_cpus() -> int:
-    """CPUs by affinity mask and cgroup quota, at least 1."""
+    """Return the number of CPUs by affinity mask and cgroup quota, at least 1."""
     return max(math.ceil(cpu_capacity()), 1)
 
 
 def cpu_capacity() -> float:
-    """CPUs' worth of computing, which a quota may make a fraction."""
+    """Return the CPUs by affinity mask and cgroup quota; a quota may be a fraction."""
     if sys.platform == "linux":
         count = len(os.sched_getaffinity(0))
     else:
@@ -31,7 +31,7 @@ def cpu_capacity() -> float:
 
 
 def cgroup_quota(root: Path) -> float | None:
-    """CPUs that a container's quota allows (cgroup v2, then v1); None without one."""
+    """Return the CPUs of a container's quota (cgroup v2, then v1), or None without a quota."""
     try:
         quota, period = (root / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -43,19 +43,19 @@ def cgroup_quota(root: Path) -> float | None:
 
 
 def cpus_in_use(seconds: float = 0.3) -> float:
-    """CPUs' worth of computing that is done just now, of the CPUs that this process may use.
+    """Measure how many of the CPUs that this process may use are busy.
 
-    Unlike the system's load average it knows nothing of what has ended by now.
+    Unlike the system's load average, this excludes work that has already finished.
 
     Args:
-        seconds: how long this one sleeps and looks on.
+        seconds: duration of the measurement.
     """
     shares = psutil.cpu_percent(seconds, percpu=True)
     return float(sum(_of_usable(shares))) / 100
 
 
 def _of_usable(by_cpu: list[Any]) -> list[Any]:
-    """Of what is known of every CPU, that of the CPUs that this process may use."""
+    """Select the entries of the CPUs that this process may use from a list of all CPUs."""
     if not hasattr(os, "sched_getaffinity"):
         return by_cpu
     return [each for i, each in enumerate(by_cpu) if i in os.sched_getaffinity(0)] or by_cpu
@@ -70,13 +70,13 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class CpuUsage:
-    """Seconds of computing so far, on the CPUs that this process may use.
+    """CPU seconds so far, on the CPUs that this process may use.
 
     Attributes:
-        wall_s: a clock.
-        all_s: of all processes.
-        ours_s: of this process and the worker.
-        cpus: how many CPUs these are.
+        wall_s: time of the measurement.
+        all_s: CPU seconds of all processes.
+        ours_s: CPU seconds of this process and the worker.
+        cpus: number of CPUs.
     """
 
     wall_s: float
@@ -86,21 +86,22 @@ class CpuUsage:
 
     @classmethod
     def now(cls, worker_pid: int) -> CpuUsage:
-        """Until now."""
+        """Measure the CPU seconds until now."""
         cpus = _of_usable(psutil.cpu_times(percpu=True))
-        own = [psutil.Process().cpu_times(), psutil.Process(worker_pid).cpu_times()]
+        ours = [psutil.Process().cpu_times(), psutil.Process(worker_pid).cpu_times()]
         return cls(
             time.perf_counter(),
             sum(times.user + times.system + getattr(times, "nice", 0.0) for times in cpus),
-            sum(times.user + times.system for times in own),
+            sum(times.user + times.system for times in ours),
             len(cpus),
         )
 
     def left_since(self, before: CpuUsage) -> float:
-        """The share of a core that the others leave to one process, at most 1."""
+        """Return the fraction of a core that other processes leave to one process, at most 1."""
         wall_s = self.wall_s - before.wall_s
         others_s = self.all_s - before.all_s - (self.ours_s - before.ours_s)
         others = max(others_s / wall_s, 0.0)
         if others < _OTHERS:
             return 1.0
-        return min(self.cpus / (1 + 2 * others), 1.0)  # beside us they got half of what they want
+        # While they compete with us, other processes get half of the CPU time they need.
+        return min(self.cpus / (1 + 2 * others), 1.0)

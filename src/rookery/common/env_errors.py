@@ -1,7 +1,7 @@
-"""From an exception inside an env to an EnvFailed that says which env, doing what.
+"""Errors of envs: an EnvFailed that names the env and the call, made from the env's exception.
 
-Whatever an env raises can be told: exceptions that cannot be printed, that hold megabytes of text,
-or that end a process where nobody catches them.
+This works for any exception, also if it cannot be printed, contains megabytes of text, or would end
+the process.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from rookery.errors import EnvFailed
 
-_MOST_CHARACTERS = 2_000  # of a message that we make
-_MOST_CHARACTERS_OF_A_CAUSE = 10_000  # what an exception says beside it, in full if it can be read
+_MOST_CHARACTERS = 2_000  # of a message of this library
+_MOST_CHARACTERS_OF_A_CAUSE = 10_000  # of a text in the env's exception
 _MOST_CHARACTERS_OF_A_VALUE = 200
 _MOST_CAUSES = 100
 
-# Loops and generators on the error's way would take it for their own end.
+# Loops and generators would treat a StopIteration as their own end.
 _LEFT_OUT = (EnvFailed, StopIteration, StopAsyncIteration)
-_OURS = (
+_DETAILS = (
     "env_name",
     "env_ids",
     "command",
@@ -47,22 +47,22 @@ def env_failed(
     envs_in_process: tuple[int, ...] = (),
     process: str = "calling process",
 ) -> EnvFailed:
-    """An EnvFailed that is an instance of the cause's type too; the cause is its ``__cause__``.
+    """Return an EnvFailed that is also an instance of the cause's type.
 
     Args:
-        cause: what the env raised. Texts in it, and in what caused it, that nobody could read are
-            cut.
-        env_name: what to call the env.
-        env_id: its index in the vector env.
-        command: what it was doing.
-        seed: of its last seeded reset.
-        steps_since_reset: how many it made; None if it was never reset.
-        last_action: of the failing step.
-        env_ids: of all envs that failed as one; seed and steps are of the first. None means that
-            ``env_id`` was the only one.
+        cause: the exception of the env, which becomes ``__cause__``. Very long texts in it, and in
+            its own causes, are shortened.
+        env_name: name of the env.
+        env_id: index of the env in the vector env.
+        command: the call that failed.
+        seed: seed of the last seeded reset.
+        steps_since_reset: number of steps since the last reset; None if it was never reset.
+        last_action: action of the failing step.
+        env_ids: all envs of a native env, which fail together. Seed and steps belong to the first.
+            None means only ``env_id``.
         envs_in_process: consecutive envs that share the process in which the env could not be
-            built; empty if no other env may be the reason.
-        process: what kind of process that is, for the message.
+            built; empty if no other env can be the reason.
+        process: the kind of this process, for the message.
     """
     for each in _chain(cause):
         _cut_texts(each)
@@ -100,7 +100,7 @@ def env_failed(
 
 
 def context_of(error: EnvFailed) -> dict[str, Any]:
-    """The arguments with which :func:`env_failed` made ``error``, but the cause."""
+    """Return the arguments of :func:`env_failed` that made ``error``, without the cause."""
     return {
         "env_name": error.env_name,
         "env_id": error.env_ids[0],
@@ -114,12 +114,12 @@ def context_of(error: EnvFailed) -> dict[str, Any]:
 
 
 def is_from_outside(error: BaseException, passes_on: tuple[type[BaseException], ...]) -> bool:
-    """Whether an exception that left a busy env is none of the env's.
+    """Return True if an exception interrupted a busy env instead of coming from it.
 
     Args:
         error: the exception.
-        passes_on: types that are from outside. Where there are any, exceptions that this process's
-            handlers of signals have raised are, too: a program that ends at SIGTERM, an alarm.
+        passes_on: types of exceptions that come from outside. If there are any, exceptions that a
+            signal handler of this process raised count too, for instance at SIGTERM or an alarm.
     """
     return isinstance(error, passes_on) or (bool(passes_on) and _is_raised_by_a_handler(error))
 
@@ -135,12 +135,12 @@ def _is_raised_by_a_handler(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> Any:
-    """The code that runs when a handler is called; None if that is not Python's."""
+    """Return the code object of a signal handler, or None if it is not a Python function."""
     if not callable(handler):  # SIG_DFL, SIG_IGN
         return None
     handler = getattr(handler, "func", handler)  # of a partial
     if not hasattr(handler, "__code__") and not hasattr(handler, "__func__"):
-        handler = getattr(type(handler), "__call__", None)  # noqa: B004 - its code is looked for
+        handler = getattr(type(handler), "__call__", None)  # noqa: B004 - only its code is needed
     return getattr(getattr(handler, "__func__", handler), "__code__", None)
 
 
@@ -148,39 +148,39 @@ def _code_of(handler: Any) -> Any:
 
 
 def which_envs(env_ids: Sequence[int]) -> str:
-    """The beginning of a message about consecutive envs."""
+    """Return the beginning of a message about consecutive envs."""
     if len(env_ids) == 1:
         return f"Env {env_ids[0]}"
     return f"Envs {env_ids[0]}-{env_ids[-1]}"
 
 
 def describe(exception: BaseException, most: int = _MOST_CHARACTERS) -> str:
-    """What an exception says, at most about ``most`` characters of it, whatever it does."""
-    text = _said_by(str, exception)
+    """Return the message of any exception, shortened to about ``most`` characters."""
+    text = _text_of(str, exception)
     if text is None:
         return f"({type(exception).__name__} cannot be printed: its __str__ fails)"
     return shortened(text, most)
 
 
 def in_words(value: Any, most: int = _MOST_CHARACTERS_OF_A_VALUE) -> str:
-    """The repr of a value, at most about ``most`` characters of it, whatever it does."""
-    text = _said_by(repr, value)
+    """Return the repr of any value, shortened to about ``most`` characters."""
+    text = _text_of(repr, value)
     if text is None:
         return f"<a {type(value).__name__} whose __repr__ fails>"
     return shortened(text, most)
 
 
 def shortened(text: str, most: int) -> str:
-    """``text`` without its middle if it is longer than ``most`` characters; says what is cut."""
+    """Replace the middle of ``text`` by a note if it is longer than ``most`` characters."""
     if len(text) <= most:
         return text
     head, tail = most * 3 // 4, most // 4
     return f"{text[:head]} [... {len(text) - head - tail} characters cut ...] {text[-tail:]}"
 
 
-def _said_by(speak: Callable[[Any], str], value: Any) -> str | None:
+def _text_of(convert: Callable[[Any], str], value: Any) -> str | None:
     try:
-        return str.__str__(speak(value))
+        return str.__str__(convert(value))
     except (Exception, SystemExit, GeneratorExit):
         return None
 
@@ -193,7 +193,7 @@ def _cut_texts(error: BaseException) -> None:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """An exception and those that caused it, as a traceback shows them."""
+    """Return an exception and all its causes and contexts."""
     chain: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting and len(chain) < _MOST_CAUSES:
@@ -208,12 +208,14 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _of_type(cause_type: type[BaseException], message: str, details: _Details) -> EnvFailed:
-    """An EnvFailed of the cause's type if that can be, with ``details`` as its attributes."""
+    """Return an EnvFailed with ``details`` as attributes, of the cause's type if possible."""
     try:
         error = _made(_combined(cause_type), message, details)
-        if str(error) == message and all(getattr(error, name) is details[name] for name in _OURS):
+        if str(error) == message and all(
+            getattr(error, name) is details[name] for name in _DETAILS
+        ):
             return error
-    except Exception:  # the cause's type has its own idea of arguments, attributes or layout
+    except Exception:  # the cause's type has special arguments, attributes or layout
         return _made(EnvFailed, message, details)
     return _made(EnvFailed, message, details)
 
@@ -235,13 +237,13 @@ def _combined(cause_type: type[BaseException]) -> type[EnvFailed]:
 
 
 def _attributes(cause: BaseException) -> _Details:
-    """What code that expects the cause's type reads from it, such as the errno of an OSError."""
+    """Return the attributes of an exception, such as the errno of an OSError."""
     members = {name: getattr(cause, name, None) for name in _members(type(cause))}
     return {**members, **{name: v for name, v in vars(cause).items() if name != "__notes__"}}
 
 
 def _members(cause_type: type[BaseException]) -> list[str]:
-    """Names of what an exception type written in C, or with slots, holds beside its dict."""
+    """Return the names of an exception type's members that are not in its ``__dict__``."""
     return [
         name
         for base in cause_type.__mro__
@@ -253,11 +255,11 @@ def _members(cause_type: type[BaseException]) -> list[str]:
 
 
 def _reduced(error: Any) -> Any:
-    """For pickle, which cannot find a type that was combined here by its name."""
+    """Return how to rebuild an error; pickle cannot find the combined type by its name."""
     cause_type = type(error).cause_type  # the env's exception may have an attribute of that name
     module = sys.modules.get(cause_type.__module__)
     if getattr(module, cause_type.__qualname__, None) is not cause_type:
-        cause_type = EnvFailed  # nobody else could import it
+        cause_type = EnvFailed  # another process could not import it
     return _rebuilt, (cause_type, *EnvFailed.__reduce__(error)[1:])
 
 

@@ -1,4 +1,4 @@
-"""A process and all that came of it, whatever each of them runs."""
+"""A process and all its descendants."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import psutil
 
-_END_S = 10.0  # for processes that were killed, or are about to end by themselves
+_END_S = 10.0  # for processes that were killed or are about to exit
 _POLL_S = 0.01
 _TRACKER = "multiprocessing.resource_tracker"
 
 
 def with_children(pid: int) -> list[psutil.Process]:
-    """A process and all that came of it; empty if it is gone."""
+    """Return a process and all its descendants; empty if it has exited."""
     try:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
@@ -24,10 +24,10 @@ def with_children(pid: int) -> list[psutil.Process]:
 
 
 def end_with_children(process: subprocess.Popen[Any]) -> None:
-    """End a process that was started here, and all that came of it; none of them is left.
+    """Kill a child process and all its descendants, and wait until they have exited.
 
-    Their resource trackers end last, and by themselves: they remove the names of semaphores that
-    the others, who were killed, cannot remove any more.
+    Their resource trackers exit last, by themselves, because they remove the names of semaphores
+    that the killed processes leave.
     """
     family = with_children(process.pid)
     trackers = [each for each in family if _is_tracker(each)]
@@ -43,18 +43,18 @@ def end_with_children(process: subprocess.Popen[Any]) -> None:
 def _is_tracker(process: psutil.Process) -> bool:
     try:
         return _TRACKER in " ".join(process.cmdline())
-    except psutil.Error:  # it has ended, or is another user's
+    except psutil.Error:  # it has exited, or belongs to another user
         return False
 
 
 def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
-        with suppress(psutil.Error):  # it has ended, or is another user's
+        with suppress(psutil.Error):  # it has exited, or belongs to another user
             process.kill()
 
 
 def _wait(processes: list[psutil.Process]) -> None:
-    """Wait until all have ended, but not for whoever ought to take in that they have."""
+    """Wait until all have exited, whether or not their parents have reaped them."""
     deadline = time.monotonic() + _END_S
     while any(map(_runs, processes)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""What a process uses of the machine, looked at now and then; never amid a step."""
+"""Memory, CPU time, threads and descriptors of processes, and memory that is left."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ _SAMPLE_S = 5.0  # between two samples of memory, at first
 _MOST_SAMPLES = 64  # then every other one is dropped, and samples are taken half as often
 _FEWEST_SAMPLES = 6
 _SHORTEST_TREND_S = 20.0
-_REUSE_S = 0.1  # a look so soon after another tells the same
+_REUSE_S = 0.1  # a measurement younger than this is returned again
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessFigures:
-    """What a process uses; None is what is not known, or not yet.
+    """Resources that a process uses; None if unknown.
 
     Attributes:
         rss_bytes: resident memory.
-        rss_bytes_per_hour: its trend; None until a third of a minute was sampled.
-        rss_growth_bytes: by how much it has grown over what the trend was taken from, less what
-            single samples lie off the line.
-        cpu_percent: of one core, since the last look; at the first look since the process began.
-        threads: how many there are.
-        runnable_threads: how many were computing or waiting for a core, in the mean since the last
-            look. Linux tells it.
-        descriptors: open ones; handles, on Windows.
+        rss_bytes_per_hour: trend of the resident memory; None during the first 20 seconds.
+        rss_growth_bytes: certain growth of the resident memory over the period of the trend.
+        cpu_percent: use of one core since the last measurement, or since the start of the process.
+        threads: number of threads.
+        runnable_threads: mean number of threads that were computing or waiting for a core since
+            the last measurement; Linux only.
+        descriptors: number of open descriptors; on Windows, of handles.
     """
 
     rss_bytes: int | None = None
@@ -47,10 +46,10 @@ class ProcessFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessUse(ProcessFigures):
-    """One look at a process.
+    """One measurement of a process.
 
     Attributes:
-        look_s: seconds since the last look.
+        look_s: seconds since the last measurement.
     """
 
     look_s: float | None = None
@@ -60,10 +59,10 @@ NOTHING_KNOWN = ProcessUse()
 
 
 class Trend:
-    """The slope of some samples, robust against outliers, for as long as a run may be.
+    """The slope of samples, robust against outliers, with bounded memory.
 
-    Samples lie ``_SAMPLE_S`` apart at first. When they are too many every other one goes, so that
-    those that are kept always reach back to the beginning.
+    At first the interval of samples is ``_SAMPLE_S``. When there are too many, every other sample
+    is dropped, so the samples always cover the whole time.
     """
 
     def __init__(self) -> None:
@@ -71,32 +70,32 @@ class Trend:
         self._apart_s = _SAMPLE_S
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for another sample."""
+        """Return True if it is time for another sample."""
         return not self._samples or now - self._samples[-1][0] >= self._apart_s
 
     def add(self, now: float, value: float) -> None:
-        """Take a sample; it is time for it."""
+        """Add a sample."""
         self._samples.append((now, value))
         if len(self._samples) > _MOST_SAMPLES:
             self._samples = self._samples[::2]
             self._apart_s *= 2
 
     def slope(self) -> tuple[float, float] | None:
-        """Growth per second, and growth that is sure; None while samples are too few."""
+        """Return growth per second and certain growth; None while there are too few samples."""
         return slope_of(self._samples)
 
 
 def slope_of(samples: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """The median of the slopes between all pairs (Theil, 1950; Sen, 1968), without a warm-up.
+    """Return the median slope of all pairs (Theil, 1950; Sen, 1968), without the warm-up.
 
     Args:
-        samples: time in seconds and value, in order. The first third of the time is left out:
-            processes grow while they begin.
+        samples: time in seconds and value, in order. The first third of the time is ignored,
+            because processes grow at their start.
 
     Returns:
-        The slope per second, and by how much the values have grown for certain: the slope between
-        a quarter and three quarters of which pairs lie, whichever is nearer to zero, times the
-        time. None where samples are too few, or lie too close.
+        The slope per second, and the certain growth: the lower or upper quartile of the slopes,
+        whichever is nearer to zero, times the duration. None if there are too few samples, or they
+        cover less than 20 seconds.
     """
     if len(samples) < _FEWEST_SAMPLES or samples[-1][0] - samples[0][0] < _SHORTEST_TREND_S:
         return None
@@ -113,45 +112,45 @@ def slope_of(samples: Sequence[tuple[float, float]]) -> tuple[float, float] | No
 
 
 class UseWatch(Protocol):
-    """Looks at what runs a worker."""
+    """Measurements of the resources of a worker."""
 
     def sample(self) -> None:
-        """Take a sample of the memory, if it is time for one."""
+        """Take a sample of the memory if one is due."""
 
     def last(self) -> ProcessUse:
-        """What the last look has told."""
+        """Return the last measurement."""
 
     def look(self) -> ProcessUse:
-        """Look now; nothing is known of what has ended."""
+        """Measure now; all values are None after the worker has exited."""
 
     def rss_bytes(self) -> int | None:
-        """The resident memory now; None where it is not known."""
+        """Return the present resident memory, or None if unknown."""
 
 
 class NothingWatched:
-    """In place of a watch: what shares a process has no figures of its own."""
+    """Measurements of a worker that shares a process: all values are None."""
 
     def sample(self) -> None:
-        """There is nothing to sample."""
+        """Do nothing."""
 
     def last(self) -> ProcessUse:
-        """Nothing."""
+        """Return a measurement without values."""
         return NOTHING_KNOWN
 
     def look(self) -> ProcessUse:
-        """Nothing."""
+        """Return a measurement without values."""
         return NOTHING_KNOWN
 
     def rss_bytes(self) -> int | None:
-        """Nothing."""
+        """Return None."""
         return None
 
 
 class ProcessWatch:
-    """Looks at one process of this machine.
+    """Measurements of one process of this machine.
 
     Args:
-        pid: which.
+        pid: id of the process.
     """
 
     def __init__(self, pid: int) -> None:
@@ -166,7 +165,7 @@ class ProcessWatch:
             self._process = None
 
     def sample(self) -> None:
-        """Take a sample of the memory, if it is time for one."""
+        """Take a sample of the memory if one is due."""
         now = time.perf_counter()
         if self._trend.is_due(now):
             rss = self.rss_bytes()
@@ -174,15 +173,15 @@ class ProcessWatch:
                 self._trend.add(now, rss)
 
     def last(self) -> ProcessUse:
-        """What the last look has told."""
+        """Return the last measurement."""
         return self._last
 
     def rss_bytes(self) -> int | None:
-        """The resident memory now; None where the process has ended."""
+        """Return the present resident memory, or None if the process has exited."""
         return None if self._process is None else _rss(self._process)
 
     def look(self) -> ProcessUse:
-        """Look at the process; None all over where it has ended."""
+        """Measure now; all values are None if the process has exited."""
         now = time.perf_counter()
         if self._process is None:
             return NOTHING_KNOWN
@@ -190,7 +189,7 @@ class ProcessWatch:
             return self._last
         try:
             self._last = self._look(self._process, now)
-        except (psutil.Error, OSError):  # it has ended
+        except (psutil.Error, OSError):  # it has exited
             return NOTHING_KNOWN
         return self._last
 
@@ -236,9 +235,9 @@ def _descriptors(process: psutil.Process) -> int | None:
 
 
 def _thread_seconds(pid: int) -> dict[str, float] | None:
-    """Seconds in which each thread computed or waited for a core; None where nobody tells.
+    """Return the seconds in which each thread computed or waited for a core; None if unknown.
 
-    A thread that waits for a core wants to compute, which processor time alone does not show.
+    CPU time alone does not show that a thread waits for a core.
     """
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -265,12 +264,12 @@ def _runnable_threads(
 
 @dataclass(frozen=True)
 class MemoryRoom:
-    """How much memory there is, and how much of it is left.
+    """Total and available memory.
 
     Attributes:
-        limit_bytes: all of it.
-        left_bytes: what may still be taken.
-        owner: whose limit it is, for messages.
+        limit_bytes: total memory.
+        left_bytes: available memory.
+        owner: "this machine" or "this container", for messages.
     """
 
     limit_bytes: float
@@ -279,16 +278,16 @@ class MemoryRoom:
 
 
 def memory_room(root: Path = Path("/sys/fs/cgroup")) -> MemoryRoom:
-    """What the container's limit leaves (cgroup v2, then v1), or the machine, if that is less."""
+    """Return the memory left by the container's limit (cgroup v2, then v1) or by the machine."""
     machine = psutil.virtual_memory()
     rooms = [MemoryRoom(float(machine.total), float(machine.available), "this machine")]
-    own = _cgroup_room(root / "memory.max", root / "memory.current", root / "memory.stat")
+    container = _cgroup_room(root / "memory.max", root / "memory.current", root / "memory.stat")
     v1 = root / "memory"
-    own = own or _cgroup_room(
+    container = container or _cgroup_room(
         v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat"
     )
-    if own is not None and own.limit_bytes < machine.total:
-        rooms.append(own)
+    if container is not None and container.limit_bytes < machine.total:
+        rooms.append(container)
     return min(rooms, key=lambda room: room.left_bytes)
 
 
@@ -298,15 +297,15 @@ def _cgroup_room(limit: Path, used: Path, stat: Path) -> MemoryRoom | None:
         return None
     try:
         lines = dict(line.split() for line in stat.read_text().splitlines())
-        given_back = float(lines.get("inactive_file", 0))  # files that were read, and can go
+        reclaimable = float(lines.get("inactive_file", 0))  # cached files
     except (OSError, ValueError):
-        given_back = 0.0
-    return MemoryRoom(most, max(most - taken + given_back, 0.0), "this container")
+        reclaimable = 0.0
+    return MemoryRoom(most, max(most - taken + reclaimable, 0.0), "this container")
 
 
 def _number(path: Path) -> float | None:
     try:
         value = float(path.read_text())
-    except (OSError, ValueError):  # cgroup v2 says "max" where there is no limit
+    except (OSError, ValueError):  # cgroup v2 writes "max" without a limit
         return None
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""From one root seed to one seed per env."""
+"""Seeds of envs: from one root seed to one seed per env."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rookery.errors import ConfigError
 
 
 def env_seeds(root_seed: int | None, num_envs: int) -> list[int]:
-    """Independent seeds for ``num_envs`` envs.
+    """Return independent seeds for ``num_envs`` envs.
 
-    They are the first words of the children of a ``numpy.random.SeedSequence``, so that the seeds
-    of runs with neighbouring root seeds do not overlap, as ``root_seed + i`` would.
+    They are the first words of the children of a ``numpy.random.SeedSequence``. Unlike
+    ``root_seed + i``, seeds of runs with neighbouring root seeds do not overlap.
 
     Args:
         root_seed: any non-negative int; None draws one from the system.
-        num_envs: how many.
+        num_envs: number of envs.
 
     Returns:
         Distinct ints below 2**31.
@@ -38,21 +38,21 @@ def env_seeds(root_seed: int | None, num_envs: int) -> list[int]:
 def remember_seeds(
     known: list[int | None], seeds: Sequence[int | None], mask: Sequence[bool] | None
 ) -> None:
-    """Note in ``known`` the seeds of a reset: those given, of the envs that ``mask`` selects."""
+    """Store in ``known`` the seeds of a reset that are not None, for envs in ``mask``."""
     for i, seed in enumerate(seeds):
         if seed is not None and (mask is None or mask[i]):
             known[i] = seed
 
 
 def first_seed(seeds: Iterable[int | None]) -> int | None:
-    """The first seed that was given; None where none was."""
+    """Return the first seed that is not None, or None."""
     return next((seed for seed in seeds if seed is not None), None)
 
 
 def derived_seed(seed: int | None, attempt: int) -> int | None:
-    """The seed of an env that takes the place of one seeded with ``seed``, for the n-th time.
+    """Return the seed of the n-th replacement of an env that was seeded with ``seed``.
 
-    Repeating ``seed`` would repeat the episode that was lost, and perhaps what lost it.
+    Repeating ``seed`` would repeat the lost episode, and perhaps the fault.
     """
     if seed is None:
         return None
@@ -60,10 +60,10 @@ def derived_seed(seed: int | None, attempt: int) -> int | None:
 
 
 def consecutive_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
-    """Gymnasium's rule for ``reset(seed=)``: an int means ``seed + i`` for env ``i``.
+    """Return a seed or None for each env; an int means ``seed + i``, as in Gymnasium.
 
     Raises:
-        ConfigError: when it is neither a seed nor a sequence of ``num_envs`` seeds or Nones.
+        ConfigError: ``seed`` is neither a seed nor a sequence of ``num_envs`` seeds or Nones.
     """
     if seed is None:
         return [None] * num_envs
@@ -83,7 +83,7 @@ def consecutive_seeds(seed: int | Sequence[int | None] | None, num_envs: int) ->
 
 
 def _is_sequence(value: Any) -> bool:
-    """Whether it has an order and a length; arrays do, which are no ``Sequence`` to Python."""
+    """Return True for sequences and arrays, which are not a ``Sequence`` in Python."""
     if isinstance(value, (str, bytes, Mapping)) or getattr(value, "ndim", 1) == 0:
         return False
     return hasattr(value, "__len__") and hasattr(value, "__getitem__")

@@ -14,7 +14,7 @@ Tree: TypeAlias = Any
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Apply ``function`` to the arrays that lie at the same place of every tree."""
+    """Apply ``function`` to the arrays at the same place of every tree."""
     if isinstance(tree, dict):
         return {key: tree_map(function, tree[key], *(o[key] for o in others)) for key in tree}
     if isinstance(tree, tuple):
@@ -45,7 +45,7 @@ def copy(tree: Tree) -> Tree:
 
 
 def made_finite(tree: Tree) -> Tree:
-    """Return the tree with zeros in place of what is NaN or infinite; text stays as it is."""
+    """Replace NaN and infinite values by zeros; text is unchanged."""
 
     def convert(leaf: Any) -> Any:
         is_float = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
@@ -58,7 +58,7 @@ def stack(trees: Sequence[Tree], like: Tree) -> Tree:
     """Stack trees along a new first axis.
 
     Args:
-        trees: K trees of one structure; K may be zero.
+        trees: K trees with the same structure; K may be zero.
         like: a tree of batched arrays ``[B, ...]`` that gives shapes and dtypes when K is zero.
 
     Returns:
@@ -72,7 +72,7 @@ def stack(trees: Sequence[Tree], like: Tree) -> Tree:
 def merge_axes(tree: Tree) -> Tree:
     """Merge the first two axes of every array or tensor: ``[T, B, ...]`` becomes ``[T * B, ...]``.
 
-    The length is written out: where a part of an observation is empty, -1 could be any number.
+    The length is explicit, because -1 is ambiguous if a part of an observation is empty.
     """
     return tree_map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), tree)
 

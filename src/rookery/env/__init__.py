@@ -1,5 +1,5 @@
 """One environment: how to build it, and how a batch of environments is stepped into arrays.
 
-Nothing here knows processes or torch. Workers, vector envs and runs import this package. Start with
-`rookery.env.recipe` (how to build an env) and `rookery.env.batch` (how envs are stepped and reset).
+Workers, vector envs and runs import this folder, which depends on neither processes nor torch.
+Start reading in ``recipe.py`` (how an env is built) and ``batch.py`` (how envs are stepped).
 """

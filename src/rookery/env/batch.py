@@ -92,7 +92,7 @@ class EnvBatch(EnvGroup):
     ) -> RowExtras | None:
         """Step envs with the actions in the action columns; see `Batch`.
 
-        In the next-step mode, an env whose episode has ended is reset and its action is ignored.
+        In the next-step mode, an env with a finished episode is reset and its action is ignored.
 
         Raises:
             EnvFailed: the first failure. All other envs were stepped.

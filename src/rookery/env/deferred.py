@@ -1,4 +1,4 @@
-"""Deferred: an argument that is built where the env lives, because it cannot travel."""
+"""Deferred: an argument that is built in the worker of the env, because it cannot be pickled."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Deferred:
         ``env_kwargs={"io": {"lock": Deferred(threading.Lock), "retries": 3}}``
 
     Args:
-        factory: what builds the argument.
-        *args: given to the factory.
+        factory: callable that builds the argument.
+        *args: arguments of the factory.
         scope: ``"env"`` builds one for each env, ``"worker"`` one for all envs of a process.
-        **kwargs: given to the factory.
+        **kwargs: keyword arguments of the factory.
 
     Raises:
-        ConfigError: when the factory cannot be called, or there is no such scope.
+        ConfigError: the factory cannot be called, or the scope is unknown.
     """
 
     def __init__(
@@ -61,20 +61,19 @@ class Workshop:
 
     def __init__(self) -> None:
         self._built = ExitStack()
-        self._shared: dict[
-            int, tuple[Deferred, Any]
-        ] = {}  # keeps the Deferred, so its id stays its own
+        # The Deferred is stored too, so that its id is not reused.
+        self._shared: dict[int, tuple[Deferred, Any]] = {}
 
     def resolve(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``kwargs`` with every Deferred replaced by the object that it builds.
 
-        Containers that hold a Deferred are copied. All other values are passed on as they are.
+        Containers that hold a Deferred are copied. All other values are passed on unchanged.
         """
         copies: dict[int, Any] = {}
         return {name: self._resolved(value, copies) for name, value in kwargs.items()}
 
     def close(self) -> None:
-        """Close what was built."""
+        """Close all objects that were built."""
         self._shared.clear()
         self._built.close()
 

@@ -9,8 +9,8 @@ import gymnasium as gym
 
 from rookery.common.env_errors import env_failed, is_from_outside
 from rookery.env.deferred import Workshop
-from rookery.env.description import Description
 from rookery.env.recipe import EnvRecipe
+from rookery.env.seam import Description
 from rookery.errors import ConfigError, EnvFailed
 
 

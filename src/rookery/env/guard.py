@@ -181,8 +181,8 @@ def _flag_problem(name: str, value: Any) -> str | None:
 def _info_problem(call: str, info: Any) -> str | None:
     if isinstance(info, Mapping):
         return None
-    told = "None" if info is None else f"{_kind(info)}: {in_words(info)}"
-    return f"{call} must return a dict as info, but returned {told}"
+    found = "None" if info is None else f"{_kind(info)}: {in_words(info)}"
+    return f"{call} must return a dict as info, but returned {found}"
 
 
 def _kind(value: Any) -> str:

@@ -20,20 +20,24 @@ from gymnasium.vector import AutoresetMode
 from rookery.common.env_errors import env_failed, is_from_outside
 from rookery.env.batch import IDLE
 from rookery.env.deferred import Workshop
-from rookery.env.description import Description
 from rookery.env.group import raise_first
-from rookery.env.native_calls import call_native, set_native_attr
-from rookery.env.native_infos import NativeInfos
-from rookery.env.native_recipe import NativeEnv, NativeRecipe, autoreset_mode_of
+from rookery.env.native_recipe import (
+    NativeEnv,
+    NativeRecipe,
+    NativeSeeds,
+    autoreset_mode_of,
+    call_native,
+    set_native_attr,
+)
 from rookery.env.native_results import (
+    NativeInfos,
     NativeResults,
+    NativeWatch,
     check_spared,
     common_options,
     require_final,
 )
-from rookery.env.native_seeds import NativeSeeds
-from rookery.env.native_watch import NativeWatch
-from rookery.env.seam import CheckedEnv
+from rookery.env.seam import CheckedEnv, Description
 from rookery.errors import EnvFailed, UsageError
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.infos import Info

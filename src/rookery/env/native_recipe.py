@@ -1,30 +1,44 @@
-"""NativeRecipe: how to build a vector env that steps all its envs at once."""
+"""NativeRecipe and other helpers that build, reset and call a native vector env.
+
+Gymnasium specifies only that ``VectorEnv.reset(seed=)`` may be an int. ``SyncVectorEnv`` accepts a
+list with one seed per env, ALE an array with one seed for each env that is reset, and other envs
+only an int, from which they derive the seeds of all their envs.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rookery.common.env_errors import in_words
 from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe, Wrapper, deferred_arguments
+from rookery.errors import UsageError
 from rookery.shared.spaces import FreeLeaf, leaves
 
 NativeEnv = gym.vector.VectorEnv[Any, Any, Any]
+Seeds = Sequence[int | None]
+Mask = npt.NDArray[np.bool_]
+
 _SPACES = ("single_observation_space", "single_action_space")
+_SEED_REFUSALS = (TypeError, ValueError, gym.error.Error)
+_NO_SEED = -1  # in ALE's arrays
 
 
 @dataclass(frozen=True)
 class NativeRecipe:
-    """How to build one native vector env.
+    """Instructions to build one native vector env.
 
     Attributes:
         source: a Gymnasium id or an EnvSpec with a ``vector_entry_point``, or a callable
@@ -163,3 +177,99 @@ def _no_vector_env(env: Any) -> str:
             "and return what it makes"
         )
     return f"{wanted}, but a {type(env).__name__} came: {in_words(env)}"
+
+
+class NativeSeeds:
+    """Resets a native env, and remembers the first form of seeds that it accepted."""
+
+    def __init__(self) -> None:
+        self._forms: tuple[Callable[[Seeds, Mask], Any], ...] = (_as_list, _as_array, _as_int)
+
+    def reset(
+        self, reset: Callable[..., Any], seeds: Seeds, mask: Mask, options: dict[str, Any] | None
+    ) -> Any:
+        """Call a native env's reset.
+
+        Args:
+            reset: the env's ``reset`` method.
+            seeds: a seed or None for each env.
+            mask: bool ``[n]``, the envs to reset. ``options`` contain it too, unless it is all
+                True.
+            options: the reset options.
+        """
+        first = seeds[0]
+        if all(seed is None for seed in seeds):
+            return reset(seed=None, options=_copied(options))
+        if first is not None and mask.all() and list(seeds) == _consecutive(first, len(seeds)):
+            return reset(seed=first, options=_copied(options))
+        refusal: Exception | None = None
+        for form in self._forms:
+            try:
+                result = reset(seed=form(seeds, mask), options=_copied(options))
+            except _SEED_REFUSALS as error:
+                refusal = refusal or error
+            else:
+                self._forms = (form,)
+                return result
+        assert refusal is not None
+        raise refusal
+
+
+def _copied(options: dict[str, Any] | None) -> dict[str, Any] | None:
+    # Gymnasium's envs remove the mask from the dict.
+    return None if options is None else dict(options)
+
+
+def _consecutive(first: int, count: int) -> list[int]:
+    return list(range(first, first + count))
+
+
+def _as_list(seeds: Seeds, mask: Mask) -> list[int | None]:
+    return list(seeds)
+
+
+def _as_array(seeds: Seeds, mask: Mask) -> npt.NDArray[np.int64]:
+    chosen = np.flatnonzero(mask).tolist()
+    return np.array([_NO_SEED if seeds[i] is None else seeds[i] for i in chosen], np.int64)
+
+
+def _as_int(seeds: Seeds, mask: Mask) -> int:
+    """Return one seed below 2**31 that depends on all seeds."""
+    words = [0 if seed is None else seed + 1 for seed in seeds]
+    return int(np.random.SeedSequence(words).generate_state(1)[0]) >> 1
+
+
+def call_native(
+    env: Any, num_envs: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Sequence[Any]:
+    """Return the result of a method, or an attribute, for each env.
+
+    Raises:
+        AttributeError: the native env has no such method or attribute.
+    """
+    if name != "render" and callable(getattr(env, "call", None)):
+        return tuple(env.call(name, *args, **kwargs))
+    attribute = getattr(env, name)
+    value = attribute(*args, **kwargs) if callable(attribute) else attribute
+    if isinstance(value, (list, tuple)) and len(value) == num_envs:
+        return value
+    return [value] * num_envs
+
+
+def set_native_attr(env: Any, name: str, values: list[Any]) -> None:
+    """Set an attribute to one value per env.
+
+    Raises:
+        AttributeError: the native env has no such attribute.
+        UsageError: the values differ, and the native env has one attribute for all envs.
+    """
+    if callable(getattr(env, "set_attr", None)):
+        env.set_attr(name, values)
+        return
+    getattr(env, name)  # raises AttributeError for a name that the env does not have
+    if any(value is not values[0] and not data_equivalence(value, values[0]) for value in values):
+        raise UsageError(
+            f"set_attr({name!r}): {type(env).__name__} has one attribute for all its envs, so they "
+            "cannot be given different values"
+        )
+    setattr(env, name, values[0])

@@ -1,8 +1,14 @@
-"""Checks of what a native env returns, and conversion to arrays with one row per env."""
+"""Results of a native env: checks, conversion to one row per env, counts and times.
+
+Infos come in Gymnasium's vector form. Every key has an array with a value for each env, and a mask
+under the key with a leading underscore that marks the envs that have the key. Native envs may omit
+masks, stack final observations, and include values that belong to no env. Numbers that every env
+has stay in columns. All other values are split by env.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +18,26 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from rookery.common.env_errors import in_words
 from rookery.errors import SpaceTypeError, SpaceValueError, UsageError
-from rookery.shared.infos import Info
-from rookery.shared.spaces import as_array, flattened, leaves
+from rookery.shared.infos import Info, element
+from rookery.shared.spaces import as_array, batched, flattened, leaves
+from rookery.shared.stopwatch import (
+    ALWAYS_FROM_S,
+    EPISODES,
+    EXTRA,
+    RESET_NS,
+    RESETS,
+    SPARSELY,
+    STEP_NS,
+    WAIT_NS,
+    EnvCounters,
+    bucket_of,
+)
 
 Array = npt.NDArray[Any]
 
 _STEP = "(observations, rewards, terminated, truncated, infos)"
 _RESET = "(observations, infos)"
+_FINAL_OBS, _FINAL_INFO = "final_obs", "final_info"
 
 
 class NativeResults:
@@ -99,11 +118,11 @@ def check_spared(mask: Array, before: Array, after: Array, ids: range) -> None:
     after = after.astype(before.dtype, copy=False)
     changed = [i for i in np.flatnonzero(~mask) if before[i].tobytes() != after[i].tobytes()]
     if changed:
-        told = (np.flatnonzero(mask) + ids.start).tolist()
+        asked = (np.flatnonzero(mask) + ids.start).tolist()
         raise TypeError(
-            f"options['reset_mask'] told a reset to reset envs {told} alone, but the "
-            f"observations of envs {[ids[i] for i in changed]} changed as well; as it seems, this "
-            "native env knows no masks. Reset all envs together"
+            f"options['reset_mask'] names envs {asked} only, but the observations of envs "
+            f"{[ids[i] for i in changed]} changed as well. This native env seems to ignore masks; "
+            "reset all envs together"
         )
 
 
@@ -130,3 +149,169 @@ def require_final(info: Info) -> None:
             "episodes have ended in the same-step mode, but info has no 'final_obs'; a native env "
             "that resets within the step must return the last observations there"
         )
+
+
+class NativeInfos:
+    """Splits the infos of a native env into columns and rows.
+
+    Args:
+        space: the space of one observation.
+        num_envs: number of envs of the native env.
+    """
+
+    def __init__(self, space: Space[Any], num_envs: int) -> None:
+        self._space = space
+        self._num_envs = num_envs
+
+    def columns(self, info: Any) -> tuple[dict[str, Array], Info]:
+        """Return the numbers that every env has, as arrays ``[n, *shape]``, and the rest.
+
+        Raises:
+            TypeError: the info is not a dict.
+        """
+        if not isinstance(info, dict):
+            raise TypeError(
+                f"info must be a dict, but is a {type(info).__name__}: {in_words(info)}"
+            )
+        columns: dict[str, Array] = {}
+        rest: Info = {}
+        for key, value in info.items():
+            if _is_mask(info, key):
+                continue
+            mask = self._mask(info, key)
+            is_numbers = type(value) is np.ndarray and value.dtype.kind in "biuf"
+            if is_numbers and key != _FINAL_OBS and (mask is None or mask.all()):
+                columns[key] = self._checked(value, key)
+            else:
+                rest[key] = value
+                if mask is not None:
+                    rest[f"_{key}"] = mask
+        return columns, rest
+
+    def keys(self, info: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keys of an info without the keys of masks."""
+        return tuple(key for key in info if not _is_mask(info, key))
+
+    def row(self, info: Mapping[str, Any], place: int, ended: Array) -> Info:
+        """Return the info of one env.
+
+        Args:
+            info: the info in vector form.
+            place: position of the env.
+            ended: bool ``[n]``, the envs with a finished episode. It replaces a missing mask of
+                final observations and infos.
+        """
+        own: Info = {}
+        for key, value in info.items():
+            if _is_mask(info, key):
+                continue
+            mask = self._mask(info, key)
+            if mask is None and key in (_FINAL_OBS, _FINAL_INFO):
+                mask = ended
+            if mask is None or mask[place]:
+                own[key] = self._value(key, value, place, ended)
+        return own
+
+    def observation(self, obs: Any, place: int) -> Any:
+        """Return a copy of the observation of one env."""
+        parts = flattened(self._space, obs, "observation")
+        return batched(
+            self._space, iter([element(as_array(p, "observation")[place]) for p in parts])
+        )
+
+    def _value(self, key: str, value: Any, place: int, ended: Array) -> Any:
+        if isinstance(value, dict) and key != _FINAL_OBS:
+            return self.row(value, place, ended)
+        if key == _FINAL_OBS and not (isinstance(value, np.ndarray) and value.dtype == object):
+            return self.observation(value, place)
+        if isinstance(value, (list, tuple)):
+            if len(value) != self._num_envs:
+                raise self._mismatch(key, f"a {type(value).__name__} of {len(value)}")
+            return value[place]
+        if not hasattr(value, "__array__") or not np.ndim(value):
+            return value  # one value for all envs
+        return element(self._checked(np.asarray(value), key)[place])
+
+    def _mask(self, info: Mapping[str, Any], key: Any) -> Array | None:
+        mask = info.get(f"_{key}")
+        if mask is None:
+            return None
+        array = as_array(mask, f"info['_{key}']")
+        if array.shape != (self._num_envs,):
+            raise self._mismatch(f"_{key}", f"an array of shape {array.shape}")
+        return array.astype(np.bool_, copy=False)
+
+    def _checked(self, value: Array, key: str) -> Array:
+        if len(value.shape) == 0 or len(value) != self._num_envs:
+            raise self._mismatch(key, f"an array of shape {value.shape}")
+        return value
+
+    def _mismatch(self, key: str, came: str) -> TypeError:
+        return TypeError(
+            f"info[{key!r}] must have a value for each of {self._num_envs} envs, but {came} came"
+        )
+
+
+def _is_mask(info: Mapping[str, Any], key: Any) -> bool:
+    return type(key) is str and key.startswith("_") and key[1:] in info
+
+
+class NativeWatch:
+    """Counts and times of one native batch, in the columns of `rookery.shared.stopwatch`.
+
+    All envs step in one call, so their individual times are unknown. The time of the call divided
+    by the number of envs is recorded for each env, and no env is reported as the slowest.
+
+    Args:
+        watched: the words of all envs.
+        ids: the batch's envs.
+    """
+
+    def __init__(self, watched: EnvCounters, ids: range) -> None:
+        own = slice(ids.start, ids.stop)
+        self._words, self._steps = watched.words[own], watched.steps[own]
+        self._resets = watched.resets[own]
+        self._count = len(ids)
+        self._waited_before = int(self._words[0, WAIT_NS])
+        self._began: float | None = None
+        self._busy_before = 0.0
+        self._until_timed = 1
+
+    def begin(self, started: float, busy_s: float) -> None:
+        """Record how long the batch was idle; see `Stopwatch.begin`."""
+        if self._began is None:
+            self._began, self._busy_before = started, busy_s
+        waited_s = started - self._began - (busy_s - self._busy_before)
+        self._words[0, WAIT_NS] = self._waited_before + max(int(waited_s * 1e9), 0)
+
+    def note_step(self, took_s: float) -> None:
+        """Record a step of all envs."""
+        self._until_timed -= 1
+        if self._until_timed > 0:
+            return
+        each_ns = int(took_s * 1e9 / self._count)
+        self._words[:, STEP_NS] += each_ns
+        self._steps[:, bucket_of(each_ns)] += 1
+        self._until_timed = 1 if took_s >= ALWAYS_FROM_S * self._count else SPARSELY
+
+    def note_reset(self, places: Sequence[int], took_s: float) -> None:
+        """Record a reset of some envs."""
+        chosen = list(places)
+        each_ns = int(took_s * 1e9 / max(len(chosen), 1))
+        self._words[chosen, RESET_NS] += each_ns
+        self._resets[chosen, bucket_of(each_ns)] += 1
+
+    def note_reset_in_place_of_step(self) -> None:
+        """Record that a step order resets all envs."""
+        self._words[:, EXTRA] -= 1
+
+    def note_ends(self, ended: Array, were_reset: bool) -> None:
+        """Record the envs with finished episodes, and if the step has reset them."""
+        if b"\1" in ended.tobytes():  # a fifth of what any() takes
+            self._words[ended, EPISODES] += 1
+            self._words[ended, RESETS] += were_reset
+
+    def note_resets_instead(self, reset: Array) -> None:
+        """Record the envs that a step order has reset."""
+        self._words[reset, EXTRA] -= 1
+        self._words[reset, RESETS] += 1

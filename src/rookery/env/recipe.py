@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rookery.common.arguments import checked_kwargs, checked_wrappers, near_names, whole_number
 from rookery.common.env_errors import in_words
-from rookery.common.packages import is_installed, package_of
+from rookery.common.importing import is_installed, package_of
 from rookery.env.deferred import Workshop, holds_deferred
 from rookery.env.guard import env_problem
 from rookery.env.registrations import self_contained
@@ -29,7 +29,7 @@ _FORMS = "a Gymnasium id, 'module:Id', an EnvSpec or a callable"
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """How to build one env.
+    """Instructions to build one env.
 
     Attributes:
         source: a Gymnasium id, ``"package.module:Id"``, an EnvSpec or a callable that makes an env.

@@ -22,8 +22,7 @@ import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 
-from rookery.common.pickling import by_value, pickled_for_workers
-from rookery.common.unpicklable import advice_for, find_culprit
+from rookery.common.pickling import advice_for, by_value, find_unpicklable, pickled_for_workers
 from rookery.errors import PicklingError
 
 _MAIN = "__main__"
@@ -138,17 +137,17 @@ def _pickled(spec: EnvSpec) -> bytes:
 
 
 def _pickled_in_part(spec: EnvSpec, error: Exception) -> bytes:
-    """Return a spec whose entry points raise an error that says which part cannot be pickled."""
+    """Return a spec with entry points that raise an error and name the unpicklable part."""
     substitute = copy.copy(spec)
     for name in ("vector_entry_point", "entry_point", "kwargs", "additional_wrappers"):
-        culprit = find_culprit(getattr(spec, name), f"spec.{name}")
-        if culprit is None:
+        found = find_unpicklable(getattr(spec, name), f"spec.{name}")
+        if found is None:
             continue
-        stayed = _StayedBehind(spec.id, _cannot_be_pickled(*culprit, error))
+        stand_in = _Unavailable(spec.id, _cannot_be_pickled(*found, error))
         if name == "vector_entry_point":
-            substitute.vector_entry_point = stayed
+            substitute.vector_entry_point = stand_in
         else:
-            substitute = EnvSpec(spec.id, stayed, vector_entry_point=stayed)
+            substitute = EnvSpec(spec.id, stand_in, vector_entry_point=stand_in)
     return pickle.dumps(substitute)
 
 
@@ -167,7 +166,7 @@ def _loaded(pickled: bytes, name: str) -> Any:
     try:
         return pickle.loads(pickled)
     except Exception as error:  # it may refer to objects that do not exist in this process
-        return _StayedBehind(name, f"{type(error).__name__}: {error}")
+        return _Unavailable(name, f"{type(error).__name__}: {error}")
 
 
 def _named_in_main() -> dict[str, bytes]:
@@ -197,12 +196,12 @@ def _pickled_object(value: Any, name: str) -> bytes:
     try:
         return by_value(value)
     except Exception as error:  # a class of a script may hold anything
-        reason = _cannot_be_pickled(*(find_culprit(value, name) or (name, value)), error)
-        return pickle.dumps(_StayedBehind(f"{_MAIN}:{name}", reason))
+        reason = _cannot_be_pickled(*(find_unpicklable(value, name) or (name, value)), error)
+        return pickle.dumps(_Unavailable(f"{_MAIN}:{name}", reason))
 
 
-class _StayedBehind:
-    """A stand-in for an env whose registration could not be pickled. It raises when called."""
+class _Unavailable:
+    """A stand-in for an env with an unpicklable registration. It raises when called."""
 
     def __init__(self, name: str, reason: str) -> None:
         self._name = name

@@ -17,7 +17,7 @@ from rookery.common.arguments import (
     whole_number,
     without_fraction,
 )
-from rookery.common.references import imported, reference
+from rookery.common.importing import imported, reference
 from rookery.errors import ConfigError
 
 C = TypeVar("C", bound="Config")

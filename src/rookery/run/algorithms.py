@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium import Space
 
 from rookery.common.arguments import near_names, unfit
-from rookery.common.references import imported, reference
+from rookery.common.importing import imported, reference
 from rookery.errors import ConfigError, MissingExtra
 from rookery.learn.base import Algorithm, Learner
 from rookery.learn.config import (

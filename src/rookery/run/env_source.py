@@ -13,8 +13,14 @@ from gymnasium.envs.registration import EnvSpec
 
 from rookery.common.cpus import usable_cpus
 from rookery.common.env_errors import in_words
-from rookery.common.packages import is_installed, meant_ids, package_of, register
-from rookery.common.references import imported, reference
+from rookery.common.importing import (
+    imported,
+    is_installed,
+    meant_ids,
+    package_of,
+    reference,
+    register,
+)
 from rookery.env.recipe import find_spec, make_recipes
 from rookery.env.wrappers.frame_stack import FrameStack
 from rookery.env.wrappers.repeated import Once

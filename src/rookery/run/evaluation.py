@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
 
-from rookery.collect.ends import faults_told
+from rookery.collect.fill_rollout import fault_mask
 from rookery.common.seeding import env_seeds
 from rookery.errors import ConfigError, WorkerError
 from rookery.policy.base import Policy, follows_episodes
@@ -80,7 +80,7 @@ def run_episodes(
             total += reward
             length += 1
             ended, missing = terminated | truncated, played < quota
-            lost = faults_told(info)
+            lost = fault_mask(info)
             faulted = np.zeros_like(ended) if lost is None else ended & lost
             cut = ~ended & (length >= max_episode_steps)
             whole = (ended | cut) & ~faulted & missing

@@ -17,8 +17,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rookery.common.arguments import did_you_mean
-from rookery.common.packages import register
-from rookery.common.references import imported, reference
+from rookery.common.importing import imported, reference, register
 from rookery.env.recipe import find_spec
 from rookery.env.wrappers import atari, minigrid
 from rookery.env.wrappers.atari_native import AtariGames

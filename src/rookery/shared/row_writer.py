@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.common.env_errors import describe
-from rookery.common.pickling import pickled
-from rookery.common.unpicklable import find_culprit
+from rookery.common.pickling import find_unpicklable, pickled
 from rookery.errors import PicklingError
 from rookery.shared.infos import Info, InfoForm, copied_info, element
 from rookery.shared.row_buffer import IN_MESSAGE, LENGTH, ROWS_ONLY, RowBuffer, RowExtras
@@ -240,7 +239,7 @@ def _pickled_info(info: Info, name: str = "info") -> bytes:
     try:
         return pickled(info)
     except Exception as error:
-        path, part = find_culprit(info, name) or (name, info)
+        path, part = find_unpicklable(info, name) or (name, info)
         raise PicklingError(
             f"{path} is a {type(part).__qualname__}, which cannot be sent to the calling process "
             f"({describe(error, 200)}). Leave it out of the info, or keep the envs in that process "

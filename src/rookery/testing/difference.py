@@ -1,4 +1,4 @@
-"""Differences between what was expected and what came, to the last bit, with the path to them."""
+"""Differences between expected and actual values, to the last bit, with the path to them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _MOST_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two values part.
+    """The first place where two values differ.
 
     Attributes:
-        path: how to reach the place, such as ``info['final_obs'][2]``.
-        expected: what should be there.
-        came: what is there.
-        env: the index on the path that is a row of a batch; None if there is none.
+        path: the path to the place, such as ``info['final_obs'][2]``.
+        expected: the expected value.
+        came: the actual value.
+        env: the index on the path that is a row of a batch, or None.
     """
 
     path: str
@@ -32,12 +32,12 @@ class CheckFailed(AssertionError):
     """A vector env or an env did not do what it should.
 
     Attributes:
-        operation: the call that showed it, such as ``step([0, 1])``.
-        env: the row concerned, if it was one.
-        path: where in the result.
-        expected: what should have been there.
-        came: what was there.
-        history: the operations that led there, this one last; making them again shows it again.
+        operation: the call with the wrong result, such as ``step([0, 1])``.
+        env: the row with the wrong value, or None.
+        path: the path to the value in the result.
+        expected: the expected value.
+        came: the actual value.
+        history: all operations so far, this one last; repeating them repeats the failure.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class CheckFailed(AssertionError):
         place = f"env {self.env}, " if self.env is not None else ""
         lines = [
             f"{operation}: {place}{self.path}{': ' + why if why else ''}",
-            f"  expected: {_shown(self.expected)}",
-            f"  came:     {_shown(self.came)}",
+            f"  expected: {_described(self.expected)}",
+            f"  came:     {_described(self.came)}",
         ]
         if self.history:
-            lines.append("The operations that led there:")
+            lines.append("Operations so far:")
             lines += [f"  {i}. {text}" for i, text in enumerate(self.history, 1)]
         super().__init__("\n".join(lines))
 
 
-def _shown(value: Any) -> str:
+def _described(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.dtype != object:
         text = f"{value.dtype} {list(value.shape)} {value.tolist()!r}"
     else:
@@ -70,9 +70,9 @@ def _shown(value: Any) -> str:
 
 
 def find_difference(expected: Any, came: Any, path: str) -> Difference | None:
-    """The first place where two values differ in type, dtype, shape, keys or any bit; or None.
+    """Return the first difference in type, dtype, shape, keys or any bit, or None.
 
-    Two NaN of the same bits are equal, 0.0 and -0.0 are not. The order of keys does not count.
+    NaN values with the same bits are equal; 0.0 and -0.0 are not. The order of keys does not count.
     """
     if isinstance(expected, np.ndarray) and isinstance(came, np.ndarray):
         return _between_arrays(expected, came, path)
@@ -98,7 +98,7 @@ def _same_leaf(expected: Any, came: Any) -> bool:
     if isinstance(expected, np.generic):
         return bool(expected.dtype == came.dtype) and expected.tobytes() == came.tobytes()
     if isinstance(expected, float):
-        return bool(expected.hex() == came.hex())  # tells 0.0 from -0.0, and finds NaN equal to NaN
+        return bool(expected.hex() == came.hex())  # 0.0 and -0.0 differ, NaN equals NaN
     return expected is came or bool(expected == came)
 
 

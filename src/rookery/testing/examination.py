@@ -1,4 +1,4 @@
-"""What parallel running needs of one env, looked at where nothing else can be harmed."""
+"""The checks of `check_env`, which run in the process of a trial."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 
-from rookery.common.pickling import pickled
-from rookery.common.unpicklable import find_culprit
+from rookery.common.pickling import find_unpicklable, pickled
 from rookery.env.deferred import Workshop
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError
@@ -28,16 +27,16 @@ _SECONDS = 2.0  # for stepping, at most
 _TRACE_STEPS = 20
 _MOST_PROBLEMS = 3
 
-_SPACE_WAY_OUT = "mend observation_space or the observations; training sees them as they are"
+_SPACE_WAY_OUT = "correct observation_space or the observations; training uses them unchanged"
 _SEED_WAY_OUT = "draw every random number from self.np_random, after super().reset(seed=seed)"
 
 
 class Failed(Exception):
-    """The env did something that leaves nothing more to look at."""
+    """Raised when a check failed and no further check is possible."""
 
 
 def examine_env(report: Report, recipe: EnvRecipe) -> None:
-    """Build an env, use it, and report what was found."""
+    """Build and use an env, and report the findings."""
     workshop = Workshop()
     try:
         env = _built(report, recipe, workshop)
@@ -49,11 +48,11 @@ def examine_env(report: Report, recipe: EnvRecipe) -> None:
     except Failed:
         return
     except Exception as error:  # noqa: BLE001 (an env raises whatever it likes)
-        report.found("behaviour", "fail", _told(error), "make the env work alone first")
+        report.found("behaviour", "fail", _text_of(error), "make the env work alone first")
 
 
 def examine_workers(report: Report, method: str, num_envs: int, made: dict[str, Any]) -> None:
-    """Build and use envs in as many worker processes, started by one method."""
+    """Build and use ``num_envs`` envs in as many worker processes, with one start method."""
     report.stage(f"start method {method}")
     started = time.perf_counter()
     check = f"start method {method}" if num_envs == 1 else "two processes"
@@ -69,15 +68,15 @@ def examine_workers(report: Report, method: str, num_envs: int, made: dict[str, 
             venv.action_space.seed(0)
             venv.step(venv.action_space.sample())
     except RookeryError as error:
-        shared = "something outside the processes is shared: a port, a file, a device?"
-        alone = "read the error; the env fails in a process of its own"
-        report.found(check, "fail", _told(error), shared if num_envs > 1 else alone)
+        shared = "do the processes share something, such as a port, a file or a device?"
+        alone = "read the error; the env fails in a worker process"
+        report.found(check, "fail", _text_of(error), shared if num_envs > 1 else alone)
         return
     apart = "envs in two processes do not disturb each other"
     report.found(check, "ok", apart if num_envs > 1 else f"built and reset in {seconds:.2f} s")
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     lines = str(error).splitlines() or [""]
     return lines[0] if isinstance(error, RookeryError) else f"{type(error).__name__}: {lines[0]}"
 
@@ -87,7 +86,7 @@ def _built(report: Report, recipe: EnvRecipe, workshop: Workshop) -> gym.Env[Any
     try:
         env = recipe.build(workshop)
     except (Exception, SystemExit) as error:
-        report.found("can be built", "fail", _told(error), "make the env work alone first")
+        report.found("can be built", "fail", _text_of(error), "make the env work alone first")
         raise Failed from error
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), gym.Space):
@@ -102,7 +101,7 @@ class _Use:
     """One env, reset and stepped with random actions.
 
     Args:
-        report: takes the findings.
+        report: receives the findings.
         env: the env.
     """
 
@@ -125,7 +124,7 @@ class _Use:
                 self._reset(None)
             if time.perf_counter() > limit:
                 break
-        self._tell()
+        self._report_all()
         memory, more = process.memory_info().rss, threading.active_count() - threads
         detail = f"a process with one env holds {memory / 2**20:.0f} MiB, "
         detail += f"{(memory - before) / 2**20:.1f} more than before its first reset; about "
@@ -137,13 +136,13 @@ class _Use:
         else:
             self._report.found("threads", "ok", "starts none")
 
-    def _tell(self) -> None:
+    def _report_all(self) -> None:
         checks = {
             "reset and step return what they should": "see gymnasium.Env.reset and .step",
             "observations are in their space": _SPACE_WAY_OUT,
-            "no NaN": "find where it comes from; rookery train leaves such transitions out, and "
-            "ends after ten rollouts with them in a row",
-            "infos can travel": "leave it out of the info, or keep the envs in one process",
+            "no NaN": "find the cause; rookery train excludes such transitions, and stops "
+            "after ten consecutive rollouts with them",
+            "infos can be pickled": "leave it out of the info, or keep the envs in one process",
         }
         for check, way_out in checks.items():
             problems = self._problems.get(check)
@@ -167,7 +166,10 @@ class _Use:
         try:
             result = call()
         except (Exception, SystemExit) as error:
-            detail, way_out = f"{command} raised {_told(error)}", "make the env work alone first"
+            detail, way_out = (
+                f"{command} raised {_text_of(error)}",
+                "make the env work alone first",
+            )
             self._report.found("behaviour", "fail", detail, way_out)
             raise Failed from error
         times.append(time.perf_counter() - started)
@@ -227,9 +229,9 @@ class _Use:
         try:
             pickle.loads(pickled(info))
         except Exception as error:  # noqa: BLE001 (an info holds whatever the env likes)
-            path, part = find_culprit(info, "info") or ("info", info)
-            text = f"{command}: {path}, a {type(part).__qualname__}: {_told(error)}"
-            self._note("infos can travel", text)
+            path, part = find_unpicklable(info, "info") or ("info", info)
+            text = f"{command}: {path}, a {type(part).__qualname__}: {_text_of(error)}"
+            self._note("infos can be pickled", text)
 
     def _look_at_obs(self, command: str, obs: Any) -> None:
         if _has_nan(obs):
@@ -237,11 +239,11 @@ class _Use:
             return
         try:
             inside = self._env.observation_space.contains(obs)
-        except Exception as error:  # noqa: BLE001 (a space of the user's own)
-            self._note("observations are in their space", f"contains() raised {_told(error)}")
+        except Exception as error:  # noqa: BLE001 (a custom space may raise anything)
+            self._note("observations are in their space", f"contains() raised {_text_of(error)}")
             return
         if not inside:
-            text = f"{command} returned {_described(obs)}, {self._env.observation_space} was said"
+            text = f"{command} returned {_described(obs)}, not in {self._env.observation_space}"
             self._note("observations are in their space", text)
 
 
@@ -270,7 +272,7 @@ def _described(value: Any) -> str:
 def _two_in_one_process(
     report: Report, recipe: EnvRecipe, workshop: Workshop, env: gym.Env[Any, Any]
 ) -> None:
-    check, way_out = "two in one process", "isolate=True gives every env a process of its own"
+    check, way_out = "two in one process", "isolate=True gives each env its own process"
     report.stage(check)
     try:
         other = recipe.build(workshop)
@@ -279,7 +281,7 @@ def _two_in_one_process(
                 check,
                 "fail",
                 "the factory returned the same env twice",
-                "have it build a new env in every call",
+                "let it build a new env at each call",
             )
             raise Failed
         other.reset(seed=0)
@@ -287,7 +289,7 @@ def _two_in_one_process(
     except Failed:
         raise
     except Exception as error:
-        report.found(check, "fail", _told(error), way_out)
+        report.found(check, "fail", _text_of(error), way_out)
         raise Failed from error
     report.found(check, "ok", "several envs can share a worker")
 
@@ -312,7 +314,7 @@ def _seeding(report: Report, recipe: EnvRecipe, workshop: Workshop) -> None:
         report.found(check, "fail", f"{detail}np.random or random", _SEED_WAY_OUT)
     elif first != again:
         detail = "reset(seed) does not begin the same episode twice in one env"
-        report.found(check, "fail", detail, "have reset put back all that a step changes")
+        report.found(check, "fail", detail, "reset everything that a step changes")
     elif beside != [first, first]:
         detail = "another env in the same process changes what follows from a seed: they share a "
         report.found(check, "fail", f"{detail}random stream or other state", _SEED_WAY_OUT)
@@ -329,7 +331,14 @@ def _seeding(report: Report, recipe: EnvRecipe, workshop: Workshop) -> None:
 def _trace(
     envs: Sequence[gym.Env[Any, Any]], actions: Sequence[Any], globally: int, seed: int
 ) -> list[list[bytes]]:
-    """What envs show that are seeded alike and step by turns, with given global random streams."""
+    """Return the results of envs with the same seed that step in turn.
+
+    Args:
+        envs: the envs.
+        actions: the actions of each env.
+        globally: seed of the global random streams.
+        seed: seed of each env.
+    """
     random.seed(globally)
     np.random.seed(globally)  # noqa: NPY002 (the very stream that envs should not use)
     traces = [[pickle.dumps(env.reset(seed=seed)[0])] for env in envs]

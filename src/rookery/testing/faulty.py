@@ -1,4 +1,4 @@
-"""An env that fails on request, in every way that real ones do."""
+"""Faulty: an env that fails on request, in the ways that real envs fail."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _LONG_S = 1_000_000
 
 
 class Fault(enum.IntEnum):
-    """What a step can be asked for, as its action."""
+    """Faults that a step can be asked for, by its action."""
 
     RAISE = -1
     KILL = -2
     EXIT = -3
-    PAUSE = -4  # 0.4 s, then all is well
+    PAUSE = -4  # for 0.4 s, then continue
     RAISE_ODD = -5
     SEGFAULT = -6
     SYSTEM_EXIT = -7
     WRONG_SHAPE = -8
     HANG = -9  # in Python
     HANG_NATIVE = -10  # in native code that holds the interpreter's lock
-    GROW = -11  # by 64 MiB that are never given back
+    GROW = -11  # by 64 MiB that are never freed
     WRONG_DTYPE = -12
     NOT_A_NUMBER = -13
     END = -14  # the episode terminates
     TRUNCATE = -15  # the episode is truncated
-    NO_TUPLE = -16  # what step returns is no tuple of five
-    NO_REWARD = -17  # the reward is no number
+    NO_TUPLE = -16  # step does not return a tuple of five
+    NO_REWARD = -17  # the reward is not a number
 
 
 class OddError(Exception):
@@ -48,13 +48,13 @@ class OddError(Exception):
 
 
 class Faulty(gym.Env[Any, Any]):
-    """Counts its steps; a negative action asks for a :class:`Fault`.
+    """Counts its steps; a negative action requests a :class:`Fault`.
 
-    The observation is float32 ``[2]``: steps since the reset, and the last seed that was given.
+    The observation is float32 ``[2]``: steps since the reset, and the last seed.
 
     Args:
-        fail: which of ``"make"``, ``"reset"``, ``"close"`` raises a ValueError.
-        render_mode: as for any env.
+        fail: the call that raises a ValueError: ``"make"``, ``"reset"``, ``"close"`` or none.
+        render_mode: None or ``"rgb_array"``.
     """
 
     observation_space: Any = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -67,21 +67,21 @@ class Faulty(gym.Env[Any, Any]):
         self.label = "plain"
         self.count = 0
         self.seed = 0.0
-        self._hoard: list[bytearray] = []
+        self._leaked: list[bytearray] = []
         self._fail_if_asked("make")
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin to count anew; ``options={"fault": fault}`` asks for one."""
+        """Set the count to 0; ``options={"fault": fault}`` requests a fault."""
         super().reset(seed=seed)
         self._fail_if_asked("reset")
         if options and "fault" in options:
-            self._commit(options["fault"])
+            self._fail(options["fault"])
         self.count = 0
         self.seed = self.seed if seed is None else float(seed)
         return self._obs(), {}
 
     def step(self, action: Any) -> Any:
-        """Count, or fail as asked."""
+        """Increase the count, or fail as requested."""
         self.count += 1
         fault = int(action)
         obs = self._obs()
@@ -97,19 +97,19 @@ class Faulty(gym.Env[Any, Any]):
         elif fault == Fault.NO_REWARD:
             reward = "a lot"
         elif fault < 0 and fault not in (Fault.END, Fault.TRUNCATE):
-            self._commit(fault)
+            self._fail(fault)
         return obs, reward, fault == Fault.END, fault == Fault.TRUNCATE, {}
 
     def render(self) -> Any:
-        """A small picture of the count."""
+        """Return a small image filled with the count."""
         return np.full((2, 2, 3), self.count, np.uint8)
 
     def close(self) -> None:
-        """Close, or fail as asked."""
+        """Close, or fail as requested."""
         self._fail_if_asked("close")
 
     def double(self, number: int) -> int:
-        """Twice the number."""
+        """Return twice the number."""
         return 2 * number
 
     def _obs(self) -> Any:
@@ -119,8 +119,8 @@ class Faulty(gym.Env[Any, Any]):
         if self.fail == where:
             raise ValueError(f"no {where} today")
 
-    def _commit(self, fault: int) -> None:
-        deeds: dict[int, Callable[[], Any]] = {
+    def _fail(self, fault: int) -> None:
+        actions: dict[int, Callable[[], Any]] = {
             Fault.RAISE: _raise_key_error,
             Fault.KILL: _kill_this_process,
             Fault.EXIT: lambda: os._exit(3),
@@ -128,11 +128,11 @@ class Faulty(gym.Env[Any, Any]):
             Fault.RAISE_ODD: _raise_odd,
             Fault.SEGFAULT: lambda: ctypes.string_at(0),
             Fault.SYSTEM_EXIT: lambda: sys.exit("bye"),
-            Fault.HANG: _loop_for_ever,
+            Fault.HANG: _loop_forever,
             Fault.HANG_NATIVE: _hang_in_native_code,
-            Fault.GROW: lambda: self._hoard.append(bytearray(os.urandom(1)) * 2**26),
+            Fault.GROW: lambda: self._leaked.append(bytearray(os.urandom(1)) * 2**26),
         }
-        deeds[fault]()
+        actions[fault]()
 
 
 def _kill_this_process() -> None:
@@ -157,6 +157,6 @@ def _raise_odd() -> None:
     raise OddError(7, "odd")
 
 
-def _loop_for_ever() -> None:
+def _loop_forever() -> None:
     while True:
         pass

@@ -1,4 +1,4 @@
-"""What a vector env must do, said with plain envs in a list and one loop."""
+"""VectorModel: the expected results of a vector env, from plain envs in a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 @dataclass
 class Row:
-    """What one env shows after a step or a reset.
+    """The result of a step or a reset of one env.
 
     Attributes:
         obs: the observation to return.
@@ -35,7 +35,7 @@ class Row:
 class VectorModel:
     """Plain envs, stepped one after the other under Gymnasium's autoreset rules.
 
-    An env that raises has been stepped nonetheless, and so have all others.
+    If an env raises, it counts as stepped, and all other envs are stepped too.
 
     Args:
         env_fns: one callable per env.
@@ -43,8 +43,8 @@ class VectorModel:
 
     Attributes:
         envs: the envs.
-        ended: per env, whether its episode is over and it was not reset since.
-        obs: per env, the last observation it showed.
+        ended: for each env, True if its episode has ended and it was not reset since.
+        obs: the last observation of each env.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class VectorModel:
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def step_env(self, i: int, action: Any) -> Row:
-        """Step env ``i``, or reset it where the autoreset mode says so; raises what it raises."""
+        """Step env ``i``, or reset it if the autoreset mode requires it; raise the env's error."""
         if self.ended[i] and self.autoreset_mode is AutoresetMode.NEXT_STEP:
             return self.reset_env(i)
         obs, reward, terminated, truncated, info = deepcopy(self.envs[i].step(action))
@@ -76,14 +76,14 @@ class VectorModel:
         return Row(obs, reward, terminated, truncated, infos)
 
     def reset_env(self, i: int, seed: int | None = None, options: Any = None) -> Row:
-        """Reset env ``i``; raises what it raises."""
+        """Reset env ``i``; raise the env's error."""
         obs, info = deepcopy(self.envs[i].reset(seed=seed, options=deepcopy(options)))
         self.ended[i] = False
         self.obs[i] = obs
         return Row(obs, infos=[info])
 
     def step_rows(self, actions: Sequence[Any]) -> tuple[list[Row | None], dict[int, Exception]]:
-        """Step every env: their rows, None for those that raised, and what these raised."""
+        """Step every env; return their rows, with None for envs that raised, and the errors."""
         rows: list[Row | None] = []
         failures: dict[int, Exception] = {}
         for i, action in enumerate(actions):
@@ -95,7 +95,7 @@ class VectorModel:
         return rows, failures
 
     def step(self, actions: Any) -> tuple[Any, ...]:
-        """Step all envs with a batch of actions; the result as a vector env returns it."""
+        """Step all envs with a batch of actions, and return the result of a vector env."""
         rows = [self.step_env(i, a) for i, a in enumerate(self.single_actions(actions))]
         return self.batch(rows)
 
@@ -105,19 +105,19 @@ class VectorModel:
         options: Any = None,
         mask: Any = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all envs, or those that ``mask``, bool ``[num_envs]``, selects."""
+        """Reset all envs, or the envs selected by ``mask``, bool ``[num_envs]``."""
         rows = []
         for i in range(self.num_envs):
             if mask is not None and not mask[i]:
                 rows.append(Row(self.obs[i]))
                 continue
-            own = options[i] if isinstance(options, (list, tuple)) else options
-            rows.append(self.reset_env(i, None if seeds is None else seeds[i], own))
+            chosen = options[i] if isinstance(options, (list, tuple)) else options
+            rows.append(self.reset_env(i, None if seeds is None else seeds[i], chosen))
         obs, *_, info = self.batch(rows)
         return obs, info
 
     def batch(self, rows: Sequence[Row]) -> tuple[Any, ...]:
-        """Rows as a vector env of as many envs returns them: obs, reward, flags and info."""
+        """Merge rows into obs, reward, flags and info, as a vector env returns them."""
         empty: Any = create_empty_array(self.single_observation_space, len(rows), fn=np.zeros)
         obs = concatenate(self.single_observation_space, [row.obs for row in rows], empty)
         reward = np.zeros(len(rows), np.float64)
@@ -127,16 +127,16 @@ class VectorModel:
         return deepcopy(obs), reward, terminated, truncated, merged_infos(rows)
 
     def single_actions(self, actions: Any) -> list[Any]:
-        """A batch of actions as a list with one for each env."""
+        """Split a batch of actions into a list with one action for each env."""
         return list(iterate(self.action_space, actions))
 
     def batched_actions(self, actions: Sequence[Any]) -> Any:
-        """A list of single actions as a batch."""
+        """Merge single actions into a batch."""
         empty: Any = create_empty_array(self.single_action_space, len(actions), fn=np.zeros)
         return deepcopy(concatenate(self.single_action_space, list(actions), empty))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Per env, what its method ``name`` returns, or its attribute ``name``."""
+        """Return for each env the result of its method ``name``, or its attribute ``name``."""
         found = [env.get_wrapper_attr(name) for env in self.envs]
         return tuple(value(*args, **kwargs) if callable(value) else value for value in found)
 
@@ -152,7 +152,7 @@ class VectorModel:
 
 
 def merged_infos(rows: Sequence[Row]) -> dict[str, Any]:
-    """The rows' infos in Gymnasium's vector form, merged by Gymnasium itself."""
+    """Merge the rows' infos into Gymnasium's vector form, with Gymnasium's own code."""
     merger: Any = gym.vector.VectorEnv()
     merger.num_envs = len(rows)
     merged: dict[str, Any] = {}

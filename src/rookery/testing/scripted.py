@@ -1,4 +1,4 @@
-"""An env whose every result can be foretold, and in which no step goes unnoticed."""
+"""Scripted: an env with predictable results, which show any step too many or too few."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ _NESTED = gym.spaces.Dict(
 
 
 class Scripted(Faulty):
-    """Does what its actions ask, as :class:`Faulty` does, and tells more about itself.
+    """A :class:`Faulty` env with more detailed observations, rewards and infos.
 
     The observation is float64 ``[5]``: steps since it was built, steps since its last reset, resets
-    since it was built, the last seed that was given, and a number drawn in this step or reset. So a
-    step too many or too few, another env's row and an old row all show. The reward is the steps
-    since it was built plus a thousandth of the action. The keys of its infos, and the size of what
-    they hold, change from step to step.
+    since it was built, the last seed, and a random number of this step or reset. So a step too many
+    or too few, a row of another env and an old row can be detected. The reward is the steps since
+    it was built plus a thousandth of the action. The keys and sizes of its infos change from step
+    to step.
 
     Args:
         end_rate: the probability that a step ends the episode, half of the time by truncation.
-        nested: True puts the observation into a Dict with a Tuple and a Text, which has no fixed
-            shape.
-        num_actions: the actions are 0 to ``num_actions - 1``, of which none is a fault; None allows
+        nested: True puts the observation into a Dict with a Tuple and a Text.
+        num_actions: the actions are 0 to ``num_actions - 1``, none of them a fault; None allows
             every :class:`Fault` too.
-        render_mode: as for any env.
+        render_mode: None or ``"rgb_array"``.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Scripted(Faulty):
         self.draw = 0.0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin anew; ``options={"word": word}`` comes back in the info."""
+        """Start an episode; ``options={"word": word}`` is returned in the info."""
         self.resets += 1
         gym.Env.reset(self, seed=seed)
         self.draw = float(self.np_random.random())
@@ -66,7 +65,7 @@ class Scripted(Faulty):
         return obs, info
 
     def step(self, action: Any) -> Any:
-        """Count, draw, and do as asked."""
+        """Count, draw a random number, and end or fail as requested."""
         self.steps_ever += 1
         self.draw = float(self.np_random.random())
         end = self.np_random.random()
@@ -91,7 +90,7 @@ class Scripted(Faulty):
         }
 
     def _info(self) -> dict[str, Any]:
-        """One of six forms, which the present numbers choose."""
+        """Return one of six forms of infos, chosen by the present numbers."""
         forms: list[dict[str, Any]] = [
             {},
             {"ratio": self.draw, "steps_ever": self.steps_ever},

@@ -1,4 +1,4 @@
-"""Trials: a function in an interpreter of its own, which is ended when it does not get on."""
+"""Trials: checks that run in a separate interpreter, which is killed if it hangs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,44 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rookery.common.pickling import by_value
 from rookery.common.process_tree import end_with_children
 from rookery.env import registrations
-from rookery.testing.finding import Finding
 from rookery.worker.failures import exit_in_words
 
 _POLL_S = 0.02
 _START_S = 120.0  # for an interpreter and its imports, on a slow machine
-_THE_END = None  # the record that says so
+_THE_END = None  # the last record
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from rookery.testing import trial; trial.main()"
+
+Verdict = Literal["ok", "note", "fail"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        check: name of the check.
+        verdict: ``"ok"``, ``"note"`` (good to know) or ``"fail"`` (would break a run).
+        detail: what the check found.
+        way_out: what to do about it, or empty.
+    """
+
+    check: str
+    verdict: Verdict
+    detail: str
+    way_out: str = ""
+
+    def __str__(self) -> str:
+        way_out = f" -> {self.way_out}" if self.way_out else ""
+        return f"{self.verdict:4}  {self.check}: {self.detail}{way_out}"
 
 
 class Report:
-    """What a trial has done so far, written where it survives the trial's end.
+    """The findings of a trial, written to files, so that they survive the death of its process.
 
     Args:
         folder: where to write.
@@ -40,16 +62,16 @@ class Report:
         self._deadline_s = deadline_s
 
     def stage(self, name: str) -> None:
-        """Say what comes next, and give it the whole deadline."""
+        """Record the name of the next stage, and restart the deadline."""
         self._records.write(pickle.dumps(name))
         faulthandler.dump_traceback_later(self._deadline_s, file=self._stack)
 
     def found(self, check: str, verdict: Any, detail: str, way_out: str = "") -> None:
-        """Note a finding."""
+        """Record a finding."""
         self._records.write(pickle.dumps(Finding(check, verdict, detail, way_out)))
 
     def close(self) -> None:
-        """There is nothing more to wait for: the trial has come to its end."""
+        """Record that the trial has finished."""
         faulthandler.cancel_dump_traceback_later()
         self._records.write(pickle.dumps(_THE_END))
         self._records.close()
@@ -58,14 +80,14 @@ class Report:
 
 @dataclass
 class Outcome:
-    """How a trial ended.
+    """The end of a trial.
 
     Attributes:
-        findings: what it found until then.
-        stage: what it was doing last.
-        has_ended: whether it came to its own end.
-        trouble: what kept it from that; empty if nothing did.
-        hung: whether that is time.
+        findings: the findings so far.
+        stage: the last stage.
+        has_ended: True if the trial finished.
+        trouble: why it did not finish, or empty.
+        hung: True if it missed the deadline.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -79,15 +101,15 @@ def try_out(function: Callable[..., None], *args: Any, deadline_s: float) -> Out
     """Call ``function(report, *args)`` in a fresh interpreter.
 
     Args:
-        function: what to call; it travels by value, as its arguments do.
-        args: its arguments.
-        deadline_s: seconds that each stage of it may take; the process, and all it has started,
-            is killed then.
+        function: the function; it is pickled by value.
+        args: its arguments, pickled by value.
+        deadline_s: seconds that each stage may take; then the process and all its children are
+            killed.
     """
     with tempfile.TemporaryDirectory(prefix="rookery-trial-") as name:
         folder = Path(name)
-        told = (str(folder), deadline_s, registrations.collect(), by_value((function, args)))
-        (folder / "told").write_bytes(pickle.dumps(told))
+        task = (str(folder), deadline_s, registrations.collect(), by_value((function, args)))
+        (folder / "task").write_bytes(pickle.dumps(task))
         with (folder / "stderr").open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM.format(path=sys.path), str(folder)],
@@ -114,7 +136,7 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) 
     if hung:
         outcome.hung = True
         outcome.trouble = f"did not end within {deadline_s:g} s{_place(folder / 'stack')}"
-    elif not outcome.has_ended:  # whatever the exit code: an env may end its process with 0
+    elif not outcome.has_ended:  # the exit code does not matter: an env may exit with 0
         how = f"ended its process ({exit_in_words(process.returncode)})"
         outcome.trouble = f"{how}: {complaint.splitlines()[-1]}" if complaint else how
     return outcome
@@ -132,7 +154,7 @@ def _recorded(path: Path) -> Outcome:
         while True:
             try:
                 record = pickle.load(records)
-            except (EOFError, pickle.UnpicklingError):  # the last one may be cut short
+            except (EOFError, pickle.UnpicklingError):  # the last record may be incomplete
                 return outcome
             if isinstance(record, Finding):
                 outcome.findings.append(record)
@@ -143,25 +165,25 @@ def _recorded(path: Path) -> Outcome:
 
 
 def _place(path: Path) -> str:
-    """Where the main thread hangs, from the stacks that were written."""
+    """Return the place where the main thread hangs, from the recorded stacks."""
     lines = (
         [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
         if path.exists()
         else []
     )
     frames = [line for line in lines if line.startswith("File ")]
-    own = [line for line in frames if f"{os.sep}rookery{os.sep}" not in line]
-    return f"; it hangs in {(own or frames)[0]}" if frames else ""
+    outside = [line for line in frames if f"{os.sep}rookery{os.sep}" not in line]
+    return f"; it hangs in {(outside or frames)[0]}" if frames else ""
 
 
 def main() -> None:
-    """What the process of a trial runs."""
+    """Run a trial; the entry point of its process."""
     folder = Path(sys.argv[1])
-    name, deadline_s, registered, told = pickle.loads((folder / "told").read_bytes())
+    name, deadline_s, registered, task = pickle.loads((folder / "task").read_bytes())
     report = Report(Path(name), deadline_s)
     report.stage("unpickling the env's recipe")
     registrations.install(registered)
-    function, args = pickle.loads(told)
+    function, args = pickle.loads(task)
     function(report, *args)
     report.close()
-    os._exit(0)  # what an env leaves running, threads above all, is not waited for
+    os._exit(0)  # without waiting for threads that the env left running

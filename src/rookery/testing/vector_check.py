@@ -1,4 +1,4 @@
-"""check_vector_env: a random walk of calls that holds any vector env to plain envs in a list."""
+"""check_vector_env: compares any vector env with plain envs, over random calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rookery.testing.walk import Walk
 
 Make = Callable[..., Any]
 
-# What every Scripted env has; envs of the user's own say theirs.
+# Methods and attributes of Scripted envs.
 _CALLS: tuple[tuple[Any, ...], ...] = (("double", 21), ("steps_ever",), ("np_random_seed",))
 _ATTRIBUTES: Mapping[str, Sequence[Any]] = {"label": ("a", "b", 3, None)}
 
@@ -32,30 +32,31 @@ def check_vector_env(
     seed: int = 0,
     num_operations: int = 100,
 ) -> None:
-    """Drive a vector env through random calls and compare every result with plain envs in a list.
+    """Make random calls to a vector env and compare every result with that of plain envs.
 
-    Compared to the last bit: observations, rewards, flags, infos in Gymnasium's vector form,
-    dtypes, shapes, what calls return. Results that were returned earlier must not change
-    afterwards. Where the vector env has them, ``step_async`` and ``step_wait``, ``send_reset``,
-    ``send`` and ``recv``, ``statistics`` and ``pids`` are used too.
+    Observations, rewards, flags, infos in Gymnasium's vector form, dtypes, shapes and results of
+    ``call`` are compared to the last bit. Earlier results must not change. If the vector env has
+    them, ``step_async`` and ``step_wait``, ``send_reset``, ``send`` and ``recv``, ``statistics``
+    and ``pids`` are called too.
 
     Args:
         make: called as ``make(env_fns, autoreset_mode=mode, copy=copy)``; returns a
-            ``gymnasium.vector.VectorEnv``. Wrap, or leave out, whatever you like in it.
-        env_fns: one callable per env. The envs must follow their seeds. None means four envs of
-            three kinds of observations that end now and then.
+            ``gymnasium.vector.VectorEnv``. It may apply wrappers and ignore arguments.
+        env_fns: one callable per env. The results of an env must depend only on its seed and
+            actions. None means two sets of built-in envs, with array and with nested observations.
         autoreset_modes: Gymnasium's names of the modes to check.
-        copies: which values of ``copy`` to check.
-        views_outlive: with ``copy=False``, how many later steps an array must survive: 1 for
+        copies: values of ``copy`` to check.
+        views_outlive: with ``copy=False``, number of later steps during which an array must not
+            change: 1 for
             rookery, 0 for Gymnasium's own vector envs.
         calls: names of attributes of the envs, or methods and their arguments, for ``call``.
-        attributes: names for ``set_attr`` and values that they may have.
-        seed: of the walk; the same seed makes the same calls.
-        num_operations: how many calls in each combination of mode and copy.
+        attributes: names for ``set_attr``, each with the values to choose from.
+        seed: seed of the random calls.
+        num_operations: number of calls for each combination of mode and copy.
 
     Raises:
-        CheckFailed: at the first difference; it names the operation, the env, the place, what was
-            expected and what came, and lists the operations that led there.
+        CheckFailed: a result differs. The message names the operation, the env, the place, the
+            expected and the actual value, and lists all operations so far.
     """
     if env_fns is None:
         nested = (partial(Scripted, 0.2, True, 5, "rgb_array"),) * 4

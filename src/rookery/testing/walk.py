@@ -1,4 +1,4 @@
-"""Walk: one vector env and its model on the same way through random calls."""
+"""Walk: a random sequence of calls to a vector env, compared with a model."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from rookery.testing.comparison import RECV_NAMES, RESET_NAMES, STEP_NAMES, Comp
 from rookery.testing.difference import Difference
 from rookery.testing.model import Row, VectorModel
 
-_PATIENCE_S = 60.0  # more than any step of a test env can take
+_PATIENCE_S = 60.0  # longer than any step of a test env
 
 
 class Walk(Comparison):
-    """Makes calls and compares.
+    """Makes random calls and compares each result with the model's.
 
     Args:
         make: makes the vector env.
         env_fns: one callable per env.
         autoreset_mode: what happens when an episode ends.
-        copy: whether results are copies.
-        views_outlive: how many later steps a view must survive.
-        calls: what :meth:`call` may call.
-        attributes: what :meth:`set_attr` may set.
-        rng: chooses.
+        copy: True if results are copies.
+        views_outlive: number of later steps during which a view must not change.
+        calls: names and arguments for ``call``.
+        attributes: names and values for ``set_attr``.
+        rng: random generator that chooses the calls.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Walk(Comparison):
         super().__init__(self.model.num_envs, copy, views_outlive)
         self.note(f"make(autoreset_mode={autoreset_mode.name.lower()!r}, copy={copy})")
         self.venv = make(list(env_fns), autoreset_mode=autoreset_mode, copy=copy)
-        self._sent: dict[int, Row] = {}  # what envs that are busy will answer
+        self._sent: dict[int, Row] = {}  # expected results of busy envs
         self._num_steps = self._num_env_steps = 0
         self._sent_steps: set[int] = set()
 
     def go(self, num_operations: int) -> None:
-        """Make so many calls, the first of them a seeded reset, and close."""
+        """Make a seeded reset and ``num_operations`` calls, then close."""
         with closing(self.venv):
             self._spaces()
             self._seeded_reset()
@@ -85,7 +85,7 @@ class Walk(Comparison):
             self._render: 1 if self.venv.render_mode is not None else 0,
         }
         if _has(self.venv, "step_async", "step_wait"):
-            options |= {self._step_in_two: 6, self._refused_calls: 1}
+            options |= {self._step_async_and_wait: 6, self._refused_calls: 1}
         if _has(self.venv, "send", "recv", "send_reset"):
             options |= {self._send: 6, self._send_resets: 1}
         if _has(self.venv, "statistics", "pids"):
@@ -133,10 +133,10 @@ class Walk(Comparison):
     def _do_reset(self, seed: Any, seeds: Any, options: Any = None, mask: Any = None) -> None:
         expected = self.model.reset(seeds, options, mask)
         self.begin()
-        own = None if options is None else dict(options)
+        passed = None if options is None else dict(options)
         if mask is not None:
-            own = {**(own or {}), "reset_mask": mask}
-        came = self.venv.reset(seed=seed, options=own)
+            passed = {**(passed or {}), "reset_mask": mask}
+        came = self.venv.reset(seed=seed, options=passed)
         self.take(RESET_NAMES, expected, came)
 
     def _seeded_reset(self) -> None:
@@ -179,7 +179,7 @@ class Walk(Comparison):
         self._num_env_steps += self.model.num_envs
         self.take(STEP_NAMES, expected, came)
 
-    def _step_in_two(self) -> None:
+    def _step_async_and_wait(self) -> None:
         actions = self._actions(self.model.num_envs)
         self.note(f"step_async({actions!r}); step_wait(timeout={_PATIENCE_S})")
         expected = self.model.step(actions)
@@ -247,12 +247,12 @@ class Walk(Comparison):
         actions = self._actions(len(ids))
         self.note(f"send({actions!r}, {ids})")
         self.begin(ids)
-        for i, action in zip(ids, self._single(actions, len(ids)), strict=True):
+        for i, action in zip(ids, self._split_actions(actions, len(ids)), strict=True):
             self._sent[i] = self.model.step_env(i, action)
         self._sent_steps.update(ids)
         self.venv.send(actions, ids)
 
-    def _single(self, actions: Any, count: int) -> list[Any]:
+    def _split_actions(self, actions: Any, count: int) -> list[Any]:
         from gymnasium.vector.utils import batch_space, iterate
 
         return list(iterate(batch_space(self.model.single_action_space, count), actions))
@@ -278,10 +278,10 @@ class Walk(Comparison):
         min_envs = int(self._rng.integers(1, len(self._sent) + 1))
         self.note(f"recv(min_envs={min_envs}, timeout={_PATIENCE_S})")
         came = self.venv.recv(min_envs=min_envs, timeout=_PATIENCE_S)
-        told = self.received_ids(came, min_envs, self._sent)
-        self._num_env_steps += len(self._sent_steps & set(told))
-        self._sent_steps -= set(told)
-        expected_batch = self.model.batch([self._sent.pop(i) for i in told])
+        received = self.received_ids(came, min_envs, self._sent)
+        self._num_env_steps += len(self._sent_steps & set(received))
+        self._sent_steps -= set(received)
+        expected_batch = self.model.batch([self._sent.pop(i) for i in received])
         self.take(RECV_NAMES, (*expected_batch, came[-1]), came)
 
     def _receive_all(self) -> None:

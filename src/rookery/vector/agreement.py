@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from rookery.common.arguments import not_a_choice
-from rookery.env.description import Description
+from rookery.env.seam import Description
 from rookery.errors import ConfigError, SpaceError
 from rookery.worker.fault_policy import FaultPolicy
 

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 from rookery.common.arguments import unfit, whole_number
 from rookery.common.resources import ProcessWatch
 from rookery.common.seeding import consecutive_seeds
-from rookery.env.description import Description
+from rookery.env.seam import Description
 from rookery.errors import (
     ConfigError,
     NoPendingCallError,

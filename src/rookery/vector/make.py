@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.common.arguments import check_choice, check_flag, unfit, whole_number
-from rookery.common.references import imported
+from rookery.common.importing import imported
 from rookery.env.recipe import EnvRecipe, EnvSource, Wrapper, make_recipes
 from rookery.errors import ConfigError
 from rookery.vector.agreement import parse_autoreset_mode

@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 
-from rookery.common.pickling import by_value
-from rookery.common.unpicklable import advice_for, find_culprit
+from rookery.common.pickling import advice_for, by_value, find_unpicklable
 from rookery.env import registrations
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import PicklingError
@@ -68,7 +67,7 @@ def _unpicklable_part(maker: BatchMaker) -> tuple[int, EnvRecipe, str, str]:
         parts = [("env", recipe.source), ("wrappers", recipe.wrappers)]
         parts += [(f"env_kwargs[{name!r}]", value) for name, value in recipe.kwargs.items()]
         for name, value in parts:
-            found = find_culprit(value, name)
+            found = find_unpicklable(value, name)
             if found is not None:
                 path, part = found
                 kind = f"{type(part).__module__}.{type(part).__qualname__}"

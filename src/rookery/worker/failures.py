@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rookery.common.env_errors import context_of, describe, env_failed, in_words, shortened
-from rookery.common.pickling import by_value
-from rookery.common.unpicklable import find_culprit
-from rookery.env.description import Description
-from rookery.env.seam import Batch
+from rookery.common.pickling import by_value, find_unpicklable
+from rookery.env.seam import Batch, Description
 from rookery.errors import EnvFailed, PicklingError, RookeryError, UsageError, WorkerError
 from rookery.worker.protocol import PREPARE_RESET
 
@@ -235,7 +233,7 @@ def _arguments(method: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
 def _unpicklable_part(named: Iterator[tuple[str, Any]]) -> str | None:
     """Return the path and type of the first part that cannot be pickled, if any."""
     for name, value in named:
-        found = find_culprit(value, name)
+        found = find_unpicklable(value, name)
         if found is not None:
             path, part = found
             kind = f"{type(part).__module__}.{type(part).__qualname__}"

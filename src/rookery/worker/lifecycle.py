@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from rookery.common.seeding import derived_seed
 from rookery.env.batch import IDLE
-from rookery.env.description import Description
+from rookery.env.seam import Description
 from rookery.errors import RookeryError, WorkerDied, WorkerError
 from rookery.shared import SharedBlock
 from rookery.worker.channel import TornError

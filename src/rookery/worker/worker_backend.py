@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rookery.common.resources import ProcessUse
-from rookery.env.description import Description
+from rookery.env.seam import Description
 from rookery.errors import (
     EnvFailed,
     RookeryError,

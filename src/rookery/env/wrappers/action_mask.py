@@ -47,15 +47,15 @@ class ActionMaskFromInfo(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset the env and add the mask to its observation."""
         obs, info = self.env.reset(seed=seed, options=options)
-        return self._shown(obs, info, is_over=False), info
+        return self._with_mask(obs, info, is_over=False), info
 
     def step(self, action: Any) -> Any:
         """Step the env and add the mask to its observation."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        shown = self._shown(obs, info, is_over=bool(terminated or truncated))
-        return shown, reward, terminated, truncated, info
+        masked = self._with_mask(obs, info, is_over=bool(terminated or truncated))
+        return masked, reward, terminated, truncated, info
 
-    def _shown(self, obs: Any, info: dict[str, Any], is_over: bool) -> dict[str, Any]:
+    def _with_mask(self, obs: Any, info: dict[str, Any], is_over: bool) -> dict[str, Any]:
         if is_over and MASK_KEY not in info:  # no action follows
             mask = np.ones(self._size, np.int8)
         else:
@@ -65,8 +65,8 @@ class ActionMaskFromInfo(gym.Wrapper[Any, Any, Any, Any]):
     def _mask(self, info: dict[str, Any]) -> npt.NDArray[np.int8]:
         if MASK_KEY not in info:
             raise SpaceError(f"the info has no {MASK_KEY!r}, which ActionMaskFromInfo reads")
-        told = info[MASK_KEY]
-        parts = told if isinstance(told, tuple) else (told,)
+        given = info[MASK_KEY]
+        parts = given if isinstance(given, tuple) else (given,)
         mask = np.concatenate([np.asarray(part).ravel() != 0 for part in parts])
         if len(mask) != self._size:
             raise SpaceError(

@@ -73,7 +73,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
         self._ends_episodes = end_episodes
         self._goes_on = False  # True if the game continues after the end of an episode
         self._lives, self._return, self._length = 0, 0.0, 0
-        self._untold: list[tuple[float, int]] = []  # finished games to report, the oldest first
+        self._unreported: list[tuple[float, int]] = []  # finished games to report, the oldest first
         self._owed = 0.0  # rewards received while a reset pressed buttons; added to the next step
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -84,9 +84,9 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
             begun = self._press((_NOOP, *self._opening))
             if begun is not None:
                 return begun
-            self._untold.append((self._return, self._length))
+            self._unreported.append((self._return, self._length))
         elif seed is not None:  # afterwards everything depends only on the seed
-            self._untold.clear()
+            self._unreported.clear()
         return self._new_game(seed, options)
 
     def step(self, action: Any) -> Any:
@@ -107,9 +107,9 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
                 self._lives = self._lives_left()
         if terminated or truncated:
             if not self._goes_on:
-                self._untold.append((self._return, self._length))
-            if self._untold:
-                total, length = self._untold.pop(0)
+                self._unreported.append((self._return, self._length))
+            if self._unreported:
+                total, length = self._unreported.pop(0)
                 info = {**info, GAME_RETURN: total, GAME_LENGTH: length}
         return obs, reward, terminated, truncated, info
 
@@ -145,7 +145,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class SavedGame(gym.Wrapper[Any, Any, Any, Any]):
-    """An ALE game whose state can be saved, so that a run can be resumed during an episode.
+    """An ALE game with a state that can be saved, so that a run can be resumed during an episode.
 
     The state consists of the emulator's state, its random numbers, and the state of the wrappers
     below. The emulator does not reveal which action it would repeat. Therefore this wrapper draws

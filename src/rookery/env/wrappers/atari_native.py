@@ -149,12 +149,12 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
         unknown = sorted(kwargs.keys() - _KNOWN.keys() - _SEEN_ALIKE)
         if unknown:
             raise ConfigError(f"ALE's batches do not take {', '.join(unknown)} of its env_kwargs")
-        told = {name: kwargs[name] for name in kwargs.keys() & _KNOWN.keys()}
-        for name, value in told.items():
+        known = {name: kwargs[name] for name in kwargs.keys() & _KNOWN.keys()}
+        for name, value in known.items():
             kind = _KNOWN[name]
             if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
                 raise ConfigError(f"ALE's batches take no {name}={value!r}")
-        return told
+        return known
 
     def _begun(self) -> list[_Game]:
         rows = zip(self._obs, self._final_obs, strict=True)
@@ -176,13 +176,13 @@ class AtariGames(gym.vector.VectorEnv[Array, Array, Array]):
 
     def _final(self, ended: Array) -> dict[str, Any]:
         """Return the infos of finished episodes and games."""
-        are_told = np.array([game.told is not None for game in self._games])
-        returns, lengths = zip(*(game.told or (0.0, 0) for game in self._games), strict=True)
+        are_reported = np.array([game.reported is not None for game in self._games])
+        returns, lengths = zip(*(game.reported or (0.0, 0) for game in self._games), strict=True)
         final_info = {
             GAME_RETURN: np.array(returns),
-            f"_{GAME_RETURN}": are_told,
+            f"_{GAME_RETURN}": are_reported,
             GAME_LENGTH: np.array(lengths),
-            f"_{GAME_LENGTH}": are_told,
+            f"_{GAME_LENGTH}": are_reported,
         }
         return {
             "final_obs": self._final_obs,
@@ -220,8 +220,8 @@ class _Game:
         reward: clipped reward of the last step.
         terminated: True if a life or the game was lost.
         truncated: True if the game was cut off at its limit of frames.
-        told: return with unclipped rewards and number of steps of a finished game, or None. A game
-            that ends while the next life is started is reported at the end of the next episode.
+        reported: return with unclipped rewards and number of steps of a finished game, or None. A
+            game that ends while the next life is started is reported with the next episode.
     """
 
     def __init__(self, options: dict[str, Any], seen: Array, final: Array) -> None:
@@ -234,15 +234,15 @@ class _Game:
         self._seen, self._final = seen, final
         self.num_actions = len(self._env.ale.get_action_set())
         self.reward, self.terminated, self.truncated = 0.0, False, False
-        self.told: tuple[float, int] | None = None
-        self._untold: list[tuple[float, int]] = []  # games that have ended, the oldest first
+        self.reported: tuple[float, int] | None = None
+        self._unreported: list[tuple[float, int]] = []  # games that have ended, the oldest first
         self._lives, self._return, self._length = 0, 0.0, 0
 
     def restart(self, seed: int | None) -> None:
         """Start a new game and wait for it. `open` must follow."""
         obs, info = self._env.reset(seed=seed)
         if seed is not None:  # what follows depends on the seed alone
-            self._untold.clear()
+            self._unreported.clear()
         self._seen[:] = obs[0, 0]
         self._return, self._length, self._lives = 0.0, 0, int(info["lives"][0])
 
@@ -258,11 +258,11 @@ class _Game:
         self._seen[-1] = frame
         is_over = terminated or self.truncated
         is_lost = 0 < self._lives < lives and not is_over
-        self.reward, self.terminated, self.told = sign(reward), terminated or is_lost, None
+        self.reward, self.terminated, self.reported = sign(reward), terminated or is_lost, None
         if is_over:
-            self._untold.append((self._return, self._length))
+            self._unreported.append((self._return, self._length))
         if is_over or is_lost:
-            self.told = self._untold.pop(0) if self._untold else None
+            self.reported = self._unreported.pop(0) if self._unreported else None
             self._final[:] = self._seen
             self._seen[:] = yield from self._next_episode(is_lost)
 
@@ -272,11 +272,11 @@ class _Game:
             frame = yield from self._pressed((_NOOP, *self._opening))
             if frame is not None:
                 return frame
-            self._untold.append((self._return, self._length))
+            self._unreported.append((self._return, self._length))
         return (yield from self._opened((yield from self._new_game())))
 
     def _opened(self, frame: Array) -> Playing:
-        """Press the buttons that start a game whose first frame is ``frame``."""
+        """Press the buttons that start a game; ``frame`` is its first frame."""
         pressed = (yield from self._pressed(self._opening)) if self._opening else frame
         return (yield from self._new_game()) if pressed is None else pressed
 

@@ -27,8 +27,7 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
     The Text needs a custom encoder.
 
     Args:
-        env: an env whose observations are a Dict with a part ``image``, uint8
-            ``[width, height, 3]``.
+        env: an env with Dict observations that have a part ``image``, uint8 ``[width, height, 3]``.
 
     Raises:
         ConfigError: the observations are different.
@@ -41,7 +40,7 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
 
         space: Any = env.observation_space
         _check_shows_cells(env, space)
-        # A fully visible grid shows the agent too, whose state is its direction.
+        # A fully visible grid includes the agent, and its state is the direction.
         is_seen = any(isinstance(each, FullyObsWrapper) for each in _links(env))
         num_states = max(len(STATE_TO_IDX), _DIRECTIONS if is_seen else 0)
         kinds = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), num_states)
@@ -49,8 +48,8 @@ class GridWithMission(gym.ObservationWrapper[Any, Any, Any]):
         image = spaces.MultiDiscrete(sizes, dtype=np.uint8)
         changed = {"image": image, MISSION: spaces.Text(MISSION_LENGTH, charset=string.printable)}
         parts = {key: changed.get(key, part) for key, part in space.spaces.items()}
-        shown = {key: part for key, part in parts.items() if self._shows(key)}
-        self.observation_space = spaces.Dict(shown)
+        visible = {key: part for key, part in parts.items() if self._shows(key)}
+        self.observation_space = spaces.Dict(visible)
 
     def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the parts of the observation that this wrapper keeps."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rookery.common.references import reference
+from rookery.common.importing import reference
 from rookery.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rookery.common.references import imported
+from rookery.common.importing import imported
 from rookery.errors import ConfigError
 from rookery.run.algorithms import BuiltIn, collector_for
 from rookery.run.learners.learners import Learners, SeveralLearners, seed_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rookery.common.cpus import usable_cpus
-from rookery.common.references import imported
+from rookery.common.importing import imported
 from rookery.run.settings import TrainSettings
 
 _CLUSTER = "rookery.cluster.ray_cluster:Cluster"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rookery.common.unpicklable import advice_for, find_culprit
+from rookery.common.pickling import advice_for, find_unpicklable
 
 LOCK = threading.Lock()
 
@@ -55,19 +55,19 @@ def _closing_over() -> Any:
     ],
 )
 def test_the_path_leads_to_what_cannot_travel(value: Any, path: str) -> None:
-    found = find_culprit(value, "x")
+    found = find_unpicklable(value, "x")
     assert found is not None
     assert found[0] == path and found[1] is LOCK
 
 
 def test_what_can_travel_has_no_culprit() -> None:
-    assert find_culprit({"a": [1, "b", print]}, "x") is None
+    assert find_unpicklable({"a": [1, "b", print]}, "x") is None
 
 
 def test_a_value_that_contains_itself_is_no_endless_search() -> None:
     loop: list[Any] = [LOCK]
     loop.insert(0, loop)
-    found = find_culprit(loop, "x")
+    found = find_unpicklable(loop, "x")
     assert found is not None and found[1] is LOCK
 
 
@@ -97,14 +97,14 @@ def _defined_in_main(source: str, **global_values: Any) -> dict[str, Any]:
     ],
 )
 def test_the_path_leads_through_all_code_that_is_pickled_by_value(source: str, path: str) -> None:
-    found = find_culprit(_defined_in_main(source, lock=LOCK)["X"], "x")
+    found = find_unpicklable(_defined_in_main(source, lock=LOCK)["X"], "x")
     assert found == (path, LOCK)
 
 
 def test_native_libraries_are_named_as_such_with_advice() -> None:
     library = ctypes.CDLL(None)
     for part in (library, library.getpid, ctypes.pointer(ctypes.c_int(1))):
-        found = find_culprit(_defined_in_main("def x(): part", part=part)["x"], "x")
+        found = find_unpicklable(_defined_in_main("def x(): part", part=part)["x"], "x")
         assert found == ("x uses the global 'part'", part)
         assert "in the env's __init__, or in a module" in advice_for(part)
     assert advice_for(LOCK) == ""

@@ -1,4 +1,4 @@
-"""Packages that register envs of which the id tells whose they are."""
+"""Importing by name: references such as ``module:qualname``, and packages that register envs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,30 @@ import importlib
 import importlib.util
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 
 from rookery.errors import ConfigError
+
+
+def reference(thing: Any) -> str | None:
+    """Return ``module:qualname``, or None for lambdas, local functions and partials."""
+    name = getattr(thing, "__qualname__", "<none>")
+    return None if "<" in name else f"{thing.__module__}:{name}"
+
+
+def imported(address: str) -> Any:
+    """Import the object with the reference ``module:qualname``.
+
+    Raises:
+        ImportError, AttributeError: it does not exist.
+    """
+    module, _, path = address.partition(":")
+    value: Any = importlib.import_module(module)
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +37,11 @@ class Package:
     """A package that registers envs.
 
     Attributes:
-        begins: how their ids begin.
-        ends: how their ids end.
-        module: which registers them when it is imported.
-        pip: what pip calls it.
-        is_left_out: whether people often leave out how the ids begin.
+        begins: prefix of their ids.
+        ends: suffix of their ids.
+        module: module that registers them at import.
+        pip: name of the package for pip.
+        is_left_out: True if users often omit the prefix.
     """
 
     begins: str
@@ -40,7 +60,7 @@ PACKAGES = (
 
 
 def package_of(env_id: str) -> Package | None:
-    """The package that registers such an id; None for ids of which nobody knows."""
+    """Return the package that registers an id, or None if it is unknown."""
     for package in PACKAGES:
         if env_id.startswith(package.begins) and env_id.endswith(package.ends):
             return package
@@ -48,15 +68,15 @@ def package_of(env_id: str) -> Package | None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported; it is not imported."""
+    """Return True if a module is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def register(env_id: str) -> None:
-    """Import the package that registers an id, if nobody has registered it and it is installed.
+    """Import the package that registers an id, if it is installed and the id is not registered.
 
     Raises:
-        ConfigError: it is installed, and cannot be imported.
+        ConfigError: the package is installed but cannot be imported.
     """
     package = package_of(env_id)
     if package is None or env_id in gym.registry or not is_installed(package.module):
@@ -71,12 +91,12 @@ def register(env_id: str) -> None:
 
 
 def meant_ids(env_id: str) -> list[str]:
-    """How an unknown id is written that a package knows which is installed; it is imported."""
+    """Return the full form of an unknown id with an omitted prefix; import its package."""
     for package in PACKAGES:
         full = f"{package.begins}{env_id}"
         if not package.is_left_out:
             continue
-        with suppress(ConfigError):  # one that is broken may have nothing to do with it
+        with suppress(ConfigError):  # a broken package may be unrelated to the id
             register(full)
         if env_id in gym.registry:
             return [f"{package.module}:{env_id}"]
