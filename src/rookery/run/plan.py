@@ -22,12 +22,14 @@ from rookery.env.wrappers.action_mask import ActionMaskFromInfo
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
-from rookery.run.algorithm_record import SHAPES, algorithm_from_dict, algorithm_to_dict
 from rookery.run.algorithms import (
     BUILT_IN,
+    SHAPES,
     BuiltIn,
     Given,
+    algorithm_from_dict,
     algorithm_of,
+    algorithm_to_dict,
     name_of,
 )
 from rookery.run.checkpoint.run_dir import RunDirectory

@@ -32,7 +32,7 @@ from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
 from rookery.run import checks
 from rookery.run.agent import Agent
-from rookery.run.algorithms import collector_for, is_own
+from rookery.run.algorithms import is_own
 from rookery.run.callbacks import (
     Callback,
     StopTraining,
@@ -46,6 +46,7 @@ from rookery.run.collection import open_collection
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import (
     MOST_EPISODE_STEPS,
+    EvalResult,
     EvaluationEnvs,
     result_of,
     run_episodes,
@@ -61,13 +62,11 @@ from rookery.run.log.jsonl import EvaluationLog
 from rookery.run.log.sinks import Sink
 from rookery.run.log.telemetry_log import TelemetryLog
 from rookery.run.machine import threads_and_memory_for
-from rookery.run.native_batches import stepped
+from rookery.run.placement import collector_for, stepped
 from rookery.run.plan import RunPlan
-from rookery.run.progress import Progress, Schedule
+from rookery.run.progress import DueCallbacks, Measured, Progress, Schedule, Update
 from rookery.run.request import ARGUMENTS, RunRequest, shows_arguments
-from rookery.run.results import EvalResult
 from rookery.run.settings import CollectorName
-from rookery.run.update import DueCallbacks, Measured, Update
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)

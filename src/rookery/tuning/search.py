@@ -15,14 +15,8 @@ from rookery.common.cpus import cpus_in_use, usable_cpus
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
-from rookery.run.algorithms import (
-    PARTLY,
-    BuiltIn,
-    OwnModules,
-    collectors_of,
-    keeps_something_of_each_env,
-    name_of,
-)
+from rookery.run.algorithms import BuiltIn, OwnModules, name_of
+from rookery.run.placement import PARTLY, collectors_of, keeps_something_of_each_env
 from rookery.run.plan import RunPlan, versions
 from rookery.run.presets.tuned import Tuned, describe_machine
 from rookery.run.request import ARGUMENTS, OF_EVALUATIONS, RunRequest, shows_arguments

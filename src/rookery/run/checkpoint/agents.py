@@ -14,8 +14,15 @@ from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.policy.actions import action_layout, read_space
 from rookery.run.agent import Agent, Spaces
-from rookery.run.algorithm_record import SHAPES, agent_algorithm, algorithm_to_dict
-from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of
+from rookery.run.algorithms import (
+    SHAPES,
+    BuiltIn,
+    OwnModules,
+    agent_algorithm,
+    algorithm_to_dict,
+    is_own,
+    name_of,
+)
 from rookery.run.checkpoint.files import load_checkpoint, space_from_data, space_to_data
 from rookery.run.checks import check_policy
 
