@@ -283,6 +283,12 @@ def algorithm_of(
 _NEEDED = ("num_steps", "make_policy", "start", "update", "state_dict", "load_state_dict")
 
 
+def config_of(algorithm: Algorithm) -> Config | None:
+    """Return the settings of an algorithm; None for a custom one, unless it has a `Config`."""
+    config = getattr(algorithm, "config", None)
+    return config if isinstance(config, Config) else None
+
+
 def name_of(algorithm: Algorithm) -> str:
     """Return the name of an algorithm for folders and titles."""
     return getattr(algorithm, "name", "") or type(algorithm).__name__.lower()
@@ -311,11 +317,11 @@ def agent_algorithm(
 
 def algorithm_to_dict(algorithm: Algorithm) -> dict[str, Any]:
     """Describe an algorithm for config.json and checkpoints; see `algorithm_from_dict`."""
-    name, config = name_of(algorithm), getattr(algorithm, "config", None)
+    name, config = name_of(algorithm), config_of(algorithm)
     modules = algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
     return {
         "algo": name,
-        name: config.to_dict() if isinstance(config, Config) else None,
+        name: None if config is None else config.to_dict(),
         "own": modules.to_dict(),
         "learner_makes_policy": isinstance(algorithm, BuiltIn) and algorithm.makes_own_policy,
     }

@@ -363,7 +363,8 @@ def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
     ended = False
     policy.begin_episodes(np.ones(1, np.bool_))
     for _ in range(_MOST_STEPS):
-        action = policy.to_env(policy.act(_batch_of_one(obs), deterministic=True).action)
+        batch: Tree = tree_map(lambda leaf: np.asarray(leaf)[None], obs)
+        action = policy.to_env(policy.act(batch, deterministic=True).action)
         obs, _, terminated, truncated, _ = env.step(action[0])
         ended = bool(terminated or truncated)
         if ended:
@@ -373,7 +374,3 @@ def _play(env: gym.Env[Any, Any], policy: Any, seed: int) -> None:
             "%s",
             f"A recorded episode had not ended after {_MOST_STEPS} steps and was cut off.",
         )
-
-
-def _batch_of_one(obs: Tree) -> Tree:
-    return tree_map(lambda leaf: np.asarray(leaf)[None], obs)

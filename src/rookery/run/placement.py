@@ -9,7 +9,8 @@ from typing import Any
 from rookery.common.cpus import usable_cpus
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.base import Algorithm
-from rookery.run.algorithms import name_of
+from rookery.learn.config_base import Config
+from rookery.run.algorithms import config_of, name_of
 from rookery.run.env_source import EnvSource
 from rookery.run.settings import CollectorName, TrainSettings
 
@@ -35,7 +36,7 @@ def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorNam
     if name in PARTLY:
         _check_parts(name, algorithm, settings)
     elif name != "caller":
-        _check_workers(name, algorithm, settings)
+        _check_workers(name, settings)
     return name
 
 
@@ -65,26 +66,26 @@ _REASONS = {
 
 def keeps_something_of_each_env(algorithm: Algorithm) -> bool:
     """Return True if the policy keeps a memory or exploration noise for each env."""
-    config = getattr(algorithm, "config", None)
-    return bool(getattr(config, "is_recurrent", False)) or _holds_noise(config)
+    config = config_of(algorithm)
+    return config is not None and (config.is_recurrent or _holds_noise(config))
 
 
-def _holds_noise(config: Any) -> bool:
+def _holds_noise(config: Config) -> bool:
     own_noise = getattr(config, "exploration_noise_kind", "normal") != "normal"
     return own_noise or bool(getattr(config, "state_dependent_noise", False))
 
 
 def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
     """Raise if a collector that acts on parts of the envs does not support the settings."""
-    config = getattr(algorithm, "config", None)
+    config = config_of(algorithm)
     unsupported = {
         "backend='serial', which steps all envs in this process": settings.backend == "serial",
         "backend='native', which steps all envs together": settings.backend == "native",
         "caller_steps=True, because this process acts while envs step": settings.caller_steps,
         "isolate=True": settings.isolate and name == "double",
         "a single env": settings.num_envs < 2,
-        "a recurrent policy": getattr(config, "is_recurrent", False),
-        "exploration noise over several steps": _holds_noise(config),
+        "a recurrent policy": config is not None and config.is_recurrent,
+        "exploration noise over several steps": config is not None and _holds_noise(config),
     }
     for what, is_asked in unsupported.items():
         if is_asked:
@@ -94,7 +95,7 @@ def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> No
             )
 
 
-def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
+def _check_workers(name: str, settings: TrainSettings) -> None:
     """Raise if a collector in the workers does not support the settings."""
     unsupported = {
         "backend='serial', which starts no workers": settings.backend == "serial",

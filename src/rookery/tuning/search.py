@@ -14,8 +14,7 @@ from rookery.common.arguments import whole_number
 from rookery.common.cpus import cpus_in_use, usable_cpus
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
-from rookery.learn.config_base import Config
-from rookery.run.algorithms import BuiltIn, OwnModules, name_of
+from rookery.run.algorithms import BuiltIn, OwnModules, config_of, name_of
 from rookery.run.placement import PARTLY, collectors_of, keeps_something_of_each_env
 from rookery.run.plan import RunPlan, versions
 from rookery.run.presets.tuned import Tuned, describe_machine
@@ -194,12 +193,11 @@ class Search:
         except CandidateFailed as failure:
             self._say(f"measuring the memory of envs failed: {failure}")
             return
-        config = getattr(self.plan.algorithm, "config", None)
+        config = config_of(self.plan.algorithm)
         replay = config.replay_size if isinstance(config, ReplayConfig) else 0
-        num_steps = getattr(self.plan.algorithm, "num_steps", 1)
         self._memory = model_of(
             found["one_bytes"], found["some_bytes"], found["some"], found["caller_bytes"],
-            row_bytes=found["row_bytes"], num_steps=num_steps,
+            row_bytes=found["row_bytes"], num_steps=self.plan.algorithm.num_steps,
             replay_bytes=replay * (found["row_bytes"] + 32),
         )  # fmt: skip
         self._say(
@@ -255,15 +253,15 @@ class Search:
                 f"needs about {in_units(needed)}, and the memory ceiling is {self._ceiling}", False
             )
         try:
-            config = getattr(self._plan_of(candidate.num_envs).algorithm, "config", None)
-            if isinstance(config, Config):
+            config = config_of(self._plan_of(candidate.num_envs).algorithm)
+            if config is not None:
                 config.check(candidate.num_envs)
         except ConfigError as error:  # such as a minibatch that is larger than the rollout
             raise CandidateFailed(str(error), False) from error
         order = {
             "do": "measure",
             "settings": candidate.settings(),
-            "config": config.to_dict() if isinstance(config, Config) else None,
+            "config": None if config is None else config.to_dict(),
             "seconds": seconds,
             "learns": self._whole_loop,
             "step_s": self._step_of_all(candidate),

@@ -20,6 +20,7 @@ from rookery.run.algorithms import (
     OwnModules,
     agent_algorithm,
     algorithm_to_dict,
+    config_of,
     is_own,
     name_of,
 )
@@ -165,7 +166,7 @@ def _description(
 
 def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
     """Return a text about settings of a checkpoint's network that differ; empty if none do."""
-    config = getattr(algorithm, "config", None)
+    config = config_of(algorithm)
     theirs = saved["algorithm"].get(name_of(algorithm)) or {}
     said = []
     for key in sorted(SHAPES & theirs.keys()):

@@ -31,6 +31,7 @@ from rookery.learn.config_base import Config
 from rookery.policy.space_tree import leaf_spaces
 from rookery.rollout import Rollout
 from rookery.rollout.normalize import RewardScaler
+from rookery.run.algorithms import BuiltIn, config_of
 
 LARGE_RETURNS = 100.0  # standard deviation; on Pendulum it is 190, and PPO needs normalize_reward
 LARGE_OBSERVATION = 100.0  # root mean square of a component
@@ -114,14 +115,12 @@ def advised(
     Returns:
         None for custom algorithms.
     """
-    config = getattr(algorithm, "config", None)
-    if not isinstance(config, Config):
+    config = config_of(algorithm)
+    if config is None:
         return None
     print_advice(on_minibatch(config, num_envs))
-    modules = getattr(algorithm, "modules", None)
-    return FirstRollouts(
-        config, own_envs, None if modules and modules.networks() else observation_space
-    )
+    has_own_network = isinstance(algorithm, BuiltIn) and algorithm.modules.networks()
+    return FirstRollouts(config, own_envs, None if has_own_network else observation_space)
 
 
 class FirstRollouts:

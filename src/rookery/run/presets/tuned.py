@@ -78,33 +78,12 @@ class Tuned:
             tuned = cls(**parts)
         except TypeError as error:
             raise ConfigError(f"{where} is incomplete: {error}") from error
-        tuned._check(where)
-        return tuned
-
-    def _check(self, where: str) -> None:
-        """Check types and values.
-
-        Raises:
-            ConfigError: a value is invalid.
-        """
-        for name in ("settings", "env", "machine", "versions", "figures"):
-            if not isinstance(getattr(self, name), dict):
-                raise ConfigError(f"{where}: {name} must be a JSON object")
         try:
-            known_names(SETTINGS, self.settings, f"settings of {where}")
-            settings = TrainSettings.from_dict(self.settings, "settings of a run")
+            known_names(SETTINGS, tuned.settings, f"settings of {where}")
+            TrainSettings.from_dict(tuned.settings, "settings of a run")
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where} cannot be used: {error}") from error
-        workers = settings.num_workers
-        if workers is not None and (type(workers) is not int or workers < 1):
-            raise ConfigError(f"{where}: num_workers is {workers!r}; it must be 1 or more, or null")
-        if settings.backend not in ("auto", "serial", "process", "native"):
-            raise ConfigError(f"{where}: backend {settings.backend!r} cannot train")
-        if settings.caller_steps not in (None, True, False):
-            raise ConfigError(
-                f"{where}: caller_steps is {settings.caller_steps!r}; it must be true, false or "
-                "null"
-            )
+        return tuned
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tuned:
