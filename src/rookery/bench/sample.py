@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-import rookery
 from rookery.bench.contenders import OPENERS, Contender, Subject
+from rookery.common.importing import search_path
 from rookery.common.pickling import pickled_for_workers
 from rookery.env.deferred import Workshop
 from rookery.env.registrations import Registrations, collect, install
@@ -71,7 +71,7 @@ def take(order: Order, timeout_s: float) -> dict[str, Any]:
             capture_output=True,
             timeout=timeout_s,
             check=False,
-            env={**os.environ, "PYTHONPATH": _search_path()},
+            env={**os.environ, "PYTHONPATH": search_path()},
         )
     except subprocess.TimeoutExpired as error:
         raise SampleFailed(f"no result within {timeout_s:g} s") from error
@@ -218,13 +218,6 @@ def _run(rounds: Iterator[None], seconds: float) -> int:
         if time.perf_counter() - start >= seconds:
             return count
     raise AssertionError("the rounds are endless")
-
-
-def _search_path() -> str:
-    """Return the module search path, including rookery and the current folder."""
-    own = os.path.dirname(os.path.dirname(os.path.abspath(rookery.__file__)))
-    places = [os.path.abspath(place) for place in sys.path]  # an empty entry is the current folder
-    return os.pathsep.join(dict.fromkeys([*places, own]))
 
 
 if __name__ == "__main__":

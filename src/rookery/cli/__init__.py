@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from gymnasium.error import DependencyNotInstalled
 
 from rookery.common.arguments import did_you_mean
+from rookery.common.version import __version__
 from rookery.errors import EnvFailed, RookeryError, UsageError
 
 COMMANDS = {
@@ -108,8 +109,6 @@ def _dispatch(arguments: list[str]) -> int:
         print(_help())
         return 0 if arguments else 2
     if arguments[0] == "--version":
-        from rookery import __version__
-
         print(f"rookery {__version__}")
         return 0
     name, *rest = arguments

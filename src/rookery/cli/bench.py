@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
     )
     subject = Subject.of(source)
     name = re.sub(r"[^\w.-]+", "-", source.name.rpartition(":")[2])
-    output = results_file(command.output or f"bench-{name}.json")
+    output = checked_output(command.output or f"bench-{name}.json", (".json",))
     contenders = _chosen(command, subject)
     note = source.note()
     if note:
@@ -161,21 +161,6 @@ def write_files(
         file.write((json.dumps(content, indent=2) + "\n").encode())
     with whole_file(picture, has_one_writer=False, way_out=OUTPUT_WAY_OUT) as file:
         draw(file)
-
-
-def results_file(name: str) -> Path:
-    """Return the path of the results, after checking that it can be written.
-
-    Raises:
-        ConfigError: the file cannot be written, or its name does not end in .json.
-    """
-    output = Path(name)
-    if output.suffix.lower() != ".json" or output.is_dir():
-        raise ConfigError(
-            f"--output must be a file whose name ends in .json, got {name!r}; the "
-            "plot is written beside it, as .png"
-        )
-    return checked_output(name, (".json",))
 
 
 def _chosen(command: Namespace, subject: Subject) -> list[Contender]:

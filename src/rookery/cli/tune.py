@@ -17,7 +17,7 @@ from rookery.run.families import wrapper_at
 from rookery.run.presets import find_preset
 from rookery.tuning.memory import parse_memory
 from rookery.tuning.outcome import Outcome, draw, print_trials
-from rookery.tuning.search import OF_RUNS, tune
+from rookery.tuning.search import tune
 
 try:
     from tyro.conf import OmitArgPrefixes
@@ -75,7 +75,6 @@ def _tune_parallelism(arguments: list[str]) -> int:
     output, picture = _places(search)
     preset = find_preset(name, command.env, command.preset.preset, command.envs.env_module)
     settings, learner = given(command, rest)
-    _refuse_what_is_of_runs(settings)
     settings.pop("preset", None)
     outcome = tune(
         command.env,
@@ -164,15 +163,6 @@ def _short_command(name: str) -> type[Any]:
         env: Gymnasium id, or package.module:Id.
     """
     return command
-
-
-def _refuse_what_is_of_runs(settings: dict[str, Any]) -> None:
-    for name in settings:
-        if name in OF_RUNS:
-            flag = name.replace("_", "-")
-            raise UsageError(
-                f"--{flag} is a setting of rookery train, not of rookery tune; leave it out"
-            )
 
 
 def _places(search: TuneSettings) -> tuple[Path, Path]:

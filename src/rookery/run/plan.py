@@ -16,6 +16,7 @@ from rookery.common.arguments import (
     near_names,
 )
 from rookery.common.env_errors import in_words
+from rookery.common.version import __version__
 from rookery.env.wrappers.action_mask import ActionMaskFromInfo
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
@@ -373,8 +374,6 @@ def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and the main packages, by name."""
-    from rookery import __version__
-
     return {
         "rookery": __version__,
         "python": platform.python_version(),

@@ -12,6 +12,7 @@ from typing import Any
 
 from rookery.common.arguments import whole_number
 from rookery.common.cpus import cpus_in_use, usable_cpus
+from rookery.common.resources import memory_room
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.run.algorithms import BuiltIn, OwnModules, config_of, name_of
@@ -23,7 +24,7 @@ from rookery.tuning.candidates import Candidate, Possible, candidates, env_count
 from rookery.tuning.halving import CandidateFailed, Halving
 from rookery.tuning.measurer import Measurer
 from rookery.tuning.measuring_process import Subject
-from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, model_of
+from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_of, in_units, model_of
 from rookery.tuning.outcome import Outcome, trial_to_dict
 from rookery.tuning.trials import Limits, Slice, Trial, best_of_each, knee, limits_of
 
@@ -98,7 +99,7 @@ def tune(
             f"{unused[0]} is a setting of rookery train, not of rookery tune; leave it out"
         )
     request = RunRequest.of(env=env, algo=algo, **arguments)
-    search = Search(request, whole_loop, ceiling_here(memory), say)
+    search = Search(request, whole_loop, ceiling_of(memory_room(), memory), say)
     least, most = (_MINUTES, _MOST_MINUTES) if minutes is None else (minutes, minutes)
     return search.run(60 * least, 60 * most, max_envs)
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from rookery.common.arguments import known_names
-from rookery.common.cpus import usable_cpus
+from rookery.common.cpus import processor_name, usable_cpus
 from rookery.common.env_errors import in_words
 from rookery.errors import ConfigError
 from rookery.run.checkpoint.run_dir import whole_file
@@ -197,7 +197,7 @@ def _named(env: Any) -> str:
 def describe_machine() -> dict[str, Any]:
     """Describe the properties of this machine that determine the speed, as JSON data."""
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "cpus": usable_cpus(),
         "memory_bytes": int(psutil.virtual_memory().total),
         "system": platform.system(),
@@ -215,13 +215,3 @@ def is_same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _machine(machine: Mapping[str, Any]) -> str:
     memory = float(machine.get("memory_bytes") or 0) / 2**30
     return f"{machine.get('cpus')} CPUs, {machine.get('processor')}, {memory:.0f} GB"
-
-
-def _processor() -> str:
-    """Return the name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

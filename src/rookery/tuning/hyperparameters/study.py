@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from rookery.common.arguments import not_a_choice
 from rookery.errors import ConfigError, MissingExtra
 from rookery.tuning.hyperparameters.space import Dimension, SearchSpace
 
@@ -181,12 +180,12 @@ def reason_of(trial: Any) -> str:
 
 
 @contextlib.contextmanager
-def open_study(file: Path, question: Question | None, sampler: str, pruner: str) -> Iterator[Study]:
+def open_study(file: Path, question: Question, sampler: str, pruner: str) -> Iterator[Study]:
     """Open or create a study, and lock it for this process.
 
     Args:
         file: SQLite file.
-        question: question of a new study; None for an existing study.
+        question: question of a new study; an existing study keeps its own.
         sampler: one of ``SAMPLERS``.
         pruner: one of ``PRUNERS``.
 
@@ -258,10 +257,10 @@ def require_optuna() -> Any:
     return optuna
 
 
-def _agreed(study: Any, question: Question | None, file: Path) -> Question:
+def _agreed(study: Any, question: Question, file: Path) -> Question:
     """Return the question of a study, after storing it in a new study."""
     if _QUESTION not in study.user_attrs:
-        if question is None or study.get_trials(deepcopy=False):
+        if study.get_trials(deepcopy=False):
             raise ConfigError(
                 f"--study {file} contains a study that rookery did not create; choose another file"
             )
@@ -321,7 +320,7 @@ def _sampler(optuna: Any, name: str, entropy: list[int]) -> Any:
             )
         case "nsgaii":
             return samplers.NSGAIISampler(seed=seed)
-    raise not_a_choice("--sampler", name, SAMPLERS)
+    raise AssertionError(name)
 
 
 def _pruner(optuna: Any, name: str, evaluations: int) -> Any:
@@ -336,7 +335,7 @@ def _pruner(optuna: Any, name: str, evaluations: int) -> Any:
             return pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
         case "none":
             return pruners.NopPruner()
-    raise not_a_choice("--pruner", name, PRUNERS)
+    raise AssertionError(name)
 
 
 def _first_line(error: BaseException) -> str:
