@@ -396,7 +396,10 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
     ("arguments", "complaint"),
     [
         (["pqo", "CartPole-v1"], "unknown algorithm 'pqo'; did you mean ppo?"),
-        (["CartPole-v1", "ppo"], "the algorithm comes first: ppo CartPole-v1"),
+        (
+            ["CartPole-v1", "ppo"],
+            "comes first: rookery tune --hyperparameters ppo CartPole-v1",
+        ),
         (["ppo", "CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["ppo", "CartPole-v1", "--trials", "0"], "argument --trials"),
         (["ppo", "CartPole-v1", "--sampler", "tpo"], "argument --sampler: invalid choice: 'tpo'"),

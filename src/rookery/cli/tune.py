@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rookery.cli.arguments import checked_output, parse, parse_json, print_result
-from rookery.cli.train import command_of, given, short_command_of
-from rookery.common.arguments import did_you_mean
-from rookery.errors import ConfigError, UsageError
+from rookery.cli.train import command_of, given, short_command_of, unknown_algorithm
+from rookery.errors import ConfigError
 from rookery.run.algorithms import BUILT_IN, Given
 from rookery.run.families import wrapper_at
 from rookery.run.presets import find_preset
@@ -118,10 +117,7 @@ def _algorithm(arguments: Sequence[str]) -> tuple[str, list[str]]:
         return first, rest
     is_flag = first.startswith("--")
     if not is_flag and rest and not rest[0].startswith("--"):
-        hint = f"{did_you_mean(first, BUILT_IN)} ".lstrip()
-        if rest[0] in BUILT_IN:
-            hint = f"the algorithm comes first: rookery tune {rest[0]} {first}; "
-        raise UsageError(f"unknown algorithm {first!r}; {hint}{_usage()}")
+        raise unknown_algorithm(first, rest[0], "rookery tune", _usage())
     return "ppo", list(arguments)
 
 

@@ -347,9 +347,14 @@ def _owner(path: Path) -> str:
         return "another process"
 
 
+def as_file_name(name: str) -> str:
+    """Return a name that may hold a module, such as an env id, as part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", name.rpartition(":")[2])
+
+
 def _fresh(name: str) -> RunDirectory:
     """Name a folder that does not exist yet: name, name-2, name-3, ..."""
-    base = re.sub(r"[^\w.-]+", "-", name.rpartition(":")[2]).strip("-") or "run"
+    base = as_file_name(name).strip("-") or "run"
     path, number = Path("runs") / base, 2
     while path.exists():
         path, number = Path("runs") / f"{base}-{number}", number + 1
