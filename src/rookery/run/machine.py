@@ -26,10 +26,8 @@ def threads_and_memory_for(
         num_envs: number of envs of the run.
         num_learners: number of learners that share the CPUs.
     """
-    num_rows, widths = 1, (64,)
-    if config is not None:
-        num_rows = config.rows_per_gradient_step(num_envs)
-        widths = config.hidden_sizes or widths
+    num_rows = 1 if config is None else config.rows_per_gradient_step(num_envs)
+    widths = (config and config.hidden_sizes) or (64,)
     num_parameters = 0 if policy.model is None else len(policy.model.parameters)
     is_small = policy.is_recurrent or 0 < num_rows * num_parameters < WORTH_SPLITTING
     blas, torch = blas_threads_for(num_rows, widths), torch_threads_for(is_small, num_learners)
