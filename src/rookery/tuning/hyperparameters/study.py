@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rookery.errors import ConfigError, MissingExtra
+from rookery.run.checkpoint.run_dir import locked
 from rookery.tuning.hyperparameters.space import Dimension, SearchSpace
 
 SAMPLERS = ("tpe", "random", "cmaes", "nsgaii")
@@ -194,7 +195,14 @@ def open_study(file: Path, question: Question, sampler: str, pruner: str) -> Ite
         MissingExtra: Optuna is not installed.
     """
     optuna = require_optuna()
-    with _locked(file):
+    in_use = f"--study {file} is in use by another process; for parallel trials give --jobs N"
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(Path(f"{file}.lock"), lambda: in_use))
+        except OSError as error:
+            raise ConfigError(
+                f"--study {file} cannot be created: {error.strerror or error}"
+            ) from error
         try:
             storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
             study = optuna.create_study(
@@ -271,29 +279,6 @@ def _agreed(study: Any, question: Question, file: Path) -> Question:
 def _question(written: Mapping[str, Any]) -> Question:
     stored = json.loads(written[_QUESTION])
     return Question(**{**stored, "wrappers": tuple(stored["wrappers"])})
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Lock a study for this process."""
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError as error:
-        raise MissingExtra("training needs filelock: pip install 'rookery[train]'") from error
-    lock = FileLock(f"{file}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ConfigError(
-            f"--study {file} is in use by another process; for parallel trials give --jobs N"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"--study {file} cannot be created: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        # The lock file stays: after deletion, two processes could lock different files.
-        lock.release()
 
 
 def _distribution(optuna: Any, dimension: Dimension) -> Any:
