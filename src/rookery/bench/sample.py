@@ -24,7 +24,7 @@ from rookery.bench.contenders import OPENERS, Contender, Subject
 from rookery.common.importing import search_path
 from rookery.common.pickling import pickled_for_workers
 from rookery.env.deferred import Workshop
-from rookery.env.registrations import Registrations, collect, install
+from rookery.env.registrations import collect, install
 from rookery.vector.auto.probe import measure as probe
 
 _BATCHES = 64  # batches of actions, sampled in advance
@@ -145,7 +145,6 @@ def main() -> None:
     registrations, pickled = pickle.loads(sys.stdin.buffer.read())
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    assert isinstance(registrations, Registrations)
     install(registrations)
     print(json.dumps(carried_out(pickle.loads(pickled))), file=answers, flush=True)
 
