@@ -87,13 +87,11 @@ def _of_the_env(error: RookeryError) -> str:
     cause = error.__cause__
     if not isinstance(error, EnvFailed) or isinstance(error, UsageError) or cause is None:
         return ""
-    if isinstance(
-        cause, (ImportError, DependencyNotInstalled, UsageError)
-    ):  # their messages suffice
+    # The messages of these suffice.
+    if isinstance(cause, (ImportError, DependencyNotInstalled, UsageError)):
         return ""
-    from rookery.worker.failures import (
-        RemoteTraceback,
-    )  # imported late, so that commands start fast
+    # Imported late, so that commands start fast.
+    from rookery.worker.failures import RemoteTraceback
 
     if isinstance(cause.__cause__, RemoteTraceback):
         return f"{str(cause.__cause__).strip()}\n\n"
