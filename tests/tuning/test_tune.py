@@ -224,7 +224,7 @@ def test_rollouts_are_cut_so_that_a_slice_holds_some():
         (["CartPole-v1", "--run-dir", "x"], "run_dir is a setting of rookery train"),
         (["CartPole-v1", "--minuts", "1"], "did you mean --minutes"),
         (["CartPole-v1", "--memory", "lots"], "such as 6G"),
-        (["CartPole-v1", "--minutes", "0"], "must be above 0"),
+        (["CartPole-v1", "--minutes", "0"], "a finite number above 0"),
         (["CartPole-v1", "--picture", "x.bmp"], r"must end in \.png"),
         (["CartPole-v1", "--output", "none/x.json"], "does not exist"),
         (["CartPole-v7"], "CartPole"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from rookery.common.arguments import whole_number
+from rookery.common.arguments import check_positive, whole_number
 from rookery.common.cpus import cpus_in_use, usable_cpus
 from rookery.common.resources import memory_room
 from rookery.errors import ConfigError, RookeryError
@@ -89,8 +88,8 @@ def tune(
         TuningFailed: every candidate failed.
         TuningInterrupted: Ctrl-C was pressed before anything was measured.
     """
-    if minutes is not None and (not minutes > 0 or not math.isfinite(minutes)):
-        raise ConfigError(f"minutes is {minutes}; it must be above 0")
+    if minutes is not None:
+        check_positive("minutes", minutes)
     if max_envs is not None:
         whole_number("max_envs", max_envs, 1)
     unused = [name for name in arguments if name in OF_RUNS]
