@@ -36,7 +36,7 @@ extensions = [
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
-# ---------------------------------------------------------------- the reference, out of docstrings
+# ---------------------------------------------------------------- the reference, from docstrings
 
 default_role = "any"
 nitpicky = True
@@ -54,7 +54,7 @@ python_maximum_signature_line_length = 88
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|gymnasium|np|npt|numpy|pathlib|stable_baselines3|torch|typing)\..*")
 ]
-# Types in signatures of public names that are no part of the reference themselves.
+# Types in signatures of public names that the reference does not describe.
 nitpick_ignore = [
     ("py:class", name)
     for name in (
