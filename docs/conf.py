@@ -59,12 +59,15 @@ nitpick_ignore = [
     ("py:class", name)
     for name in (
         "rookery.env.recipe.EnvRecipe",
+        "rookery.learn.config.AdvantageConfig",
         "rookery.learn.config_base.C",
         "rookery.learn.parallel.peers.Peers",
         "rookery.policy.actions.ActionLayout",
         "rookery.policy.network_policy.NetworkPolicy",
         "rookery.policy.numpy.numpy_policy.NetworkSpec",
         "rookery.rollout.normalize.BatchMoments",
+        "rookery.run.algorithms.OwnModules",
+        "rookery.run.log.history.History",
         "rookery.testing.difference.Difference",
         # Seen by type checkers only, so autodoc has no more of them than the name.
         "AutoresetMode",
