@@ -51,9 +51,9 @@ def test_an_exit_code_of_windows_is_told_in_words() -> None:
 
 def test_a_paging_file_that_is_too_small_is_named() -> None:
     error = OSError(errno.EINVAL, "The paging file is too small")
-    assert "paging file reach together" not in str(limits.start_failed(error))
+    assert "RAM and paging file" not in str(limits.start_failed(error))
     error.winerror = 1455  # type: ignore[attr-defined]
-    assert "paging file reach together" in str(limits.start_failed(error))
+    assert "RAM and paging file" in str(limits.start_failed(error))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an error of Windows is imitated")
