@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.cluster.ray_cluster import Cluster
 from rookery.cluster.ray_worker import RayArrays, RayWorker
+from rookery.common.arguments import whole_number
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
-from rookery.errors import ConfigError
 from rookery.shared.row_buffer import RowShape
 from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
@@ -79,9 +79,9 @@ class RayVectorEnv(VectorEnv):
         faults = faults or FaultPolicy()
         mode = parse_autoreset_mode(autoreset_mode)
         recipes = as_recipes(env_fns)
-        if num_workers is not None and num_workers < 1:
-            raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
-        most = None if num_workers is None else min(num_workers, len(recipes))
+        most = None
+        if num_workers is not None:
+            most = min(whole_number("num_workers", num_workers, 1), len(recipes))
         makers_of = partial(_makers, recipes)
         specs = [pickled_spec(spec) for spec in make_specs(makers_of(most or 1), None)]
         cluster = Cluster(ray_options, most)

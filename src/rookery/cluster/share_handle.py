@@ -91,7 +91,8 @@ class NodeShares:
     ) -> None:
         """Start all shares."""
         cluster, taken, num_cpus = self.cluster, 0.0, self.cluster.num_cpus_of_all()
-        groups = _groups(self.num_workers, cluster.workers_per_node())
+        num_groups = -(-self.num_workers // cluster.workers_per_node())
+        groups = split(self.num_workers, num_groups)
         env_ids = [range(ranges[g.start].start, ranges[g.stop - 1].stop) for g in groups]
         makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in env_ids]
         specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
@@ -117,11 +118,6 @@ class NodeShares:
     def close(self, terminate: bool = False) -> None:
         """End the shares. Further calls do nothing."""
         end_shares(os.getpid(), self.shares, terminate)
-
-
-def _groups(num_workers: int, most: int) -> list[range]:
-    """Return ranges of consecutive workers, at most ``most`` each, in as few groups as possible."""
-    return split(num_workers, -(-num_workers // most))
 
 
 class ShareHandle:
@@ -219,8 +215,7 @@ class ShareHandle:
 
     def _take_opened(self) -> None:
         """Read the node, spaces and process ids of the share."""
-        opened = self.get(self.opened)
-        self.node, spaces, self.pids = opened
+        self.node, spaces, self.pids = self.get(self.opened)
         self._spaces: tuple[Space[Any], Space[Any]] = pickle.loads(spaces)
 
     def has_come(self) -> bool:

@@ -241,9 +241,8 @@ class SyncCollector(Collector):
         Finals(index, _following(rollout, index), info).put_into(rollout)
 
     def statistics(self) -> CollectorStatistics:
-        if not isinstance(self._venv, HalvedVectorEnv):
-            return CollectorStatistics(0, self._lost_rows)
-        return CollectorStatistics(self._venv.restarts, self._lost_rows)
+        restarts = self._venv.restarts if isinstance(self._venv, HalvedVectorEnv) else 0
+        return CollectorStatistics(restarts, self._lost_rows)
 
     def telemetry(self) -> Statistics | None:
         return self._venv.statistics() if isinstance(self._venv, HalvedVectorEnv) else None
@@ -267,7 +266,7 @@ class SyncCollector(Collector):
             else None,
             "memory": _copied(self._policy.memory),
             "first_memory": _copied(rollout.memory) if rollout else None,
-            "held_noise": noise_to_dict(getattr(self._policy, "noise_state", None)),
+            "held_noise": noise_to_dict(self._policy.noise_state),
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
             "final": [
                 [t, b, None if obs is None else copy(obs), numbers]

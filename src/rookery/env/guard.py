@@ -86,7 +86,7 @@ def _no_env(env: Any) -> str:
         )
     if isinstance(env, gym.vector.VectorEnv):
         return f"{wanted}, but a vector env came ({type(env).__name__}); a factory makes one env"
-    if type(env).__module__.partition(".")[0] == "gym" or _looks_like_old_gym(type(env)):
+    if any(base.__module__.partition(".")[0] == "gym" for base in type(env).__mro__):
         return (
             f"{wanted}, but {_kind(env)} came, which belongs to gym, Gymnasium's predecessor; "
             "shimmy's GymV21CompatibilityV0 and GymV26CompatibilityV0 make Gymnasium's of such envs"
@@ -95,10 +95,6 @@ def _no_env(env: Any) -> str:
         f"{wanted}, but {_kind(env)} came, not a gymnasium.Env; derive a class that only looks "
         "like one from gymnasium.Env"
     )
-
-
-def _looks_like_old_gym(cls: type) -> bool:
-    return any(base.__module__.partition(".")[0] == "gym" for base in cls.__mro__)
 
 
 def _attribute_problem(env: Any, name: str) -> str | None:

@@ -59,19 +59,19 @@ def agree(
     num_envs = parts[-1].stop
     pairs = [pair for description in descriptions for pair in description.spaces]
     single, action = pairs[0]
-    if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
-        batched, single = observation_mode
-        if not isinstance(batched, Space) or not isinstance(single, Space):
-            raise ConfigError(f"observation_mode must hold two spaces, got {observation_mode!r}")
-    elif observation_mode == "same":
-        batched = batch_space(single, num_envs)
-    elif observation_mode == "different":
-        batched = _batched_differing(_per_env(parts, descriptions))
-    else:
-        raise ConfigError(
-            "observation_mode must be 'same', 'different' or a pair of spaces, "
-            f"got {observation_mode!r}"
-        )
+    batched: Space[Any]
+    match observation_mode:
+        case (Space() as batched, Space() as single):
+            pass
+        case "same":
+            batched = batch_space(single, num_envs)
+        case "different":
+            batched = _batched_differing(_per_env(parts, descriptions))
+        case _:
+            raise ConfigError(
+                "observation_mode must be 'same', 'different' or a pair of spaces, "
+                f"got {observation_mode!r}"
+            )
     for other, other_action in pairs[1:]:
         _check_alike(other, single, exactly=observation_mode == "same")
         if other_action != action:

@@ -146,7 +146,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._backends)
-        self._pending.watch_forks()
 
     @property
     def crash_recorder(self) -> CrashRecorder | None:
@@ -699,7 +698,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             **kwargs: ``timeout``, the seconds to wait for pending calls and for ``close`` of the
                 envs before the workers are killed, 5 by default; ``terminate=True`` does not wait.
         """
-        if hasattr(self, "_finalizer") and os.getpid() == self._owner_pid:
+        if os.getpid() == self._owner_pid:
             self.close_extras(**kwargs)
         self.closed = True
 

@@ -74,9 +74,6 @@ class Pending:
         self.guard = _Guard(self)
         self.is_clear = True
         self._barred: RookeryError | None = None  # the error that every call raises
-
-    def watch_forks(self) -> None:
-        """Refuse all calls in forked copies of this process."""
         _all.add(self)
 
     # ---------------------------------------------------------------- which calls are allowed

@@ -147,7 +147,9 @@ class CrashReport:
                 if isinstance(event, Restart):
                     batch.replace([event.seed])
                 elif isinstance(event, Reset):
-                    batch.reset(0, [0], event.seeds, [_options_of_env(event.options)])
+                    is_list = isinstance(event.options, list)
+                    options = event.options if is_list else [event.options]
+                    batch.reset(0, [0], event.seeds, options)
                 else:
                     arrays.write_actions(batched(env.action_space, iter(event.leaves)))
                     batch.step(0)
@@ -282,10 +284,6 @@ def _size_bytes(event: Reset | Step) -> int:
     return sum(
         part.nbytes if isinstance(part, np.ndarray) else 8 * len(part) for part in event.leaves
     )
-
-
-def _options_of_env(options: Any) -> Any:
-    return options[0] if isinstance(options, list) else options
 
 
 def _only(env_id: int) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gymnasium.vector import AutoresetMode
 
+from rookery.common.arguments import whole_number
 from rookery.common.cpus import usable_cpus
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
@@ -252,8 +253,7 @@ def _count_workers(
         return num_envs
     if num_workers is None:
         num_workers = max(usable_cpus() - caller_steps, 1)
-    if num_workers < 1:
-        raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
+    whole_number("num_workers", num_workers, 1)
     if caller_steps and num_envs < 2:
         raise ConfigError(
             "caller_steps=True needs at least 2 envs: one for the caller and one for a worker"

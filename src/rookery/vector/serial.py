@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -274,10 +275,8 @@ class LocalBackend:
     def begin_close(self, deadline: float) -> bool:
         """Carry out the stored request, then store one that closes the envs."""
         if self._request is not None:
-            try:
+            with suppress(RookeryError):  # its result is dropped
                 self.finish_call()
-            except RookeryError:  # its result is dropped
-                self._request = None
         self._request = "close", ()
         return True
 

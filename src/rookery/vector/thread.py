@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from rookery.common.arguments import whole_number
 from rookery.env.batch import EnvBatch
 from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
@@ -26,7 +27,7 @@ from rookery.worker.thread import WorkerThread
 from rookery.worker.wait.thread_event import ThreadEvent
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
-_MOST_THREADS = 32  # default maximum
+MOST_THREADS = 32  # default maximum
 
 
 class ThreadVectorEnv(VectorEnv):
@@ -72,9 +73,8 @@ class ThreadVectorEnv(VectorEnv):
             )
         mode = parse_autoreset_mode(autoreset_mode)
         recipes = as_recipes(env_fns)
-        if num_workers is not None and num_workers < 1:
-            raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
-        count = min(len(recipes), _MOST_THREADS if num_workers is None else num_workers)
+        num_workers = MOST_THREADS if num_workers is None else num_workers
+        count = min(len(recipes), whole_number("num_workers", num_workers, 1))
         arrivals = ThreadEvent()
         backends: list[WorkerBackend] = []
         build = partial(EnvBatch, envs_in_process=range(len(recipes)))
