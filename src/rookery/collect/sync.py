@@ -206,16 +206,13 @@ class SyncCollector(Collector):
         if not ended.any():
             return obs
         for b in np.flatnonzero(ended).tolist():
-            self._final.append((t, b, copy(take(obs, b)), self._numbers(info, b)))
+            self._final.append((t, b, copy(take(obs, b)), info_numbers(info, b, self._info_keys)))
         return self._as_arrays(self._venv.reset(options={"reset_mask": ended})[0])
 
     def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
         """Store the infos of ended episodes; their final observations come later (next_step)."""
         for b in np.flatnonzero(ended).tolist():
-            self._final.append((t, b, None, self._numbers(info, b)))
-
-    def _numbers(self, info: dict[str, Any], b: int) -> dict[str, float]:
-        return info_numbers(info, b, self._info_keys)
+            self._final.append((t, b, None, info_numbers(info, b, self._info_keys)))
 
     def _mark_valid(self, rollout: Rollout) -> None:
         rollout.valid[:] = True

@@ -227,7 +227,9 @@ class ProcessWatch:
 
 def _descriptors(process: psutil.Process) -> int | None:
     try:
-        return process.num_handles() if sys.platform == "win32" else process.num_fds()
+        if sys.platform == "win32":
+            return process.num_handles()
+        return process.num_fds()
     except psutil.Error:
         return None
 

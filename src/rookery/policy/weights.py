@@ -107,7 +107,9 @@ class WeightStore:
             return False
         if _checksum(number, version, parameters, extras) != checksum:
             return False
-        _install(model, parameters, extras)
+        if model is not None:
+            model.parameters[...] = parameters
+            model.set_extras(extras)
         self._taken, self._version = number, version
         return True
 
@@ -116,14 +118,6 @@ def _contents(model: Weights | None) -> tuple[npt.NDArray[np.float32], npt.NDArr
     if model is None:
         return np.empty(0, np.float32), np.empty(0)
     return model.parameters, model.extras()
-
-
-def _install(
-    model: Weights | None, parameters: npt.NDArray[np.float32], extras: npt.NDArray[np.float64]
-) -> None:
-    if model is not None:
-        model.parameters[...] = parameters
-        model.set_extras(extras)
 
 
 def _checksum(

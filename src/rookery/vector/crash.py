@@ -217,7 +217,7 @@ class CrashRecorder:
 
     def write(
         self, error: WorkerError, since_restart: tuple[int | None, int] | None = None
-    ) -> Path | None:
+    ) -> None:
         """Write a report about the first env of an error, and add its path to the error.
 
         If the report cannot be written, the reason is added to the error instead, so that the
@@ -226,21 +226,16 @@ class CrashRecorder:
         Args:
             error: failure of the env.
             since_restart: result of `Backend.since_restart` for the env.
-
-        Returns:
-            The path of the report; None if it could not be written.
         """
         try:
             path = self._written(error, since_restart)
             note = f"rookery replay {path} runs it again."
         except Exception as problem:  # such as a full disk, or an unpicklable recipe
-            path = None
             note = (
                 f"No crash report could be written to {self._folder}: "
                 f"{type(problem).__name__}: {describe(problem)}"
             )
         error.args = (f"{error}\n{note}", *error.args[1:])
-        return path
 
     def _written(self, error: WorkerError, since_restart: tuple[int | None, int] | None) -> Path:
         env_id = error.env_ids[0]

@@ -213,7 +213,6 @@ class ProcessVectorEnv(VectorEnv):
             parts.insert(0, batch.ids)
         buffers = num_buffers(copy, faults)
         spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
-        self._faults = faults
         self._board = board = SharedArrays(spaces, len(workers))
         board.allocate()
         backends: list[Backend] = [*workers]
