@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from gymnasium import spaces
 from off_policy import B, T, made_up_rollout
 
+import rookery
 from rookery import (
     A2CConfig,
     DQNConfig,
@@ -22,12 +26,15 @@ from rookery import (
     SACConfig,
     TD3Config,
 )
+from rookery.learn.fast.origin import DERIVED_FROM, fingerprint
 from rookery.learn.off_policy.dqn import DQN
 from rookery.learn.off_policy.qrdqn import QRDQN
 from rookery.learn.off_policy.sac import SAC
 from rookery.learn.off_policy.td3 import TD3
 from rookery.learn.on_policy import a2c, ppo
 from rookery.learn.on_policy.a2c import A2C
+from rookery.learn.on_policy.actor_critic import standardized
+from rookery.learn.on_policy.batches import evaluate
 from rookery.learn.on_policy.impala import Impala
 from rookery.learn.on_policy.ppo import PPO
 from rookery.policy import make_policy
@@ -202,3 +209,36 @@ def test_a_subclass_of_the_built_in_network_acts_and_learns_with_its_own_forward
         outcomes.append((policy.model.parameters.copy(), metrics["value_loss"]))
     np.testing.assert_allclose(outcomes[0][0], outcomes[1][0], atol=1e-5)
     assert outcomes[0][1] == pytest.approx(outcomes[1][1], rel=1e-3)
+
+
+@pytest.mark.parametrize("module", [ppo, a2c])
+def test_an_edit_of_the_library_changes_what_is_learned(module: Any, tmp_path: Path) -> None:
+    """Edit ``ppo.py`` in a copy of the library: training uses the new loss, with a warning."""
+    library = tmp_path / "rookery"
+    shutil.copytree(Path(rookery.__file__).parent, library)
+    file = library / "learn" / "on_policy" / Path(module.__file__).name
+    expression = '"policy_loss": policy,'
+    source = file.read_text(encoding="utf-8")
+    assert source.count(expression) == 1
+    file.write_text(source.replace(expression, f'"edited": 7.0, {expression}'), encoding="utf-8")
+    name = module.__name__.rpartition(".")[2]
+    program = (
+        "import json, rookery\n"
+        f"t = rookery.Trainer('CartPole-v1', {name!r}, total_steps=64, num_envs=2, "
+        "backend='serial', eval_episodes=0, run_dir='run')\n"
+        "with t: print('edited' in next(t).metrics, rookery.__file__)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True,
+        text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", str(library / "__init__.py")]
+    assert "loss was edited, so torch differentiates it" in done.stderr
+
+
+@pytest.mark.parametrize("module", [ppo, a2c])
+def test_the_derived_gradient_belongs_to_the_present_code_of_the_loss(module: Any) -> None:
+    name = module.__name__.rpartition(".")[2]
+    found = fingerprint(module.LIBRARY_LOSS, evaluate, standardized)
+    assert found == DERIVED_FROM[name], "derive the gradient of learn/fast anew, then set this hash"

@@ -656,6 +656,8 @@ def test_an_evaluation_refuses_arguments_of_training(tmp_path: Path) -> None:
         next(trainer)
     with pytest.raises(rookery.ConfigError, match="did you mean wrappers"):
         rookery.evaluate(tmp_path, 1, wrapers=[])
+    with pytest.raises(rookery.ConfigError, match="did you mean episodes"):
+        rookery.evaluate(tmp_path, episode=1)
     with pytest.raises(rookery.ConfigError, match="callbacks"):
         rookery.evaluate(tmp_path, 1, callbacks=[])
 

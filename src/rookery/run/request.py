@@ -100,7 +100,8 @@ def evaluation_request(arguments: Mapping[str, Any]) -> RunRequest:
     Raises:
         ConfigError: an argument is unknown, or has no effect on an evaluation.
     """
-    known_names(OF_EVALUATIONS, arguments, "arguments of rookery.evaluate")
+    own = {"episodes", "seed", "num_envs", "deterministic", "max_episode_steps"}
+    known_names(OF_EVALUATIONS | own, arguments, "arguments of rookery.evaluate")
     return RunRequest.of(**arguments)
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rookery.vector.agreement import ObservationMode
     from rookery.vector.base import VectorEnv
 
-# The vector env class of each backend, and the options of `make_vec` that not all classes accept.
-# A new backend needs a file and an entry here.
+# The vector env class of each backend, and the optional arguments of `make_vec` that it accepts.
+# A new backend needs an entry here and a file with a subclass of `VectorEnv`; see vector/thread.py.
 _CLASSES = {
     "serial": ("rookery.vector.serial:SerialVectorEnv", ()),
     "thread": ("rookery.vector.thread:ThreadVectorEnv", ("num_workers", "faults")),
@@ -142,11 +142,9 @@ def make_vec(
         "faults": faults,
     }
     choice = None
-    if faults.restarts or faults.has_deadline:
-        _require_workers(backend)
-        backend = backend if backend in ("thread", "ray") else "process"
-    _require_processes(backend, isolate, caller_steps)
-    if backend == "auto" and isolate:
+    needs_workers = faults.restarts or faults.has_deadline
+    _require_options(backend, needs_workers, isolate, caller_steps)
+    if backend == "auto" and (isolate or needs_workers):
         backend = "process"
     if backend == "auto":
         from rookery.vector.auto.choose import choose
@@ -186,19 +184,22 @@ def _check_counts(**counts: Any) -> None:
             whole_number(name, value, 1)
 
 
-def _require_workers(backend: str) -> None:
-    if backend == "serial":
+def _require_options(
+    backend: str, needs_workers: bool, isolate: bool, caller_steps: bool | None
+) -> None:
+    """Raise if the class of a backend does not accept an argument that the user passed."""
+    if backend == "auto":
+        return
+    accepted = _CLASSES[backend][1]
+    if needs_workers and "faults" not in accepted:
         raise ConfigError(
-            "backend='serial' runs envs in this process, where they cannot be killed at a deadline "
-            "or restarted; this FaultPolicy needs backend='process'"
+            f"backend={backend!r} runs envs in this process, where they cannot be killed at a "
+            "deadline or restarted; this FaultPolicy needs backend='process'"
         )
-
-
-def _require_processes(backend: str, isolate: bool, caller_steps: bool | None) -> None:
-    if isolate and backend in ("serial", "thread"):
+    if isolate and "isolate" not in accepted:
         raise ConfigError(f"isolate=True needs worker processes; backend={backend!r} has none")
-    if caller_steps and backend == "thread":
-        raise ConfigError("caller_steps=True is for worker processes; backend='thread' has none")
+    if caller_steps and "caller_steps" not in accepted and backend != "serial":
+        raise ConfigError(f"caller_steps=True is for backend='process', not for {backend!r}")
 
 
 def _native_for_batches(backend: str) -> str:

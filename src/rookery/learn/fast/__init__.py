@@ -30,6 +30,7 @@ from rookery.learn.fast.derivatives import (
     values,
 )
 from rookery.learn.fast.networks import TorchNetwork, TowersBackward
+from rookery.learn.fast.origin import is_derived
 from rookery.learn.on_policy import a2c, ppo
 from rookery.learn.on_policy.batches import Batch
 from rookery.policy.network_policy import NetworkPolicy
@@ -73,20 +74,20 @@ class FusedGradient:
     def gradient(self, learner: Any, batch: Batch) -> tuple[Tensor, Scalars] | None:
         """Return the gradient of ``learner.loss`` for a minibatch, and the loss's scalars.
 
-        A derivation belongs to one function object of this library. The ``loss`` of a subclass, of
-        an edited copy of ``ppo.py``, or one that was assigned to the class or the learner is a
-        different function, so torch differentiates it.
+        Each derivation belongs to one function of this library with the code that it was derived
+        from. Torch differentiates every other ``loss``: that of a subclass, one that was assigned
+        to the class or the learner, and also `PPO.loss` itself after an edit of ``ppo.py``.
 
         Returns:
-            The gradient, float32 ``[size]``, valid until the next call. None if the loss is a
-            different function or the minibatch has action masks.
+            The gradient, float32 ``[size]``, valid until the next call. None if torch must
+            differentiate the loss, or the minibatch has action masks.
         """
         function = getattr(learner.loss, "__func__", None)
         if batch.mask is not None:
             return None
-        if function is ppo.LIBRARY_LOSS:
+        if function is ppo.LIBRARY_LOSS and is_derived("ppo", function):
             return self._ppo(learner, batch)
-        if function is a2c.LIBRARY_LOSS:
+        if function is a2c.LIBRARY_LOSS and is_derived("a2c", function):
             return self._a2c(learner, batch)
         return None
 

@@ -78,6 +78,6 @@ class A2C(AdvantageLearner):
         }
 
 
-# `rookery.learn.fast` has the derived gradient of this function. Subclasses, patches and edited
-# copies of this file have a different function.
+# `rookery.learn.fast` has the gradient of this function, derived by hand. After an edit of the
+# function, torch differentiates it, and a warning says so.
 LIBRARY_LOSS = A2C.loss

@@ -112,9 +112,9 @@ class PPO(AdvantageLearner):
         Schulman et al. (2017), equation 9: ``L = E[L_clip - c1 L_vf + c2 S]``, negated, with the
         clipped surrogate of equation 7.
 
-        This is the only definition of the objective. ``rookery.learn.fast`` has the gradient of
-        this function derived by hand, and tests compare the two. A subclass's `loss` is
-        differentiated by torch.
+        This is the definition of the objective: edit or override it to change PPO.
+        ``rookery.learn.fast`` has the gradient of exactly this code, derived by hand. Torch
+        differentiates every other `loss`, that of a subclass as well as this one after an edit.
 
         Args:
             batch: A minibatch, as `Batch.steps` returns it.
@@ -153,6 +153,6 @@ class PPO(AdvantageLearner):
         self._rng.bit_generator.state = state["rng"]
 
 
-# `rookery.learn.fast` has the derived gradient of this function. Subclasses, patches and edited
-# copies of this file have a different function.
+# `rookery.learn.fast` has the gradient of this function, derived by hand. After an edit of the
+# function, torch differentiates it, and a warning says so.
 LIBRARY_LOSS = PPO.loss
