@@ -53,7 +53,7 @@ class FailsOnce(gym.Wrapper[Any, Any, Any, Any]):
         self._count += 1
         fault = self._faults.get(self._count)
         if fault is not None and self._is_first():
-            Faulty()._commit(fault)
+            Faulty()._fail(fault)
         return self.env.step(action)
 
     def _is_first(self) -> bool:
