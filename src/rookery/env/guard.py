@@ -7,7 +7,7 @@ the actual value. They cost nothing while an env is correct.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -133,13 +133,11 @@ def _returned(result: Any) -> str:
     if isinstance(result, (tuple, list)):
         plural = "" if len(result) == 1 else "s"
         return f"{len(result)} value{plural}: {in_words(result)}"
-    if isinstance(result, Generator):
-        return "a generator (there is a yield in it)"
     return f"{_kind(result)}: {in_words(result)}" if result is not None else "None"
 
 
 def _old_reset(result: Any) -> str:
-    if result is None or isinstance(result, (tuple, list, Generator)):
+    if result is None or isinstance(result, (tuple, list)):
         return ""
     return (
         ". An observation alone is what gym before 0.26 returned; Gymnasium wants an info beside it"

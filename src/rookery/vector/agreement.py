@@ -14,7 +14,6 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from rookery.common.arguments import not_a_choice
 from rookery.env.seam import Description
 from rookery.errors import ConfigError, SpaceError
-from rookery.worker.fault_policy import FaultPolicy
 
 _MODES = sorted(mode.name.lower() for mode in AutoresetMode)
 
@@ -29,17 +28,6 @@ class Spaces:
     single_action_space: Space[Any]
     observation_space: Space[Any]
     action_space: Space[Any]
-
-
-def num_buffers(copy: bool, faults: FaultPolicy) -> int:
-    """Return the number of result buffers, which are written in turn.
-
-    Args:
-        copy: results are copied. Otherwise the caller reads one buffer while the envs write
-            another.
-        faults: if workers restart, the second buffer keeps the last intact row of each env.
-    """
-    return 1 if copy and not faults.restarts else 2
 
 
 def agree(

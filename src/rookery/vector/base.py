@@ -86,7 +86,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         descriptions: Sequence[Description],
         autoreset_mode: AutoresetMode,
         observation_mode: ObservationMode,
-        num_buffers: int,
+        copy: bool,
+        restarts: bool = False,
     ) -> BatchSpaces:
         """Set the spaces from the descriptions of the envs; return the spaces of the arrays."""
         check_mode(autoreset_mode, descriptions)
@@ -102,6 +103,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.action_space = spaces.action_space
         self.autoreset_mode = autoreset_mode
         self.observation_mode = observation_mode
+        # Without copies, the caller reads one buffer while the envs write the other. If workers
+        # restart, the second buffer keeps the last intact row of each env.
+        num_buffers = 1 if copy and not restarts else 2
         return BatchSpaces(
             self.single_observation_space, self.single_action_space, self.num_envs, num_buffers
         )

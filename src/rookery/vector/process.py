@@ -18,7 +18,7 @@ from rookery.env.recipe import EnvRecipe
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
 from rookery.shared.row_buffer import RowShape
-from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
+from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import LocalBackend, as_recipes
@@ -211,8 +211,7 @@ class ProcessVectorEnv(VectorEnv):
         if batch is not None:
             descriptions.insert(0, batch.describe())
             parts.insert(0, batch.ids)
-        buffers = num_buffers(copy, faults)
-        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
+        spaces = self._agree(parts, descriptions, mode, observation_mode, copy, faults.restarts)
         self._board = board = SharedArrays(spaces, len(workers))
         board.allocate()
         backends: list[Backend] = [*workers]

@@ -79,10 +79,7 @@ class SerialVectorEnv(VectorEnv):
         try:
             orders = Orders.in_memory(len(batch.ids), num_workers=0)
             backend = LocalBackend(batch, batch.ids, orders)
-            num_buffers = 1 if copy else 2
-            spaces = self._agree(
-                [batch.ids], [batch.describe()], mode, observation_mode, num_buffers
-            )
+            spaces = self._agree([batch.ids], [batch.describe()], mode, observation_mode, copy)
             arrays = BatchArrays.in_memory(spaces, keeps_objects=not travels)
             backend.attach(arrays, mode, travels)
             self._ready([backend], arrays, orders, copy)

@@ -16,7 +16,7 @@ from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.row_buffer import RowShape
-from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
+from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import as_recipes
 from rookery.vector.specs import split
@@ -102,8 +102,7 @@ class ThreadVectorEnv(VectorEnv):
         descriptions = [backend.describe() for backend in backends]
         _refuse_twins([key for backend in backends for key in backend.worker.env_keys])  # type: ignore[attr-defined]
         parts = [backend.env_ids for backend in backends]
-        buffers = num_buffers(copy, faults)
-        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
+        spaces = self._agree(parts, descriptions, mode, observation_mode, copy, faults.restarts)
         arrays = BatchArrays.in_memory(spaces)
         orders = Orders.in_memory(self.num_envs, len(backends))
         assign_all(backends, spaces, mode, (arrays, orders), arrays, orders)
