@@ -228,8 +228,10 @@ class ProcessWatch:
 def _descriptors(process: psutil.Process) -> int | None:
     try:
         if sys.platform == "win32":
-            return process.num_handles()
-        return process.num_fds()
+            count = process.num_handles()
+        else:
+            count = process.num_fds()
+        return count
     except psutil.Error:
         return None
 
