@@ -37,20 +37,20 @@ UNFINISHED = Path(__file__).parent.parent / ".benchmarks" / "learning"
 TABLE = Path(__file__).parent.parent / "docs" / "results.md"
 _LIBRARIES = ("rookery", "gymnasium", "numpy", "torch", "mujoco", "stable-baselines3")
 FIRST_SEED = 101
-# Where a cell stays below what was published: what was found when that was looked into.
+# Known reasons why a result is below the published one.
 _REASONS = {
-    "sac/HalfCheetah-v5": "the run that is recorded made half the gradient steps of the preset "
-    "(`--num-steps 8 --updates-per-step 0.5`) to end in two hours; one with the preset's, broken "
-    "off after 452,000 steps, stood at 8278 in training",
-    "sac/MountainCarContinuous-v0": "in training, in which actions are drawn, all three stand at "
-    "83 to 94 in the end; the most probable actions of seed 102 miss the goal",
+    "sac/HalfCheetah-v5": "the recorded run made half of the preset's gradient steps "
+    "(`--num-steps 8 --updates-per-step 0.5`), to finish within two hours. A run with all of them "
+    "was stopped after 452,000 steps, with a return of 8278 in training",
+    "sac/MountainCarContinuous-v0": "in training, where actions are drawn, all three seeds end at "
+    "83 to 94; with the most probable actions, seed 102 misses the goal",
     "dqn/CartPole-v1": "one of three seeds ends at 470; seeds 201 and 202 reach 500 too",
-    "qrdqn/CartPole-v1": "one of three seeds ends at 112, although its returns in training rose as "
-    "those of the other two",
-    "a2c/Swimmer-v5": "with the same settings SB3 reaches 226 here with seed 101; with seed 102 it "
-    "stood at 31 in training after 680,000 steps, where it was broken off",
-    "ppo/Ant-v5": "version 5 of the env shows contact forces and charges for them, as earlier "
-    "ones did not; `rookery train ppo Ant-v4 --preset Ant-v5 --seed 101` reaches 2659",
+    "qrdqn/CartPole-v1": "one of three seeds ends at 112, although its returns in training rose "
+    "like those of the other two",
+    "a2c/Swimmer-v5": "with the same settings SB3 reaches 226 here with seed 101; with seed 102 "
+    "it was stopped after 680,000 steps, with a return of 31 in training",
+    "ppo/Ant-v5": "version 5 of the env adds contact forces to observations and rewards, unlike "
+    "earlier versions; `rookery train ppo Ant-v4 --preset Ant-v5 --seed 101` reaches 2659",
 }
 
 Found = dict[str, Any]  # what became of a run
@@ -225,15 +225,16 @@ def _table(runs: list[dict[str, Any]], pictures: Sequence[Path] = ()) -> str:
     lines = [
         "# Results",
         "",
-        "What `rookery train ALGORITHM ENV --seed SEED` reaches with its preset, without any other",
-        "flag: the mean return of 50 episodes with the most probable actions after the last step,",
-        "of seeds that nothing was tuned with. *Published* is what the RL Zoo says of its agents,",
-        "one run each, on versions 2 and 3 of these envs: mean and deviation of episodes' returns.",
-        "SB3 was run here with the same settings; its *other settings* are the RL Zoo's, which the",
-        "preset had before. With these, PPO of this library reached 770, 822 and 1005 on Hopper.",
-        "Seconds are the median of runs that had the machine for themselves; where there are none,",
-        "that of their processor time.",
-        "Measured by `scripts/bench learning`, which goes on where it was broken off.",
+        "The mean returns that `rookery train ALGORITHM ENV --seed SEED` reaches with the preset",
+        "of the env and no other flag, in 50 episodes with the most probable actions after the",
+        "last step. Nothing was tuned on these seeds. *Published* is the RL Zoo's result for its",
+        "agents: one run each, on versions 2 and 3 of these envs, with mean and standard",
+        "deviation over episodes. SB3 was run here with the same settings; *other settings* are",
+        "those of the RL Zoo, which the preset had before. With these, rookery's PPO reached 770,",
+        "822 and 1005 on Hopper. Seconds are the median of runs that had the machine to",
+        "themselves; *of CPU* marks the median of processor times, if there are no such runs.",
+        "`scripts/bench learning` made these measurements. If it is interrupted, it continues",
+        "from there.",
         "",
         f"| {' | '.join(_COLUMNS)} |",
         "|---|---:|---:|---|---:|---:|---|---:|",

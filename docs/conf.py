@@ -36,7 +36,7 @@ extensions = [
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
-# ---------------------------------------------------------------- the reference, out of docstrings
+# ---------------------------------------------------------------- the reference, from docstrings
 
 default_role = "any"
 nitpicky = True
@@ -54,17 +54,20 @@ python_maximum_signature_line_length = 88
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|gymnasium|np|npt|numpy|pathlib|stable_baselines3|torch|typing)\..*")
 ]
-# Types in signatures of public names that are no part of the reference themselves.
+# Types in signatures of public names that the reference does not describe.
 nitpick_ignore = [
     ("py:class", name)
     for name in (
         "rookery.env.recipe.EnvRecipe",
+        "rookery.learn.config.AdvantageConfig",
         "rookery.learn.config_base.C",
         "rookery.learn.parallel.peers.Peers",
         "rookery.policy.actions.ActionLayout",
         "rookery.policy.network_policy.NetworkPolicy",
         "rookery.policy.numpy.numpy_policy.NetworkSpec",
         "rookery.rollout.normalize.BatchMoments",
+        "rookery.run.algorithms.OwnModules",
+        "rookery.run.log.history.History",
         "rookery.testing.difference.Difference",
         # Seen by type checkers only, so autodoc has no more of them than the name.
         "AutoresetMode",

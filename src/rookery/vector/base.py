@@ -597,7 +597,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """Generator of every env: a copy, or the object itself if the env is in this process."""
+        """The generators of all envs; copies, except those of envs in this process."""
         return self.get_attr("np_random")
 
     def _request(self, method: str, args: Sequence[tuple[Any, ...]]) -> None:

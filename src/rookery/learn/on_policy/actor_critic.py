@@ -32,7 +32,7 @@ def actor_critic_policy(
     encoder: Any = None,
     network: Any = None,
 ) -> Policy:
-    """Build the policy of an algorithm with actor and critic; see `Learner.make_policy`."""
+    """Build the policy of an algorithm with actor and critic; see ``Learner.make_policy``."""
     return make_policy(
         observation_space,
         action_space,
