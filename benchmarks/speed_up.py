@@ -31,11 +31,11 @@ from benchmarks.speed_up_picture import draw_speed_up
 from benchmarks.synthetic import COMPUTE
 from rookery.bench.conditions import conditions, load
 from rookery.bench.sample import Measured, Order
+from rookery.cli.arguments import checked_output
 from rookery.cli.bench import (
     measure_with_progress,
     print_conditions,
     progress_of,
-    results_file,
     write_files,
 )
 from rookery.common.cpus import usable_cpus
@@ -55,7 +55,7 @@ def main() -> None:
     """
     command, cpus = _parser().parse_args(), usable_cpus()
     num_envs: int = command.num_envs
-    output = results_file(command.output)
+    output = checked_output(command.output, (".json",))
     asked = orders_for(num_envs, cpus, STEP_TIMES_S, command.warm_up, command.seconds)
     orders = [order for group in asked.values() for order in group]
     where = conditions()

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from rookery.common.resources import memory_room
 from rookery.learn.config_base import Config
 from rookery.run.plan import RunPlan
 from rookery.run.request import RunRequest
@@ -23,7 +24,7 @@ from rookery.tuning.candidates import Candidate
 from rookery.tuning.halving import CandidateFailed
 from rookery.tuning.measurer import Measurer
 from rookery.tuning.measuring_process import Subject
-from rookery.tuning.memory import ceiling_here
+from rookery.tuning.memory import ceiling_of
 from rookery.tuning.search import tune
 
 
@@ -79,7 +80,7 @@ def rates_of(
     subject = Subject(plan.source, None, algorithm.name, algorithm.modules, plan.settings)
     tried, known = list(known), dict(known)
     rates: dict[Candidate, list[float]] = {candidate: [] for candidate in tried}
-    with Measurer(subject, ceiling_here(), deadline_s=60.0) as measurer:
+    with Measurer(subject, ceiling_of(memory_room()), deadline_s=60.0) as measurer:
         for turn in range(turns):
             for candidate in tried if turn % 2 == 0 else reversed(tried):
                 chosen = {**settings, "num_envs": candidate.num_envs}

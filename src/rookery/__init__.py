@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from rookery.run.agent import Agent
     from rookery.run.callbacks import StopTraining
     from rookery.run.checkpoint.agents import load
+    from rookery.run.evaluation import EvalResult
     from rookery.run.log.sinks import Sink
-    from rookery.run.loop import evaluate, resume, train
+    from rookery.run.loop import TrainResult, evaluate, resume, train
+    from rookery.run.progress import Update
     from rookery.run.request import RunRequest
-    from rookery.run.results import EvalResult, TrainResult
     from rookery.run.settings import TrainSettings
     from rookery.run.trainer import Trainer
-    from rookery.run.update import Update
     from rookery.vector.auto.choose import Choice
     from rookery.vector.base import VectorEnv
     from rookery.vector.make import make_vec
@@ -113,12 +113,12 @@ _HOMES = {
     "evaluate": "rookery.run.loop",
     "resume": "rookery.run.loop",
     "train": "rookery.run.loop",
-    "EvalResult": "rookery.run.results",
-    "TrainResult": "rookery.run.results",
+    "EvalResult": "rookery.run.evaluation",
+    "TrainResult": "rookery.run.loop",
     "RunRequest": "rookery.run.request",
     "TrainSettings": "rookery.run.settings",
     "Trainer": "rookery.run.trainer",
-    "Update": "rookery.run.update",
+    "Update": "rookery.run.progress",
     "Choice": "rookery.vector.auto.choose",
     "VectorEnv": "rookery.vector.base",
     "make_vec": "rookery.vector.make",

@@ -155,9 +155,12 @@ def test_speed_up_prints_each_point_with_its_prediction(
     [
         ([], "the following arguments are required: env"),
         (["CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
-        (["CartPole-v1", "--num-envs", "0"], "argument --num-envs: invalid _count value: '0'"),
+        (
+            ["CartPole-v1", "--num-envs", "0"],
+            "must be a whole number of at least 1, got '0'",
+        ),
         (["CartPole-v1", "--contenders", "SB4"], "--contenders 'SB4' is unknown or not installed"),
-        (["CartPole-v1", "--output", "x.png"], "--output must be a file whose name ends in .json"),
+        (["CartPole-v1", "--output", "x.png"], "--output must end in .json"),
         (["CartPole-v1", "--output", "no/x.json"], "the folder no of --output"),
         (["CartPole-v1", "--seconds", "0"], "--seconds must be a finite number above 0"),
     ],

@@ -127,7 +127,7 @@ def test_env_kwargs_and_env_module_reach_the_envs(tmp_path: Path, capsys, packag
         (["train", "ppo", "CartPole-v1", "--env-kwargs", "[1]"], "--env-kwargs"),
         (["train", "ppo", "CartPole-v1", "--env-kwargs", "{"], "--env-kwargs"),
         (["train", "ppo", "CartPole-v1", "--env-module", "no_such"], "no_such"),
-        (["doctor", "CartPole-v1", "--env-module", "no_such"], "--env-module no_such"),
+        (["doctor", "CartPole-v1", "--env-module", "no_such"], "cannot import 'no_such'"),
         (["doctor", "no_such:CartPole-v1"], "the module that 'no_such:CartPole-v1' names"),
         (["train", "ppo"], "ENV"),
         (["train", "sarsa", "CartPole-v1"], "sarsa"),

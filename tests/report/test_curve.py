@@ -48,14 +48,12 @@ def test_a_centred_mean_does_not_lag() -> None:
     np.testing.assert_allclose(running_mean(line, 3, is_centred=True)[[0, -1]], [0.5, 7.5])
     expected = [np.std(line[max(i - 1, 0) : i + 2]) for i in range(9)]
     np.testing.assert_allclose(running_std(line, 3, is_centred=True), expected)
-    assert len(running_mean(np.zeros(0), 3, is_centred=True)) == 0
 
 
 def test_the_running_deviation_uses_the_window_of_the_mean() -> None:
     values = np.random.default_rng(0).normal(1e9, 1.0, 50)
     expected = [np.std(values[max(i - 6, 0) : i + 1]) for i in range(50)]
     np.testing.assert_allclose(running_std(values, 7), expected, atol=1e-4)
-    assert len(running_std(np.zeros(0), 7)) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 500])

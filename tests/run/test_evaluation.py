@@ -13,7 +13,7 @@ import pytest
 import rookery
 from rookery import FaultPolicy
 from rookery.policy.base import PolicyStep
-from rookery.run import evaluation, video
+from rookery.run import callbacks, evaluation
 
 
 class Endless(gym.Env[Any, Any]):
@@ -115,8 +115,8 @@ def test_what_a_fault_cut_off_is_not_counted() -> None:
 
 
 def test_the_episode_of_a_video_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video, "_MOST_STEPS", 7, raising=False)
+    monkeypatch.setattr(callbacks, "_MOST_STEPS", 7)
     env = Endless()
     with pytest.warns(UserWarning, match="not ended after 7 steps"):
-        video._play(env, Idle(), 1)
+        callbacks._play(env, Idle(), 1)
     assert env._count == 7

@@ -20,7 +20,7 @@ from run_files import assert_same_run
 
 import rookery
 from rookery.cli import main
-from rookery.common import packages
+from rookery.common import importing
 from rookery.env.wrappers import atari
 from rookery.env.wrappers.frame_stack import FrameStack
 from rookery.errors import ConfigError, UnknownEnvError
@@ -107,7 +107,7 @@ def test_a_package_that_is_not_there_is_named(env, monkeypatch):
     monkeypatch.setattr("rookery.common.importing.is_installed", lambda module: False)
     monkeypatch.setattr("rookery.run.env_source.is_installed", lambda module: False)
     monkeypatch.setattr("rookery.env.recipe.is_installed", lambda module: False)
-    package = packages.package_of(env)
+    package = importing.package_of(env)
     told = f"pip install {package.pip}.*After the installation, training imports it automatically"
     with pytest.raises(UnknownEnvError, match=told):
         EnvSource(env, preprocess=True).arguments()
@@ -137,8 +137,8 @@ def test_an_id_that_is_nearly_that_of_a_game_is_told(env, hint):
 def test_a_package_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
     (tmp_path / "broken_games.py").write_text("import no_such_emulator")
     monkeypatch.syspath_prepend(str(tmp_path))
-    broken = packages.Package("Broken-", "", "broken_games", "broken-games")
-    monkeypatch.setattr(packages, "PACKAGES", (broken,))
+    broken = importing.Package("Broken-", "", "broken_games", "broken-games")
+    monkeypatch.setattr(importing, "PACKAGES", (broken,))
     with pytest.raises(ConfigError, match=r"Broken-v0.*broken_games.*no_such_emulator"):
         family_of("Broken-v0")
 

@@ -101,6 +101,20 @@ def test_a_state_comes_back_as_it_was_given(tmp_path: Path) -> None:
     assert found["nested"][0]["pair"] == (1, None) and found["nested"][1:] == [b"bytes", 2 + 1j]
 
 
+class Configured(Regression):
+    """Keeps settings of its own form in ``config``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = {"learning_rate": 1e-2}
+
+
+def test_config_of_a_custom_algorithm_may_be_anything(tmp_path: Path) -> None:
+    with _trainer(tmp_path, Configured()) as trainer:
+        next(trainer)
+    assert rookery.resume(tmp_path, algo=Configured()).steps == 128
+
+
 class Broken(Regression):
     """Does one thing wrong."""
 

@@ -328,6 +328,12 @@ def test_a_file_of_presets_is_read_like_builtin_presets(tmp_path: Path) -> None:
     assert plan.preset is None  # the run goes on without it
 
 
+def test_a_preset_need_not_set_the_number_of_envs(tmp_path: Path) -> None:
+    file = _file(tmp_path / "mine.json", {"CartPole-v1": {"run": {"total_steps": 64}}})
+    plan = RunPlan.new(RunRequest("CartPole-v1", "ppo", settings={"preset": file}))
+    assert plan.settings.num_envs == TrainSettings().num_envs
+
+
 def test_the_only_preset_of_a_file_is_used_for_every_env(tmp_path: Path) -> None:
     file = _file(tmp_path / "mine.json", {"CartPole-v1": OWN})
     found = find_preset("ppo", "Mine-v0", file)

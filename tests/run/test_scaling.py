@@ -101,11 +101,6 @@ def test_scaled_settings_are_valid_and_survive_json():
         assert PPOConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_a_number_of_envs_is_a_whole_number():
-    with pytest.raises(ConfigError, match="num_envs"):
-        scaled(PPOConfig(), "ppo", 8, 0)
-
-
 def plan_of(algo, **settings):
     return RunPlan.new(RunRequest("CartPole-v1", algo, settings=settings))
 

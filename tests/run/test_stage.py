@@ -133,7 +133,7 @@ def test_only_as_many_envs_are_built_as_are_needed(tmp_path: Path, monkeypatch):
 @pytest.mark.parametrize(
     ("algo", "options", "message"),
     [
-        ("ppo", {"collector": "async"}, "older weights .* choose from 'caller', 'workers'"),
+        ("ppo", {"collector": "async"}, "older weights; choose from 'caller', 'workers'"),
         (A2CConfig(), {"collector": "async"}, "choose from 'caller'"),
         ("dqn", {"collector": "async", "backend": "serial"}, "backend='serial'"),
         ("impala", {"backend": "serial"}, "backend='serial'.* choose collector 'caller'"),

@@ -23,12 +23,12 @@ import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, SACConfig
 from rookery.policy import make_policy
 from rookery.run import machine
+from rookery.run.callbacks import record
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import evaluation_seed, run_episodes
 from rookery.run.log.history import History
 from rookery.run.log.jsonl import read_rows
-from rookery.run.video import record
 
 QUICK = PPOConfig(num_steps=16, num_epochs=1, minibatch_size=32)
 CARTPOLE = PPOConfig(

@@ -6,12 +6,12 @@ import psutil
 import pytest
 
 from rookery.common.process_tree import with_children
+from rookery.common.resources import MemoryRoom
 from rookery.errors import ConfigError
 from rookery.tuning.memory import (
     Ceiling,
     MemoryModel,
     ceiling_of,
-    cgroup_memory,
     in_units,
     memory_of,
     model_of,
@@ -22,38 +22,10 @@ MB = 2**20
 
 
 def test_the_smallest_limit_is_the_ceiling():
-    assert ceiling_of(1000).size_bytes == 900
-    found = ceiling_of(10_000, cgroup=(2_000, 1_000))
-    assert found == Ceiling(900, "what the container's limit leaves")
-    assert ceiling_of(10_000, (2_000, 1_000), wanted=500) == Ceiling(500, "--memory")
-    assert ceiling_of(1_000, (9_000, 0), wanted=5_000).reason.startswith("memory that the machine")
-    assert ceiling_of(1_000, (2_000, 3_000)).size_bytes == 0
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_a_container_s_limit_is_read_without_what_can_be_given_back(tmp_path):
-    write(tmp_path / "memory.max", "1000\n")
-    write(tmp_path / "memory.current", "600\n")
-    write(tmp_path / "memory.stat", "anon 1\ninactive_file 100\n")
-    assert cgroup_memory(tmp_path) == (1000, 500)
-
-
-def test_the_older_form_of_containers_is_read_too(tmp_path):
-    write(tmp_path / "memory" / "memory.limit_in_bytes", "1000")
-    write(tmp_path / "memory" / "memory.usage_in_bytes", "600")
-    assert cgroup_memory(tmp_path) == (1000, 600)
-
-
-@pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
-def test_no_limit_is_none(tmp_path, limit):
-    write(tmp_path / "memory.max", limit)
-    write(tmp_path / "memory.current", "600")
-    assert cgroup_memory(tmp_path) is None
-    assert cgroup_memory(tmp_path / "nothing") is None
+    machine = MemoryRoom(8_000, 1_000, "this machine")
+    assert ceiling_of(machine) == Ceiling(900, "memory that this machine has available")
+    assert ceiling_of(machine, wanted=500) == Ceiling(500, "--memory")
+    assert ceiling_of(machine, wanted=5_000).size_bytes == 900
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_a_trial_that_ctrl_c_cuts_short_is_made_once_more(
         with pytest.raises(KeyboardInterrupt):
             Search(study, trials=3, confirmations=0).run()
         assert len(study.made()) == 1 and not study.failed()
-    with open_study(file, None, "random", "none") as study:
+    with open_study(file, _question(), "random", "none") as study:
         assert study.question == _question()
         Search(study, trials=3, confirmations=0).run()
         assert len(study.completed()) == 3
@@ -274,7 +274,7 @@ def test_a_study_may_go_on_with_any_sampler_and_pruner(
 def test_a_trial_of_a_process_that_was_killed_is_made_once_more(tmp_path: Path) -> None:
     with open_study(tmp_path / "study.db", _question(), "tpe", "median") as study:
         trial = study.ask()
-    with open_study(tmp_path / "study.db", None, "tpe", "median") as study:
+    with open_study(tmp_path / "study.db", _question(), "tpe", "median") as study:
         assert study.interrupt_all() == 1
         assert study.ask().params == trial.params and not study.made()
 
@@ -345,7 +345,7 @@ def test_a_foreign_database_is_an_error_and_stays_unchanged(tmp_path: Path) -> N
 def test_a_study_has_one_process_at_a_time(study: Study, tmp_path: Path) -> None:
     with (
         pytest.raises(rookery.ConfigError, match=r"study.db is in use by another process"),
-        open_study(tmp_path / "study.db", None, "tpe", "median"),
+        open_study(tmp_path / "study.db", _question(), "tpe", "median"),
     ):
         raise AssertionError("it was opened twice")
 
@@ -396,7 +396,10 @@ def test_the_command_searches_writes_a_preset_and_goes_on(
     ("arguments", "complaint"),
     [
         (["pqo", "CartPole-v1"], "unknown algorithm 'pqo'; did you mean ppo?"),
-        (["CartPole-v1", "ppo"], "the algorithm comes first: ppo CartPole-v1"),
+        (
+            ["CartPole-v1", "ppo"],
+            "comes first: rookery tune --hyperparameters ppo CartPole-v1",
+        ),
         (["ppo", "CartPoel-v1"], "No environment is registered as 'CartPoel-v1'"),
         (["ppo", "CartPole-v1", "--trials", "0"], "argument --trials"),
         (["ppo", "CartPole-v1", "--sampler", "tpo"], "argument --sampler: invalid choice: 'tpo'"),

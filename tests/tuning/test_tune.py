@@ -196,10 +196,9 @@ def test_failing_and_hanging_envs_are_reported_in_one_line(no_process_is_left):
         assert "\n" not in str(caught.value)
         found = measurer.ask(order())
         assert found["steps"] > 0 and found["windows"] and found["memory_bytes"] > 0
-    with Measurer(subject_of(Hangs), AMPLE, deadline_s=0.5) as measurer:
-        with pytest.raises(CandidateFailed, match="it hangs"):
-            measurer.ask(order())
-        assert measurer.pids == ()
+    measurer = Measurer(subject_of(Hangs), AMPLE, deadline_s=0.5)
+    with measurer, pytest.raises(CandidateFailed, match="it hangs"):
+        measurer.ask(order())
 
 
 def test_a_candidate_above_the_memory_ceiling_is_ended(no_process_is_left):
@@ -222,10 +221,10 @@ def test_rollouts_are_cut_so_that_a_slice_holds_some():
     [
         (["ppoo", "CartPole-v1"], "did you mean ppo"),
         (["CartPole-v1", "ppo"], "the algorithm comes first: rookery tune ppo CartPole-v1"),
-        (["CartPole-v1", "--run-dir", "x"], "--run-dir is a setting of rookery train"),
+        (["CartPole-v1", "--run-dir", "x"], "run_dir is a setting of rookery train"),
         (["CartPole-v1", "--minuts", "1"], "did you mean --minutes"),
         (["CartPole-v1", "--memory", "lots"], "such as 6G"),
-        (["CartPole-v1", "--minutes", "0"], "must be above 0"),
+        (["CartPole-v1", "--minutes", "0"], "a finite number above 0"),
         (["CartPole-v1", "--picture", "x.bmp"], r"must end in \.png"),
         (["CartPole-v1", "--output", "none/x.json"], "does not exist"),
         (["CartPole-v7"], "CartPole"),

@@ -7,10 +7,10 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from rookery.common.cpus import cpu_capacity, cpus_in_use
+from rookery.common.cpus import cpu_capacity, cpus_in_use, processor_name
+from rookery.common.version import __version__
 
 _LIBRARIES = ("rookery", "gymnasium", "numpy", "stable-baselines3", "torch")
 
@@ -24,7 +24,7 @@ def conditions(libraries: Sequence[str] = _LIBRARIES) -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": cpu_capacity(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "system": f"{platform.system()} {platform.machine()}",
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -41,19 +41,8 @@ def load() -> float | None:
 
 def _version(distribution: str) -> str | None:
     if distribution == "rookery":
-        from rookery import __version__
-
         return __version__
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
-from rookery.bench.throughput import Limit, Row
+from rookery.bench.throughput import Limit, Row, rate_text
 from rookery.run.log.curve import new_figure, plain
 
 _OURS, _PEERS, _LIMIT = "tab:blue", "tab:gray", "tab:green"
@@ -70,8 +70,7 @@ def _draw_bars(axes: Any, rows: Sequence[Row], limit: Limit | None) -> None:
 def _remark(row: Row) -> str:
     if row.median is None:
         return plain(f"failed: {row.failure[:70]}")
-    number = f"{row.median:,.0f}" if row.median >= 100 else f"{row.median:.3g}"
-    parts = [number]
+    parts = [rate_text(row.median)]
     if row.speed_up is not None:
         parts.append(f"{row.speed_up:.2f}x serial")
     if row.share is not None:

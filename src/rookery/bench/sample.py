@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-import rookery
 from rookery.bench.contenders import OPENERS, Contender, Subject
+from rookery.common.importing import search_path
 from rookery.common.pickling import pickled_for_workers
 from rookery.env.deferred import Workshop
-from rookery.env.registrations import Registrations, collect, install
+from rookery.env.registrations import collect, install
 from rookery.vector.auto.probe import measure as probe
 
 _BATCHES = 64  # batches of actions, sampled in advance
@@ -71,7 +71,7 @@ def take(order: Order, timeout_s: float) -> dict[str, Any]:
             capture_output=True,
             timeout=timeout_s,
             check=False,
-            env={**os.environ, "PYTHONPATH": _search_path()},
+            env={**os.environ, "PYTHONPATH": search_path()},
         )
     except subprocess.TimeoutExpired as error:
         raise SampleFailed(f"no result within {timeout_s:g} s") from error
@@ -145,7 +145,6 @@ def main() -> None:
     registrations, pickled = pickle.loads(sys.stdin.buffer.read())
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    assert isinstance(registrations, Registrations)
     install(registrations)
     print(json.dumps(carried_out(pickle.loads(pickled))), file=answers, flush=True)
 
@@ -218,13 +217,6 @@ def _run(rounds: Iterator[None], seconds: float) -> int:
         if time.perf_counter() - start >= seconds:
             return count
     raise AssertionError("the rounds are endless")
-
-
-def _search_path() -> str:
-    """Return the module search path, including rookery and the current folder."""
-    own = os.path.dirname(os.path.dirname(os.path.abspath(rookery.__file__)))
-    places = [os.path.abspath(place) for place in sys.path]  # an empty entry is the current folder
-    return os.pathsep.join(dict.fromkeys([*places, own]))
 
 
 if __name__ == "__main__":

@@ -131,8 +131,8 @@ def table_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     return [
         (
             row.contender,
-            _number(row.median),
-            "" if row.low is None else f"{_number(row.low)} – {_number(row.high)}",
+            rate_text(row.median),
+            "" if row.low is None else f"{rate_text(row.low)} – {rate_text(row.high)}",
             "" if row.speed_up is None else f"{row.speed_up:.2f}x",
             "" if row.share is None else f"{row.share:.0%}",
             f"failed: {row.failure}" if row.failure else row.note,
@@ -158,7 +158,8 @@ def to_dict(rows: Sequence[Row], limits: dict[int, Limit]) -> list[dict[str, Any
     ]
 
 
-def _number(value: float | None) -> str:
+def rate_text(value: float | None) -> str:
+    """Return steps per second as text."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

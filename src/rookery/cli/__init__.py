@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from gymnasium.error import DependencyNotInstalled
 
 from rookery.common.arguments import did_you_mean
+from rookery.common.version import __version__
 from rookery.errors import EnvFailed, RookeryError, UsageError
 
 COMMANDS = {
@@ -86,13 +87,11 @@ def _of_the_env(error: RookeryError) -> str:
     cause = error.__cause__
     if not isinstance(error, EnvFailed) or isinstance(error, UsageError) or cause is None:
         return ""
-    if isinstance(
-        cause, (ImportError, DependencyNotInstalled, UsageError)
-    ):  # their messages suffice
+    # The messages of these suffice.
+    if isinstance(cause, (ImportError, DependencyNotInstalled, UsageError)):
         return ""
-    from rookery.worker.failures import (
-        RemoteTraceback,
-    )  # imported late, so that commands start fast
+    # Imported late, so that commands start fast.
+    from rookery.worker.failures import RemoteTraceback
 
     if isinstance(cause.__cause__, RemoteTraceback):
         return f"{str(cause.__cause__).strip()}\n\n"
@@ -108,8 +107,6 @@ def _dispatch(arguments: list[str]) -> int:
         print(_help())
         return 0 if arguments else 2
     if arguments[0] == "--version":
-        from rookery import __version__
-
         print(f"rookery {__version__}")
         return 0
     name, *rest = arguments

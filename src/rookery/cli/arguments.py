@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from rookery.common.arguments import did_you_mean
-from rookery.errors import ConfigError, MissingExtra, UsageError
+from rookery.errors import ConfigError, UsageError
 
 T = TypeVar("T")
 
@@ -41,10 +41,8 @@ def parse(kind: type[T], arguments: list[str], program: str, short: type[Any] | 
         UsageError: the arguments are invalid; the message is one line.
         SystemExit: after ``--help``.
     """
-    try:
-        import tyro
-    except ImportError as error:
-        raise MissingExtra("this command needs tyro: pip install 'rookery[train]'") from error
+    import tyro  # late, because commands without it start faster
+
     if short is not None and {"-h", "--help"} & set(arguments):
         try:
             tyro.cli(short, args=["--help"], prog=program)
@@ -221,6 +219,21 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError with the message."""
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def whole_number_in(text: str, least: int = 0) -> int:
+    """Return the whole number in the value of a flag; ``1e5`` is one."""
+    number = float(text) if _is_number(text) else math.nan
+    if not number.is_integer() or number < least:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least {least}, got {text!r}"
+        )
+    return int(number)
+
+
+def count(text: str) -> int:
+    """Return the whole number from 1 on in the value of a flag."""
+    return whole_number_in(text, 1)
 
 
 def parse_json(text: str, flag: str) -> dict[str, Any]:

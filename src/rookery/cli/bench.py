@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -19,12 +18,13 @@ from rookery.cli.arguments import (
     OUTPUT_WAY_OUT,
     CommandParser,
     checked_output,
+    count,
     parse_json,
     print_result,
 )
 from rookery.common.arguments import check_positive, did_you_mean
 from rookery.errors import ConfigError
-from rookery.run.checkpoint.run_dir import whole_file
+from rookery.run.checkpoint.run_dir import as_file_name, whole_file
 from rookery.run.env_source import EnvSource
 from rookery.run.families import wrapper_at
 from rookery.run.log.terminal import Counter, print_table, require_tables
@@ -48,8 +48,7 @@ def run(arguments: list[str]) -> int:
         preprocess=not command.no_preprocess,
     )
     subject = Subject.of(source)
-    name = re.sub(r"[^\w.-]+", "-", source.name.rpartition(":")[2])
-    output = results_file(command.output or f"bench-{name}.json")
+    output = checked_output(command.output or f"bench-{as_file_name(source.name)}.json", (".json",))
     contenders = _chosen(command, subject)
     note = source.note()
     if note:
@@ -163,21 +162,6 @@ def write_files(
         draw(file)
 
 
-def results_file(name: str) -> Path:
-    """Return the path of the results, after checking that it can be written.
-
-    Raises:
-        ConfigError: the file cannot be written, or its name does not end in .json.
-    """
-    output = Path(name)
-    if output.suffix.lower() != ".json" or output.is_dir():
-        raise ConfigError(
-            f"--output must be a file whose name ends in .json, got {name!r}; the "
-            "plot is written beside it, as .png"
-        )
-    return checked_output(name, (".json",))
-
-
 def _chosen(command: Namespace, subject: Subject) -> list[Contender]:
     """Return the requested contenders, and always the plain loop and serial as baselines.
 
@@ -208,11 +192,11 @@ def _parser() -> CommandParser:
     parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
     parser.add_argument(
         "--num-envs",
-        type=_count,
+        type=count,
         nargs="+",
         help="numbers of envs to measure (8 64)",
     )
-    parser.add_argument("--rounds", type=_count, default=5, help="samples of each contender (5)")
+    parser.add_argument("--rounds", type=count, default=5, help="samples of each contender (5)")
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of each sample (0.5)")
     parser.add_argument(
         "--warm-up", type=float, default=0.2, help="seconds of warm-up before each sample (0.2)"
@@ -230,7 +214,7 @@ def _parser() -> CommandParser:
         help="measure only these contenders and the baselines",
     )
     parser.add_argument(
-        "--num-workers", type=_count, help="number of rookery's worker processes (all cores)"
+        "--num-workers", type=count, help="number of rookery's worker processes (all cores)"
     )
     parser.add_argument(
         "--start-method", choices=START_METHODS, help="start method of rookery's worker processes"
@@ -246,10 +230,3 @@ def _parser() -> CommandParser:
         "--no-preprocess", action="store_true", help="do not preprocess Atari games and MiniGrid"
     )
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number

@@ -9,10 +9,11 @@ from dataclasses import asdict
 import gymnasium as gym
 
 from rookery.cli.arguments import CommandParser, parse_json
-from rookery.common.arguments import near_names
+from rookery.common.arguments import check_positive, near_names
 from rookery.common.importing import register
 from rookery.env.recipe import make_recipes
-from rookery.errors import ConfigError, UnknownEnvError
+from rookery.errors import UnknownEnvError
+from rookery.run.env_source import import_module
 from rookery.testing.env_check import DEADLINE_S, examine_all
 
 
@@ -35,9 +36,8 @@ def run(arguments: list[str]) -> int:
     command = parser.parse_args(arguments)
     kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     if command.env_module:
-        _import(command.env_module)
-    if command.deadline <= 0:
-        raise ConfigError(f"--deadline must be positive, got {command.deadline}")
+        import_module(command.env_module)
+    check_positive("--deadline", command.deadline)
     register(command.env)
     _require_attribute(command.env)
     (recipe,) = make_recipes(command.env, 1, kwargs, ())
@@ -66,10 +66,3 @@ def _require_attribute(env: str) -> None:
         f"Module {module!r} has no attribute {name!r}, and no env is registered under that "
         f"name.{hint}"
     )
-
-
-def _import(module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise UnknownEnvError(f"Cannot import --env-module {module}: {error}") from error

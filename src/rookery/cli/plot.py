@@ -15,10 +15,8 @@ from rookery.run.checkpoint.run_dir import whole_file
 
 _FORMATS = (".png", ".pdf", ".svg")
 _AXES = {"steps": ("step", "environment steps"), "time": ("seconds", "seconds of training")}
-_RETURNS = (
-    "episode_return_mean",
-    "eval_return_mean",
-)  # metrics drawn together with the evaluations
+# Metrics that are drawn together with the evaluations.
+_RETURNS = ("episode_return_mean", "eval_return_mean")
 
 
 def run(arguments: list[str]) -> int:

@@ -38,7 +38,6 @@ def _parser() -> CommandParser:
         "--output",
         metavar="FILE",
         help="file of the report, .html (report.html in the folder of the run; for several runs, "
-        "in "
-        "the current folder)",
+        "in the current folder)",
     )
     return parser

@@ -57,10 +57,7 @@ def run(arguments: list[str]) -> int:
 def _train(arguments: list[str]) -> dict[str, Any]:
     name, *rest = arguments
     if name not in BUILT_IN:
-        hint = f"{did_you_mean(name, BUILT_IN)} ".lstrip()
-        if rest and rest[0] in BUILT_IN:
-            hint = f"the algorithm comes first: rookery train {rest[0]} {name}; "
-        raise UsageError(f"unknown algorithm {name!r}; {hint}{_usage()}")
+        raise unknown_algorithm(name, rest[0] if rest else "", "rookery train", _usage())
     if "resume" in map(flag_of, rest):
         raise UsageError(
             "--resume takes algorithm and env from the run; leave these out: rookery train "
@@ -83,6 +80,21 @@ def _train(arguments: list[str]) -> dict[str, Any]:
         **settings,
     )
     return result.to_dict()
+
+
+def unknown_algorithm(name: str, env: str, program: str, usage: str) -> UsageError:
+    """Return the error for an unknown algorithm.
+
+    Args:
+        name: name of the algorithm.
+        env: the argument after it; if that is an algorithm, both were exchanged.
+        program: the command that messages name.
+        usage: the end of the message.
+    """
+    hint = f"{did_you_mean(name, BUILT_IN)} ".lstrip()
+    if env in BUILT_IN:
+        hint = f"the algorithm comes first: {program} {env} {name}; "
+    return UsageError(f"unknown algorithm {name!r}; {hint}{usage}")
 
 
 def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:

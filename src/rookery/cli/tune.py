@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rookery.cli.arguments import checked_output, parse, parse_json, print_result
-from rookery.cli.train import command_of, given, short_command_of
-from rookery.common.arguments import did_you_mean
-from rookery.errors import ConfigError, UsageError
+from rookery.cli.train import command_of, given, short_command_of, unknown_algorithm
+from rookery.errors import ConfigError
 from rookery.run.algorithms import BUILT_IN, Given
 from rookery.run.families import wrapper_at
 from rookery.run.presets import find_preset
 from rookery.tuning.memory import parse_memory
 from rookery.tuning.outcome import Outcome, draw, print_trials
-from rookery.tuning.search import OF_RUNS, tune
+from rookery.tuning.search import tune
 
 try:
     from tyro.conf import OmitArgPrefixes
@@ -75,7 +74,6 @@ def _tune_parallelism(arguments: list[str]) -> int:
     output, picture = _places(search)
     preset = find_preset(name, command.env, command.preset.preset, command.envs.env_module)
     settings, learner = given(command, rest)
-    _refuse_what_is_of_runs(settings)
     settings.pop("preset", None)
     outcome = tune(
         command.env,
@@ -119,10 +117,7 @@ def _algorithm(arguments: Sequence[str]) -> tuple[str, list[str]]:
         return first, rest
     is_flag = first.startswith("--")
     if not is_flag and rest and not rest[0].startswith("--"):
-        hint = f"{did_you_mean(first, BUILT_IN)} ".lstrip()
-        if rest[0] in BUILT_IN:
-            hint = f"the algorithm comes first: rookery tune {rest[0]} {first}; "
-        raise UsageError(f"unknown algorithm {first!r}; {hint}{_usage()}")
+        raise unknown_algorithm(first, rest[0], "rookery tune", _usage())
     return "ppo", list(arguments)
 
 
@@ -164,15 +159,6 @@ def _short_command(name: str) -> type[Any]:
         env: Gymnasium id, or package.module:Id.
     """
     return command
-
-
-def _refuse_what_is_of_runs(settings: dict[str, Any]) -> None:
-    for name in settings:
-        if name in OF_RUNS:
-            flag = name.replace("_", "-")
-            raise UsageError(
-                f"--{flag} is a setting of rookery train, not of rookery tune; leave it out"
-            )
 
 
 def _places(search: TuneSettings) -> tuple[Path, Path]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rookery.cli.arguments import CommandParser, checked_output, parse_json, print_result
-from rookery.common.arguments import did_you_mean
-from rookery.errors import ConfigError, UsageError
+from rookery.cli.arguments import (
+    CommandParser,
+    checked_output,
+    count,
+    parse_json,
+    print_result,
+    whole_number_in,
+)
+from rookery.cli.train import unknown_algorithm
+from rookery.errors import ConfigError
 from rookery.run.algorithms import BUILT_IN
+from rookery.run.checkpoint.run_dir import as_file_name
 from rookery.run.env_source import EnvSource
 from rookery.run.log.terminal import Counter, print_table
 from rookery.run.presets import AUTO, find_preset
@@ -37,11 +43,13 @@ _COLUMNS = ("trial", "return", "±", "seconds", "settings")
 
 def run(arguments: list[str]) -> int:
     """Search, print the best trials, and write the best settings."""
-    command = _parser().parse_args(arguments)
-    _check(command)
+    parser = _parser()
+    command = parser.parse_args(arguments)
+    if command.algorithm not in BUILT_IN:
+        choices = f"choose from {', '.join(BUILT_IN)}"
+        raise unknown_algorithm(command.algorithm, command.env, parser.prog, choices)
     require_optuna()
-    name = f"{command.algorithm}-" + re.sub(r"[^\w.-]+", "-", command.env.rpartition(":")[2])
-    file = Path(command.study or f"{name}.db")
+    file = Path(command.study or f"{command.algorithm}-{as_file_name(command.env)}.db")
     output = checked_output(command.output or str(file.with_suffix(".json")), (".json",))
     require_own(output)
     asked = question_in(file)
@@ -83,32 +91,32 @@ def _parser() -> CommandParser:
     parser.add_argument("algorithm", help=", ".join(BUILT_IN))
     parser.add_argument("env", help="gym id, 'package:Id' or 'package.module:function'")
     parser.add_argument(
-        "--trials", type=_count, default=30, help="number of trials of the whole study (30)"
+        "--trials", type=count, default=30, help="number of trials of the whole study (30)"
     )
     parser.add_argument("--study", help="SQLite file of the study (ALGORITHM-ENV.db)")
     parser.add_argument("--output", help="JSON file for the best settings (STUDY with .json)")
     parser.add_argument(
-        "--jobs", type=_count, default=1, help="number of trials that run at the same time (1)"
+        "--jobs", type=count, default=1, help="number of trials that run at the same time (1)"
     )
     parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="Optuna sampler (tpe)")
     parser.add_argument(
         "--pruner", choices=PRUNERS, default="median", help="Optuna pruner (median)"
     )
     parser.add_argument(
-        "--confirm", type=_number, default=3, metavar="N",
+        "--confirm", type=whole_number_in, default=3, metavar="N",
         help="number of further runs of the best settings, with new seeds (3)",
     )  # fmt: skip
     parser.add_argument("--runs-dir", help="folder in which the runs of all trials are kept")
     study = parser.add_argument_group("settings of a new study, which cannot change later")
     study.add_argument(
-        "--total-steps", type=_count,
+        "--total-steps", type=count,
         help=f"env steps of each trial (from the preset, else {plain.total_steps})",
     )  # fmt: skip
-    study.add_argument("--evaluations", type=_count, help="number of evaluations of each trial (5)")
+    study.add_argument("--evaluations", type=count, help="number of evaluations of each trial (5)")
     study.add_argument(
-        "--eval-episodes", type=_count, help="number of episodes of each evaluation (10)"
+        "--eval-episodes", type=count, help="number of episodes of each evaluation (10)"
     )
-    study.add_argument("--seed", type=_number, help="root of the seeds of all trials (0)")
+    study.add_argument("--seed", type=whole_number_in, help="root of the seeds of all trials (0)")
     study.add_argument(
         "--space", metavar="FILE", help="JSON file with other ranges, choices or values"
     )
@@ -121,31 +129,6 @@ def _parser() -> CommandParser:
     study.add_argument("--wrapper", action="append", help="wrapper of every env, as module:Class")
     study.add_argument("--env-module", help="module to import first; it registers the env")
     return parser
-
-
-def _count(text: str) -> int:
-    return _number(text, 1)
-
-
-def _number(text: str, least: int = 0) -> int:
-    try:
-        number = float(text)  # accepts 1e5
-    except ValueError:
-        number = math.nan
-    if not number.is_integer() or number < least:
-        raise ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
-    return int(number)
-
-
-def _check(command: Namespace) -> None:
-    if command.algorithm not in BUILT_IN:
-        hint = did_you_mean(command.algorithm, BUILT_IN)
-        if command.env in BUILT_IN:
-            hint = f"the algorithm comes first: {command.env} {command.algorithm}"
-        raise UsageError(
-            f"unknown algorithm {command.algorithm!r}; {hint or 'choose from'} "
-            f"({', '.join(BUILT_IN)})"
-        )
 
 
 def _question(command: Namespace) -> Question:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,13 +69,10 @@ def _interval(text: str) -> float:
 
 
 def _console() -> Console:
-    """Return a console that prints ``?`` for characters that standard output lacks."""
     try:
         from rich.console import Console
     except ImportError as error:
         raise MissingExtra("rookery watch needs: pip install 'rookery[train]'") from error
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # env names may contain any character
     return Console(highlight=False)
 
 

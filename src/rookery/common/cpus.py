@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import sys
 import time
 from dataclasses import dataclass
@@ -28,6 +29,16 @@ def cpu_capacity() -> float:
         count = os.cpu_count() or 1
     quota = cgroup_quota(Path("/sys/fs/cgroup"))
     return min(float(count), quota) if quota else float(count)
+
+
+def processor_name() -> str:
+    """Return the name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def cgroup_quota(root: Path) -> float | None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from rookery.errors import ConfigError
+
+
+def search_path() -> str:
+    """Return the module search path for child processes: of this one, and rookery's folder."""
+    own = str(Path(__file__).parents[2])
+    places = [os.path.abspath(place) for place in sys.path]  # an empty entry is the current folder
+    return os.pathsep.join(dict.fromkeys([*places, own]))
 
 
 def reference(thing: Any) -> str | None:

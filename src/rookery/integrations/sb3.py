@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import deepcopy
 from functools import partial
-from multiprocessing import get_context
 from operator import methodcaller
 from typing import Any
 
@@ -77,7 +76,8 @@ class RookeryVecEnv(VecEnv):
         start_method: str | None = None,
         **options: Any,
     ) -> None:
-        _check_options(start_method, options)
+        if "autoreset_mode" in options:
+            raise ConfigError("autoreset_mode: SB3 requires same-step resets; leave it out")
         wrappers = (_adapter(), *options.pop("wrappers", ()))
         make = partial(
             make_vec,
@@ -100,7 +100,8 @@ class RookeryVecEnv(VecEnv):
             check_for_nested_spaces(venv.single_observation_space)
             venv.infos_per_env = True
             self._refuse_shared_envs()
-            self._local_ids = _ids_in_this_process(venv)
+            backends = venv.statistics().workers
+            self._local_ids = [i for b in backends if b.pid == os.getpid() for i in b.env_ids]
             self._takes_arrays = isinstance(venv.single_action_space, _ARRAY_SPACES)
             super().__init__(venv.num_envs, venv.single_observation_space, venv.single_action_space)
         except BaseException:
@@ -267,20 +268,6 @@ class RookeryVecEnv(VecEnv):
                     "would step the other's. Return a new env at each call, not one made before."
                 )
             owners[place] = env_id
-
-
-def _check_options(start_method: str | None, options: dict[str, Any]) -> None:
-    if "autoreset_mode" in options:
-        raise ConfigError("autoreset_mode: SB3 requires same-step resets; leave it out")
-    try:
-        get_context(start_method)
-    except ValueError as error:
-        raise ConfigError(f"start_method: {error}") from error
-
-
-def _ids_in_this_process(venv: VectorEnv) -> list[int]:
-    backends = venv.statistics().workers
-    return [i for backend in backends if backend.pid == os.getpid() for i in backend.env_ids]
 
 
 def _adapter() -> Callable[[Any], Any]:

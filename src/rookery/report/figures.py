@@ -93,13 +93,15 @@ def _reason(settings: dict[str, Any], evaluations: Sequence[EvaluationPoint]) ->
 def _lives(folder: RunDirectory) -> bool:
     """Return whether the process that owns the folder is alive on this machine."""
     number = folder.writer()
+    if number is None:
+        return False
     try:
         began = folder.writer_file.stat().st_mtime
+        process = psutil.Process(number)
         # Process ids are reused; the owner is older than the file.
-        process = psutil.Process(number) if number is not None else None
-        is_dead = process is None or process.status() == psutil.STATUS_ZOMBIE
-        return process is not None and not is_dead and process.create_time() < began + 1.0
-    except (OSError, ValueError, psutil.Error):
+        is_owner = process.create_time() < began + 1.0
+        return is_owner and process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, psutil.Error):
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,19 +159,16 @@ class LiveRun:
         )
 
     def _read(self) -> None:
+        if not os.path.isdir(self._folder.path):
+            raise StorageError(f"{self._folder.path} was moved or deleted while it was watched")
         try:
-            if not self._folder.path.is_dir():
-                raise StorageError(f"{self._folder.path} was moved or deleted while it was watched")
             for followed in self._all():
                 followed.read()
         except OSError as error:
-            if isinstance(error, StorageError):
-                raise
             path = error.filename or self._folder.path
             raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
-        with contextlib.suppress(
-            ConfigError
-        ):  # config.json is missing briefly while a run is overwritten
+        # config.json is missing briefly while a run is overwritten.
+        with contextlib.suppress(ConfigError):
             self._env, self._settings = settings_of(self._folder)
 
     def _title(self) -> str:

@@ -278,7 +278,9 @@ def _label(group: list[RecordedRun], groups: list[list[RecordedRun]], by: Sequen
     if by:
         names = list(by)
     else:
-        firsts = [each[0] for each in groups if _same(each[0], first, ("env", "algo"))]
+        key = settings.get("env"), settings.get("algo")
+        others = (each[0] for each in groups)
+        firsts = [e for e in others if (e.settings.get("env"), e.settings.get("algo")) == key]
         names = ["algo", *_differing(firsts)]
     words = [
         word_of(settings.get(name)) if name == "algo" else f"{name}={word_of(settings.get(name))}"
@@ -288,10 +290,6 @@ def _label(group: list[RecordedRun], groups: list[list[RecordedRun]], by: Sequen
     is_seeds = is_seeds and len({word_of(run.settings.get("seed")) for run in group}) == len(group)
     kind = "seed" if is_seeds else "run"
     return f"{' '.join(words)} ({len(group)} {kind}{'s' if len(group) > 1 else ''})"
-
-
-def _same(one: RecordedRun, other: RecordedRun, names: Sequence[str]) -> bool:
-    return all(one.settings.get(name) == other.settings.get(name) for name in names)
 
 
 def _differing(runs: Sequence[RecordedRun]) -> list[str]:

@@ -8,11 +8,11 @@ one of its names is used. Start reading at `rookery.run.loop`, which has `train`
 from rookery.run.agent import Agent
 from rookery.run.callbacks import StopTraining
 from rookery.run.checkpoint.agents import load
-from rookery.run.loop import evaluate, resume, train
-from rookery.run.results import EvalResult, TrainResult
+from rookery.run.evaluation import EvalResult
+from rookery.run.loop import TrainResult, evaluate, resume, train
+from rookery.run.progress import Update
 from rookery.run.settings import TrainSettings
 from rookery.run.trainer import Trainer
-from rookery.run.update import Update
 
 __all__ = [
     "Agent",

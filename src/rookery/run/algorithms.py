@@ -1,8 +1,9 @@
-"""Algorithms of a run: built-in ones by name or settings, and custom ones."""
+"""Algorithms of a run: built-in ones by name or settings, custom ones, and their description."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -26,7 +27,7 @@ from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.base import Policy
 from rookery.rollout import Rollout
 from rookery.run import checks
-from rookery.run.settings import CollectorName, TrainSettings
+from rookery.run.env_source import resolve
 
 # Settings and ``"module:Class"`` of the learner, which is imported when it is used.
 BUILT_IN: dict[str, tuple[type[Config], str]] = {
@@ -282,101 +283,79 @@ def algorithm_of(
 _NEEDED = ("num_steps", "make_policy", "start", "update", "state_dict", "load_state_dict")
 
 
+def config_of(algorithm: Algorithm) -> Config | None:
+    """Return the settings of an algorithm; None for a custom one, unless it has a `Config`."""
+    config = getattr(algorithm, "config", None)
+    return config if isinstance(config, Config) else None
+
+
 def name_of(algorithm: Algorithm) -> str:
     """Return the name of an algorithm for folders and titles."""
     return getattr(algorithm, "name", "") or type(algorithm).__name__.lower()
 
 
-def collector_for(algorithm: Algorithm, settings: TrainSettings) -> CollectorName:
-    """Return the name of the run's collector; "auto" selects one.
+# Settings that determine the shapes of weights.
+SHAPES = {
+    "hidden_sizes", "activation", "normalize_obs", "recurrent", "memory_size", "dueling",
+    "num_quantiles", "image_encoder", "state_dependent_noise",
+}  # fmt: skip
+
+
+def agent_algorithm(
+    written: Mapping[str, Any], where: Path, algo: Any, modules: OwnModules
+) -> Algorithm:
+    """Create the algorithm that a checkpoint describes, without importing custom networks.
 
     Raises:
-        ConfigError: the requested collector does not support the algorithm or the settings.
+        ConfigError: the description is invalid, or needs an argument that is missing.
     """
-    possible = collectors_of(algorithm)
-    name = settings.collector
-    if name == "auto":  # only collectors in this process step native batches
-        is_native = settings.backend == "native" and "caller" in possible
-        name = "caller" if is_native else possible[0]
-        if settings.cluster is not None and name == "caller" and "workers" in possible:
-            name = "workers"
-    if name not in possible:
+    try:
+        return algorithm_from_dict(written, algo, modules, imports=False, learns=False)
+    except (KeyError, TypeError, ConfigError) as error:
+        raise ConfigError(f"{where} cannot be understood: {error}") from error
+
+
+def algorithm_to_dict(algorithm: Algorithm) -> dict[str, Any]:
+    """Describe an algorithm for config.json and checkpoints; see `algorithm_from_dict`."""
+    name, config = name_of(algorithm), config_of(algorithm)
+    modules = algorithm.modules if isinstance(algorithm, BuiltIn) else OwnModules()
+    return {
+        "algo": name,
+        name: None if config is None else config.to_dict(),
+        "own": modules.to_dict(),
+        "learner_makes_policy": isinstance(algorithm, BuiltIn) and algorithm.makes_own_policy,
+    }
+
+
+def algorithm_from_dict(
+    written: Mapping[str, Any], algo: Any, modules: OwnModules, *, imports: bool, learns: bool
+) -> Algorithm:
+    """Rebuild an algorithm from what `algorithm_to_dict` recorded.
+
+    Args:
+        written: the record.
+        algo: replaces the recorded algorithm, if it is not None.
+        modules: parts that the user gives again.
+        imports: whether recorded parts may be imported.
+        learns: whether the algorithm will learn. To act, it needs a custom learner only if that
+            one makes the policy.
+    """
+    if algo is not None:
+        return algorithm_of(algo, *modules)
+    name = written["algo"]
+    if name not in BUILT_IN:
         raise ConfigError(
-            f"{name_of(algorithm)} cannot learn from collector {name!r}, {_REASONS[name]}; choose "
-            f"from {', '.join(map(repr, possible))}"
+            f"its algorithm {name!r} is not built into this library; pass it again: algo=..."
         )
-    if name in PARTLY:
-        _check_parts(name, algorithm, settings)
-    elif name != "caller":
-        _check_workers(name, algorithm, settings)
-    return name
-
-
-def collectors_of(algorithm: Algorithm) -> tuple[Any, ...]:
-    """Return the collectors that an algorithm supports, the default first.
-
-    An algorithm with collector "caller" also supports the other collectors in this process.
-    """
-    named: tuple[Any, ...] = getattr(algorithm, "collectors", Algorithm.collectors)
-    others = [name for name in PARTLY if "caller" in named and name not in named]
-    return (*named, *others)
-
-
-# Collectors in this process that act on a part of the envs while the others step.
-PARTLY = {
-    "double": "alternating halves of the envs",
-    "served": "serving envs as they finish",
-}
-_REASONS = {
-    "caller": "because its policy does not act in this process",
-    "double": "because its policy does not act in this process",
-    "served": "because its policy does not act in this process",
-    "workers": "because its exploration state is not sent to workers",
-    "async": "because it does not correct for rollouts of older weights",
-}
-
-
-def keeps_something_of_each_env(algorithm: Algorithm) -> bool:
-    """Return True if the policy keeps a memory or exploration noise for each env."""
-    config = getattr(algorithm, "config", None)
-    return bool(getattr(config, "is_recurrent", False)) or _holds_noise(config)
-
-
-def _holds_noise(config: Any) -> bool:
-    own_noise = getattr(config, "exploration_noise_kind", "normal") != "normal"
-    return own_noise or bool(getattr(config, "state_dependent_noise", False))
-
-
-def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
-    """Raise if a collector that acts on parts of the envs does not support the settings."""
-    config = getattr(algorithm, "config", None)
-    unsupported = {
-        "backend='serial', which steps all envs in this process": settings.backend == "serial",
-        "backend='native', which steps all envs together": settings.backend == "native",
-        "caller_steps=True, because this process acts while envs step": settings.caller_steps,
-        "isolate=True": settings.isolate and name == "double",
-        "a single env": settings.num_envs < 2,
-        "a recurrent policy": getattr(config, "is_recurrent", False),
-        "exploration noise over several steps": _holds_noise(config),
-    }
-    for what, is_asked in unsupported.items():
-        if is_asked:
+    modules.check()
+    parts = modules._asdict()
+    for part, address in written["own"].items():
+        if part == "learner" and not learns and not written["learner_makes_policy"]:
+            continue
+        if parts[part] is None and imports and address is not None:
+            parts[part] = resolve(address)
+        if parts[part] is None:
             raise ConfigError(
-                f"collector {name!r} ({PARTLY[name]}) does not support {what}; choose collector "
-                "'caller'"
+                f"its {part} is custom ({address or 'a local function'}); pass it again: {part}=..."
             )
-
-
-def _check_workers(name: str, algorithm: Algorithm, settings: TrainSettings) -> None:
-    """Raise if a collector in the workers does not support the settings."""
-    unsupported = {
-        "backend='serial', which starts no workers": settings.backend == "serial",
-        "backend='native', which steps all envs together": settings.backend == "native",
-        "caller_steps=True, because the workers step all envs": settings.caller_steps,
-    }
-    for what, is_asked in unsupported.items():
-        if is_asked:
-            raise ConfigError(
-                f"collector {name!r} (the policy acts in the workers) does not support {what}; "
-                "choose collector 'caller'"
-            )
+    return BuiltIn(name, BUILT_IN[name][0].from_dict(written[name]), OwnModules(**parts))

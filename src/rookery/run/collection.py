@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -34,7 +33,7 @@ _NO_STATES = "ALE's vectorized env cannot save or restore the states of its game
 PolicyMaker = Callable[[Space[Any], Space[Any]], Policy]
 
 
-class Collection(ABC):
+class Collection:
     """The envs of a run, the policy that acts in them, and the collector.
 
     Attributes:
@@ -52,22 +51,24 @@ class Collection(ABC):
     meter: Meter
     venv: VectorEnv | None = None
     runs_ahead: bool = False
+    _envs: str  # what error messages call the envs
+    _stack: ExitStack  # closes the envs
 
-    @abstractmethod
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
         """Return the state of every env, or None and the reason why they cannot be saved.
 
         Args:
             between_steps: no step of the envs was interrupted.
         """
+        return None, f"{self._envs} are not saved"
 
-    @abstractmethod
     def restore_envs(self, states: list[bytes]) -> None:
         """Restore in every env the state that `capture_envs` returned for it."""
+        raise ConfigError(f"{self._envs} cannot restore states")
 
-    @abstractmethod
     def close(self) -> None:
         """Close the envs; may be called twice."""
+        self._stack.close()
 
 
 class CallerCollection(Collection):
@@ -77,10 +78,10 @@ class CallerCollection(Collection):
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
         make_policy: PolicyMaker, check: Callable[[], None], seeds: list[int],
     ) -> None:  # fmt: skip
-        venv = source.make(settings.num_envs, **settings.vector_options())
-        self.venv: VectorEnv = venv
-        self.spaces = venv.single_observation_space, venv.single_action_space
-        try:
+        with ExitStack() as stack:
+            venv = stack.enter_context(source.make(settings.num_envs, **settings.vector_options()))
+            self.venv: VectorEnv = venv
+            self.spaces = venv.single_observation_space, venv.single_action_space
             self.policy = make_policy(*self.spaces)
             self.collector = SyncCollector(
                 venv,
@@ -89,10 +90,8 @@ class CallerCollection(Collection):
                 copy=False,
                 **_acting_here(source, algorithm, settings, check, seeds),
             )
-        except BaseException:
-            venv.close()
-            raise
-        self.meter = CallerMeter(self.collector, venv)
+            self.meter = CallerMeter(self.collector, venv)
+            self._stack = stack.pop_all()
 
     def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
         if self.venv.backend == "native":
@@ -107,27 +106,8 @@ class CallerCollection(Collection):
             raise ConfigError(_NO_STATES)
         restore_all(self.venv, states)
 
-    def close(self) -> None:
-        self.venv.close()
 
-
-class PartlyCollection(Collection):
-    """Collection in which the policy acts on some envs while workers step the others."""
-
-    _envs: str  # what error messages call the envs
-    _stack: ExitStack  # closes the envs
-
-    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
-        return None, f"{self._envs} are not saved"
-
-    def restore_envs(self, states: list[bytes]) -> None:
-        raise ConfigError(f"{self._envs} cannot restore states")
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-class DoubleCollection(PartlyCollection):
+class DoubleCollection(Collection):
     """Collection in which the policy acts on one half of the envs while workers step the other."""
 
     _envs = "envs of the double collector"
@@ -150,7 +130,7 @@ class DoubleCollection(PartlyCollection):
             self._stack = stack.pop_all()
 
 
-class ServedCollection(PartlyCollection):
+class ServedCollection(Collection):
     """Collection in which the policy acts on the envs that are ready while workers step others."""
 
     _envs = "envs of the served collector"
@@ -185,37 +165,33 @@ def _half(source: EnvSource, settings: TrainSettings, half: int) -> VectorEnv:
 class WorkerCollection(Collection):
     """Collection in which copies of the policy act in worker processes."""
 
+    _envs = "envs of the collectors workers and async"
+
     def __init__(
         self, source: EnvSource, algorithm: Algorithm, settings: TrainSettings,
         make_policy: PolicyMaker, check: Callable[[], None], seeds: list[int],
         collector: CollectorName,
     ) -> None:  # fmt: skip
         self.runs_ahead = collector == "async"
-        self.collector = workers = WorkerCollector(
-            **source.arguments(),
-            policy=make_policy,
-            num_envs=settings.num_envs,
-            num_steps=algorithm.num_steps,
-            mode="async" if self.runs_ahead else "sync",
-            seed=seeds,
-            max_policy_lag=settings.max_policy_lag,
-            info_keys=_info_keys(source, settings),
-            between_waits=check,
-            **settings.worker_options(),
-        )
-        self._close = workers.close
-        self.policy = workers.policy
-        self.spaces = workers.single_observation_space, workers.single_action_space
-        self.meter = WorkerMeter(workers, self.runs_ahead)
-
-    def capture_envs(self, between_steps: bool) -> tuple[list[bytes] | None, str]:
-        return None, "envs of the collectors workers and async are not saved"
-
-    def restore_envs(self, states: list[bytes]) -> None:
-        raise ConfigError("envs of the collectors workers and async cannot restore states")
-
-    def close(self) -> None:
-        self._close()
+        with ExitStack() as stack:
+            self.collector = workers = stack.enter_context(
+                WorkerCollector(
+                    **source.arguments(),
+                    policy=make_policy,
+                    num_envs=settings.num_envs,
+                    num_steps=algorithm.num_steps,
+                    mode="async" if self.runs_ahead else "sync",
+                    seed=seeds,
+                    max_policy_lag=settings.max_policy_lag,
+                    info_keys=_info_keys(source, settings),
+                    between_waits=check,
+                    **settings.worker_options(),
+                )
+            )
+            self.policy = workers.policy
+            self.spaces = workers.single_observation_space, workers.single_action_space
+            self.meter = WorkerMeter(workers, self.runs_ahead)
+            self._stack = stack.pop_all()
 
 
 def open_collection(

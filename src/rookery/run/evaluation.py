@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +20,6 @@ from rookery.errors import ConfigError, WorkerError
 from rookery.policy.base import Policy, follows_episodes
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.env_source import EnvSource
-from rookery.run.results import EvalResult
 from rookery.vector.base import VectorEnv
 
 MOST_EPISODE_STEPS = 100_000  # default limit of one evaluation episode
@@ -43,6 +42,33 @@ class Score:
     lengths: npt.NDArray[np.int64]
     seconds: float
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """Result of an evaluation.
+
+    Attributes:
+        run_dir: the run's folder.
+        steps: env steps of the counted episodes.
+        seconds: time of the evaluation, without start-up.
+        steps_per_second: ``steps / seconds``.
+        eval_return_mean: mean return.
+        eval_return_std: standard deviation of the returns.
+        episodes: number of episodes.
+    """
+
+    run_dir: str
+    steps: int
+    seconds: float
+    steps_per_second: float
+    eval_return_mean: float
+    eval_return_std: float
+    episodes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a dict of plain data."""
+        return asdict(self)
 
 
 def run_episodes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rookery.run.checkpoint import state
 from rookery.run.checkpoint.agents import agent_of, with_saved_layers
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory
-from rookery.run.evaluation import MOST_EPISODE_STEPS, result_of, run_episodes
+from rookery.run.evaluation import MOST_EPISODE_STEPS, EvalResult, result_of, run_episodes
 from rookery.run.interrupt import Terminated
 from rookery.run.learners.open_learners import is_other_learner, learn_along
 from rookery.run.plan import RunPlan
@@ -24,8 +24,33 @@ from rookery.run.request import (
     evaluation_request,
     shows_arguments,
 )
-from rookery.run.results import EvalResult, TrainResult
 from rookery.run.trainer import Trainer
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """Result of a training run.
+
+    Attributes:
+        run_dir: the run's folder.
+        steps: env steps trained for.
+        seconds: time to start the envs and train, without evaluation.
+        steps_per_second: ``steps / seconds``.
+        eval_return_mean: mean return of the final evaluation; None without one.
+        eval_return_std: standard deviation of the returns of the final evaluation; None without
+            one.
+    """
+
+    run_dir: str
+    steps: int
+    seconds: float
+    steps_per_second: float
+    eval_return_mean: float | None
+    eval_return_std: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a dict of plain data."""
+        return asdict(self)
 
 
 @shows_arguments(ARGUMENTS, with_settings=True)

@@ -9,26 +9,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rookery.common.cpus import usable_cpus
+from rookery.learn.config_base import Config
+from rookery.policy.base import Policy
 
 
 @contextmanager
 def threads_and_memory_for(
-    num_rows: int,
-    widths: tuple[int, ...],
-    is_recurrent: bool,
-    num_parameters: int = 0,
-    num_learners: int = 1,
+    config: Config | None, policy: Policy, num_envs: int, num_learners: int = 1
 ) -> Iterator[None]:
     """Limit the threads of BLAS and torch, and keep freed memory if the networks are large.
 
     Args:
-        num_rows: rows of the largest matrix product, usually the minibatch size.
-        widths: widths of the hidden layers.
-        is_recurrent: the policy is recurrent.
-        num_parameters: number of the policy's parameters; 0 if unknown.
+        config: settings of the algorithm; None for a custom one, whose gradient steps count as
+            small.
+        policy: the policy that is trained.
+        num_envs: number of envs of the run.
         num_learners: number of learners that share the CPUs.
     """
-    is_small = is_recurrent or 0 < num_rows * num_parameters < WORTH_SPLITTING
+    num_rows = 1 if config is None else config.rows_per_gradient_step(num_envs)
+    widths = (config and config.hidden_sizes) or (64,)
+    num_parameters = 0 if policy.model is None else len(policy.model.parameters)
+    is_small = policy.is_recurrent or 0 < num_rows * num_parameters < WORTH_SPLITTING
     blas, torch = blas_threads_for(num_rows, widths), torch_threads_for(is_small, num_learners)
     with blas, torch, freed_memory_kept(not is_small):
         yield

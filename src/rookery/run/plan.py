@@ -14,20 +14,22 @@ from rookery.common.arguments import (
     checked_wrappers,
     known_names,
     near_names,
-    whole_number,
-    without_fraction,
 )
 from rookery.common.env_errors import in_words
+from rookery.common.version import __version__
 from rookery.env.wrappers.action_mask import ActionMaskFromInfo
 from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.learn.config_base import Config
-from rookery.run.algorithm_record import SHAPES, algorithm_from_dict, algorithm_to_dict
 from rookery.run.algorithms import (
     BUILT_IN,
+    SHAPES,
     BuiltIn,
     Given,
+    algorithm_from_dict,
     algorithm_of,
+    algorithm_to_dict,
+    config_of,
     name_of,
 )
 from rookery.run.checkpoint.run_dir import RunDirectory
@@ -87,7 +89,6 @@ class RunPlan:
         preset, settings = _preset(env, algo, given), given
         if preset is not None:
             settings = {**preset.run, **settings, "preset": preset.name}
-            whole_number("num_envs", without_fraction(settings["num_envs"]), 1)
         elif settings.get("preset") == AUTO:
             settings = {**settings, "preset": NONE}
         chosen_algo = algo if preset is None else preset.config
@@ -216,10 +217,12 @@ class RunPlan:
     def _changed(self, changes: Mapping[str, Any]) -> RunPlan:
         """Return a plan with changed settings of the run or of its algorithm."""
         names = {field.name for field in fields(TrainSettings)}
-        config = getattr(self.algorithm, "config", None)
-        of_config = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
+        config = config_of(self.algorithm)
+        of_config = _names_in(config)
         known_names(names | of_config, changes, "settings of this run")
-        changes = {k: v for k, v in changes.items() if v != _present(self.settings, config, k)}
+        present = {name: getattr(self.settings, name) for name in names}
+        present |= {name: getattr(config, name) for name in of_config}
+        changes = {name: value for name, value in changes.items() if value != present[name]}
         for name in changes:
             if name in (_FIXED_SETTINGS if name in names else _FIXED_CONFIG):
                 raise ConfigError(
@@ -230,8 +233,8 @@ class RunPlan:
         learner = {name: value for name, value in changes.items() if name not in names}
         algorithm = self.algorithm
         if learner:
-            assert isinstance(algorithm, BuiltIn) and isinstance(config, Config)
-            new = type(config).from_dict({**config.to_dict(), **learner})
+            assert isinstance(algorithm, BuiltIn)
+            new = type(algorithm.config).from_dict({**algorithm.config.to_dict(), **learner})
             algorithm = BuiltIn(algorithm.name, new, algorithm.modules)
         settings = replace(self.settings, **run)
         if "eval_every" in run or "eval_episodes" in run:
@@ -239,9 +242,8 @@ class RunPlan:
         return replace(self, settings=settings, algorithm=algorithm)
 
 
-def _present(settings: TrainSettings, config: Any, name: str) -> Any:
-    """Return the current value of a setting of the run or of its algorithm."""
-    return getattr(settings, name) if hasattr(settings, name) else getattr(config, name)
+def _names_in(config: Config | None) -> set[str]:
+    return set() if config is None else {each.name for each in fields(config)}  # type: ignore[arg-type]
 
 
 def _evaluation_source(
@@ -319,10 +321,10 @@ def _fitted(
         ConfigError: ``scale_hyperparameters`` is set for a custom algorithm.
     """
     num_envs, reasons = settings.num_envs, list[str]()
-    config = getattr(algorithm, "config", None)
+    config = config_of(algorithm)
     base = TrainSettings().num_envs if preset is None else preset.run.get("num_envs", num_envs)
     if settings.scale_hyperparameters:
-        if not isinstance(algorithm, BuiltIn) or not isinstance(config, Config):
+        if not isinstance(algorithm, BuiltIn) or config is None:
             raise ConfigError(
                 "scale_hyperparameters supports only the algorithms of this library; leave it out "
                 f"with {in_words(algo)}"
@@ -333,7 +335,7 @@ def _fitted(
         config, reasons = scaled(config, algorithm.name, base, num_envs, frozenset(set_by_user))
         if not reasons:
             reasons = [f"{algorithm.name}: nothing to scale, the settings are for {base} envs"]
-    if preset is not None and isinstance(config, Config):
+    if preset is not None and config is not None:
         fitting = preset.fit(config, num_envs)
         if fitting is not config:
             size, steps = preset.settings["minibatch_size"], config.num_steps
@@ -354,8 +356,8 @@ def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
         ConfigError: a name is not a setting of a run.
     """
     known = {field.name for field in fields(TrainSettings)} | ARGUMENTS
-    config = getattr(algorithm, "config", None)
-    of_config = {f.name for f in fields(config)} if isinstance(config, Config) else set()  # type: ignore[arg-type]
+    config = config_of(algorithm)
+    of_config = _names_in(config)
     for name in settings:
         near = near_names(name, known | of_config, 1)
         if name in known or not near or near[0] not in of_config:
@@ -372,8 +374,6 @@ def _require_known(settings: Mapping[str, Any], algorithm: Algorithm) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and the main packages, by name."""
-    from rookery import __version__
-
     return {
         "rookery": __version__,
         "python": platform.python_version(),

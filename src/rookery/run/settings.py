@@ -155,9 +155,8 @@ class FaultSettings:
 
     def faults(self) -> FaultPolicy:
         """Return the fault settings in the form that `make_vec` accepts."""
-        names = ("on_fault", "max_restarts", "step_timeout_s", "reset_timeout_s")
-        settings = {name: getattr(self, name) for name in names}
-        return FaultPolicy(**settings, max_worker_rss_mb=self.max_worker_rss_mb)
+        names = [each.name for each in fields(FaultSettings)]
+        return FaultPolicy(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)

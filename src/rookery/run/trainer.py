@@ -26,13 +26,12 @@ from rookery.errors import (
     WorkerError,
 )
 from rookery.learn.base import Algorithm
-from rookery.learn.config_base import Config
 from rookery.learn.machine import require_machine
 from rookery.learn.schedule import check_schedules
 from rookery.rollout import Rollout
 from rookery.run import checks
 from rookery.run.agent import Agent
-from rookery.run.algorithms import collector_for, is_own
+from rookery.run.algorithms import config_of, is_own
 from rookery.run.callbacks import (
     Callback,
     StopTraining,
@@ -46,6 +45,7 @@ from rookery.run.collection import open_collection
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import (
     MOST_EPISODE_STEPS,
+    EvalResult,
     EvaluationEnvs,
     result_of,
     run_episodes,
@@ -61,13 +61,11 @@ from rookery.run.log.jsonl import EvaluationLog
 from rookery.run.log.sinks import Sink
 from rookery.run.log.telemetry_log import TelemetryLog
 from rookery.run.machine import threads_and_memory_for
-from rookery.run.native_batches import stepped
+from rookery.run.placement import collector_for, stepped
 from rookery.run.plan import RunPlan
-from rookery.run.progress import Progress, Schedule
+from rookery.run.progress import DueCallbacks, Measured, Progress, Schedule, Update
 from rookery.run.request import ARGUMENTS, RunRequest, shows_arguments
-from rookery.run.results import EvalResult
 from rookery.run.settings import CollectorName
-from rookery.run.update import DueCallbacks, Measured, Update
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)
@@ -166,9 +164,9 @@ class Trainer:
         self.plan, self.run_dir = plan, folder
         settings, algorithm = plan.settings, plan.algorithm
         sinks, self.callbacks = checked_sinks(request.sinks), callbacks_of(plan, request.callbacks)
-        config = getattr(algorithm, "config", None)
+        config = config_of(algorithm)
         require_machine(getattr(config, "device", "cpu"), getattr(config, "compile", False))
-        if isinstance(config, Config):
+        if config is not None:
             config.check(settings.num_envs)
             check_schedules(config)
         collector = collector_for(algorithm, settings)  # the last check before anything starts
@@ -202,11 +200,9 @@ class Trainer:
             folder.write_config(plan.to_dict())
             self._open_logs(saved is not None, request.progress, sinks, collector)
             stack.callback(self._journal.close)
-            rows, widths = _sizes(config, settings.num_envs)
-            size = 0 if self.policy.model is None else len(self.policy.model.parameters)
             stack.enter_context(
                 threads_and_memory_for(
-                    rows, widths, self.policy.is_recurrent, size, self.learners.share.size
+                    config, self.policy, settings.num_envs, self.learners.share.size
                 )
             )
             self._stack = stack.pop_all()
@@ -684,13 +680,6 @@ class Trainer:
             )
         if not self._is_open:
             raise ClosedError(f"{call}: this trainer is closed; resume the run with rookery.resume")
-
-
-def _sizes(config: Any, num_envs: int) -> tuple[int, tuple[int, ...]]:
-    """Return rows per gradient step and layer widths, or small defaults without a config."""
-    if config is None:
-        return 1, (64,)
-    return config.rows_per_gradient_step(num_envs), config.hidden_sizes or (64,)
 
 
 def _print_notes(*notes: str) -> None:

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
+from rookery.common.importing import search_path
 from rookery.common.process_tree import end_with_children, with_children
 from rookery.tuning.halving import CandidateFailed
 from rookery.tuning.measuring_process import Subject, pack
@@ -82,13 +83,6 @@ class Measurer:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Process ids of the current process and all its children."""
-        if self._process is None:
-            return ()
-        return tuple(process.pid for process in with_children(self._process.pid))
-
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._answers = SimpleQueue()
@@ -100,7 +94,7 @@ class Measurer:
             stderr=self._errors,
             encoding="utf-8",
             start_new_session=os.name == "posix",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": search_path()},
         )
         Thread(target=_read, args=(process.stdout, self._answers), daemon=True).start()
         self._write(self._first_line)

@@ -27,12 +27,11 @@ from rookery.common.pickling import pickled_for_workers
 from rookery.common.process_tree import with_children
 from rookery.env.recipe import make_recipes
 from rookery.learn.base import Algorithm
-from rookery.learn.config_base import Config
-from rookery.run.algorithms import BUILT_IN, BuiltIn, OwnModules, collector_for
+from rookery.run.algorithms import BUILT_IN, BuiltIn, OwnModules, config_of
 from rookery.run.collection import Collection, open_collection
 from rookery.run.env_source import EnvSource
 from rookery.run.machine import threads_and_memory_for
-from rookery.run.native_batches import stepped
+from rookery.run.placement import collector_for, stepped
 from rookery.run.settings import TrainSettings
 from rookery.tuning.memory import memory_of
 from rookery.vector.auto.probe import measure as measure_env
@@ -201,20 +200,16 @@ def _measure(subject: Subject, order: dict[str, Any], stage: Any) -> dict[str, A
     if not learns:
         steps = rollout_steps(algorithm.num_steps, seconds, order["step_s"])
         algorithm = subject.build(order["config"], steps)
-    config = getattr(algorithm, "config", None)
-    if isinstance(config, Config) and learns:
+    config = config_of(algorithm)
+    if config is not None and learns:
         config.check(settings.num_envs)
     collector = collector_for(algorithm, settings)
     source = stepped(subject.source, settings, collector)
-    rows = config.rows_per_gradient_step(settings.num_envs) if isinstance(config, Config) else 1
-    widths = getattr(config, "hidden_sizes", None) or (64,)
     began = time.perf_counter()
     stage("starting the envs")
     collection = open_collection(source, algorithm, settings, collector, settings.seed, _nothing)
     try:
-        model = collection.policy.model
-        size = 0 if model is None else len(model.parameters)
-        with threads_and_memory_for(rows, widths, collection.policy.is_recurrent, size):
+        with threads_and_memory_for(config, collection.policy, settings.num_envs):
             stage("collecting the first rollout")
             _rollout(collection, algorithm, learns)
             opened_s = time.perf_counter() - began

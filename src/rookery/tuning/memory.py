@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from rookery.common.resources import MemoryRoom
 from rookery.errors import ConfigError
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -85,64 +86,12 @@ def model_of(
     return MemoryModel(caller_bytes, max(one_bytes - env_bytes, 0), env_bytes, **rest)
 
 
-def ceiling_of(
-    available: int, cgroup: tuple[int, int] | None = None, wanted: int | None = None
-) -> Ceiling:
-    """Return the smallest of all memory limits.
-
-    Args:
-        available: bytes that are available in the machine.
-        cgroup: limit of the container and used bytes; None without a container.
-        wanted: limit given by the user, in bytes; None for no limit.
-    """
-    limits = [(int(SAFE * available), "memory that the machine has available")]
-    if cgroup is not None:
-        limit, used = cgroup
-        limits.append((int(SAFE * max(limit - used, 0)), "what the container's limit leaves"))
+def ceiling_of(room: MemoryRoom, wanted: int | None = None) -> Ceiling:
+    """Return the smaller of the available memory and the limit of the user, in bytes."""
+    limits = [(int(SAFE * room.left_bytes), f"memory that {room.owner} has available")]
     if wanted is not None:
         limits.append((wanted, "--memory"))
     return Ceiling(*min(limits))
-
-
-def ceiling_here(wanted: int | None = None) -> Ceiling:
-    """Return the memory limit for a run on this machine."""
-    available = int(psutil.virtual_memory().available)
-    return ceiling_of(available, cgroup_memory(Path("/sys/fs/cgroup")), wanted)
-
-
-def cgroup_memory(root: Path) -> tuple[int, int] | None:
-    """Return a container's memory limit and its used, non-reclaimable bytes; None without a limit.
-
-    Args:
-        root: folder of the cgroup files; version 2 is tried before version 1.
-    """
-    places = (
-        (root / "memory.max", root / "memory.current", root / "memory.stat"),
-        (
-            root / "memory" / "memory.limit_in_bytes",
-            root / "memory" / "memory.usage_in_bytes",
-            root / "memory" / "memory.stat",
-        ),
-    )
-    for limit, used, stat in places:
-        try:
-            most, now = limit.read_text().strip(), int(used.read_text())
-        except (OSError, ValueError):
-            continue
-        if not most.isdigit() or int(most) >= 2**60:  # v1 has a huge number for no limit
-            return None
-        return int(most), max(now - _reclaimable(stat), 0)
-    return None
-
-
-def _reclaimable(stat: Path) -> int:
-    """Return the bytes of cached files that the kernel can drop."""
-    try:
-        lines = stat.read_text().splitlines()
-    except OSError:
-        return 0
-    pairs = (line.split() for line in lines)
-    return next((int(pair[1]) for pair in pairs if pair[0] == "inactive_file"), 0)
 
 
 def parse_memory(text: str) -> int:

@@ -121,11 +121,7 @@ def draw(outcome: Outcome, path: Path, whole_loop: bool = False) -> None:
 
 
 def _draw_points(
-    file: BinaryIO,
-    points: Sequence[_Point],
-    title: str,
-    knee: int | None = None,
-    format: str = "png",
+    file: BinaryIO, points: Sequence[_Point], title: str, knee: int, format: str
 ) -> None:
     """Plot throughput against the number of envs: each mode as points, the best as a line.
 
@@ -133,7 +129,7 @@ def _draw_points(
         file: file that receives the picture.
         points: points to draw; at least one.
         title: text above the axes.
-        knee: number of envs to mark; None for no mark.
+        knee: number of envs to mark.
         format: image format, ``"png"``, ``"pdf"`` or ``"svg"``.
 
     Raises:
@@ -148,13 +144,16 @@ def _draw_points(
             linestyle=":", linewidth=1, color=f"C{number % 10}", label=plain(label),
         )  # fmt: skip
     best = sorted((p for p in points if p.is_best), key=lambda p: p.num_envs)
-    _draw_best(axes, best)
-    marked = next((p for p in best if p.num_envs == knee), None)
-    if marked is not None:
-        label = f"knee: {marked.num_envs} envs, {marked.rate:,.0f} steps/s"
-        axes.axvline(marked.num_envs, color="gray", linestyle="--", linewidth=1, label=label)
-        axes.plot(marked.num_envs, marked.rate, "s", color="black", markersize=7, zorder=4)
-    counts = sorted({p.num_envs for p in points})
+    counts = [p.num_envs for p in best]
+    axes.plot(counts, [p.rate for p in best], color="black", linewidth=1.8, label="best, 10-90 %")
+    axes.fill_between(
+        counts, [p.low for p in best], [p.high for p in best], color="black", alpha=0.12,
+        linewidth=0,
+    )  # fmt: skip
+    (rate,) = (p.rate for p in best if p.num_envs == knee)
+    label = f"knee: {knee} envs, {rate:,.0f} steps/s"
+    axes.axvline(knee, color="gray", linestyle="--", linewidth=1, label=label)
+    axes.plot(knee, rate, "s", color="black", markersize=7, zorder=4)
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.set_ylim(bottom=0)
@@ -162,18 +161,6 @@ def _draw_points(
     axes.grid(alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
     figure.savefig(file, format=format)
-
-
-def _draw_best(axes: Any, best: Sequence[_Point]) -> None:
-    """Draw the fastest mode of each number of envs, with its spread."""
-    if not best:
-        return
-    counts = [p.num_envs for p in best]
-    axes.plot(counts, [p.rate for p in best], color="black", linewidth=1.8, label="best, 10-90 %")
-    axes.fill_between(
-        counts, [p.low for p in best], [p.high for p in best], color="black", alpha=0.12,
-        linewidth=0,
-    )  # fmt: skip
 
 
 def trial_to_dict(trial: Trial) -> dict[str, Any]:

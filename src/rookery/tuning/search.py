@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,19 +9,13 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from rookery.common.arguments import whole_number
+from rookery.common.arguments import check_positive, whole_number
 from rookery.common.cpus import cpus_in_use, usable_cpus
+from rookery.common.resources import memory_room
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
-from rookery.learn.config_base import Config
-from rookery.run.algorithms import (
-    PARTLY,
-    BuiltIn,
-    OwnModules,
-    collectors_of,
-    keeps_something_of_each_env,
-    name_of,
-)
+from rookery.run.algorithms import BuiltIn, OwnModules, config_of, name_of
+from rookery.run.placement import PARTLY, collectors_of, keeps_something_of_each_env
 from rookery.run.plan import RunPlan, versions
 from rookery.run.presets.tuned import Tuned, describe_machine
 from rookery.run.request import ARGUMENTS, OF_EVALUATIONS, RunRequest, shows_arguments
@@ -30,7 +23,7 @@ from rookery.tuning.candidates import Candidate, Possible, candidates, env_count
 from rookery.tuning.halving import CandidateFailed, Halving
 from rookery.tuning.measurer import Measurer
 from rookery.tuning.measuring_process import Subject
-from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_here, in_units, model_of
+from rookery.tuning.memory import Ceiling, MemoryModel, ceiling_of, in_units, model_of
 from rookery.tuning.outcome import Outcome, trial_to_dict
 from rookery.tuning.trials import Limits, Slice, Trial, best_of_each, knee, limits_of
 
@@ -95,8 +88,8 @@ def tune(
         TuningFailed: every candidate failed.
         TuningInterrupted: Ctrl-C was pressed before anything was measured.
     """
-    if minutes is not None and (not minutes > 0 or not math.isfinite(minutes)):
-        raise ConfigError(f"minutes is {minutes}; it must be above 0")
+    if minutes is not None:
+        check_positive("minutes", minutes)
     if max_envs is not None:
         whole_number("max_envs", max_envs, 1)
     unused = [name for name in arguments if name in OF_RUNS]
@@ -105,7 +98,7 @@ def tune(
             f"{unused[0]} is a setting of rookery train, not of rookery tune; leave it out"
         )
     request = RunRequest.of(env=env, algo=algo, **arguments)
-    search = Search(request, whole_loop, ceiling_here(memory), say)
+    search = Search(request, whole_loop, ceiling_of(memory_room(), memory), say)
     least, most = (_MINUTES, _MOST_MINUTES) if minutes is None else (minutes, minutes)
     return search.run(60 * least, 60 * most, max_envs)
 
@@ -200,12 +193,11 @@ class Search:
         except CandidateFailed as failure:
             self._say(f"measuring the memory of envs failed: {failure}")
             return
-        config = getattr(self.plan.algorithm, "config", None)
+        config = config_of(self.plan.algorithm)
         replay = config.replay_size if isinstance(config, ReplayConfig) else 0
-        num_steps = getattr(self.plan.algorithm, "num_steps", 1)
         self._memory = model_of(
             found["one_bytes"], found["some_bytes"], found["some"], found["caller_bytes"],
-            row_bytes=found["row_bytes"], num_steps=num_steps,
+            row_bytes=found["row_bytes"], num_steps=self.plan.algorithm.num_steps,
             replay_bytes=replay * (found["row_bytes"] + 32),
         )  # fmt: skip
         self._say(
@@ -261,15 +253,15 @@ class Search:
                 f"needs about {in_units(needed)}, and the memory ceiling is {self._ceiling}", False
             )
         try:
-            config = getattr(self._plan_of(candidate.num_envs).algorithm, "config", None)
-            if isinstance(config, Config):
+            config = config_of(self._plan_of(candidate.num_envs).algorithm)
+            if config is not None:
                 config.check(candidate.num_envs)
         except ConfigError as error:  # such as a minibatch that is larger than the rollout
             raise CandidateFailed(str(error), False) from error
         order = {
             "do": "measure",
             "settings": candidate.settings(),
-            "config": config.to_dict() if isinstance(config, Config) else None,
+            "config": None if config is None else config.to_dict(),
             "seconds": seconds,
             "learns": self._whole_loop,
             "step_s": self._step_of_all(candidate),

@@ -103,9 +103,8 @@ class Trial:
         """The 10th and 90th percentile of the steps per second of collecting."""
         parts = sorted(rate for each in self.slices for rate in each.windows or (each.rate,))
         low, high = parts[round(0.1 * (len(parts) - 1))], parts[round(0.9 * (len(parts) - 1))]
-        return min(low, self.rate), max(
-            high, self.rate
-        )  # slices also contain steps outside of windows
+        # Slices also contain steps outside of windows.
+        return min(low, self.rate), max(high, self.rate)
 
     @property
     def growth(self) -> str:

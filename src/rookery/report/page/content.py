@@ -16,7 +16,6 @@ from rookery.common.version import __version__
 from rookery.report.comparison import Curve
 from rookery.report.figures import (
     RunState,
-    Series,
     TimeSplit,
     fault_counts,
     named_faults,
@@ -40,7 +39,6 @@ _NO_CURVES = {
 }  # fmt: skip
 _SHOWN_ELSEWHERE = "telemetry/"
 _MOST_CHARTS = 30  # of an env
-_MOST_DRAWN = 1e100
 _OF_ONE_RUN = {"run_dir", "overwrite"}
 
 
@@ -245,7 +243,7 @@ def _chart(metric: str, groups: Sequence[tuple[int, RunGroup]]) -> Chart | None:
     is_return = metric == _RETURN
     curves = []
     for number, group in groups:
-        runs = [series for run in group.runs if len((series := _drawable(run, metric)).x)]
+        runs = [series for run in group.runs if len((series := run.series(metric, "step")).x)]
         evaluations = group.evaluations("step") if is_return else []
         if runs:
             curves.append((number, Curve(group.label, runs, evaluations)))
@@ -253,12 +251,6 @@ def _chart(metric: str, groups: Sequence[tuple[int, RunGroup]]) -> Chart | None:
     if not values or (np.ptp(np.concatenate(values)) == 0 and not is_return):
         return None
     return Chart(metric, curves, is_main=is_return)
-
-
-def _drawable(run: RecordedRun, metric: str) -> Series:
-    """Return a metric over env steps, clipped so that squares of its values are finite."""
-    x, y = run.series(metric, "step")
-    return Series(x, np.clip(y, -_MOST_DRAWN, _MOST_DRAWN))
 
 
 def _settings(groups: Sequence[RunGroup]) -> list[Setting]:

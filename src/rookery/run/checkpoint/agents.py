@@ -14,8 +14,16 @@ from rookery.errors import ConfigError
 from rookery.learn.base import Algorithm
 from rookery.policy.actions import action_layout, read_space
 from rookery.run.agent import Agent, Spaces
-from rookery.run.algorithm_record import SHAPES, agent_algorithm, algorithm_to_dict
-from rookery.run.algorithms import BuiltIn, OwnModules, is_own, name_of
+from rookery.run.algorithms import (
+    SHAPES,
+    BuiltIn,
+    OwnModules,
+    agent_algorithm,
+    algorithm_to_dict,
+    config_of,
+    is_own,
+    name_of,
+)
 from rookery.run.checkpoint.files import load_checkpoint, space_from_data, space_to_data
 from rookery.run.checks import check_policy
 
@@ -158,7 +166,7 @@ def _description(
 
 def differences(saved: dict[str, Any], algorithm: Algorithm) -> str:
     """Return a text about settings of a checkpoint's network that differ; empty if none do."""
-    config = getattr(algorithm, "config", None)
+    config = config_of(algorithm)
     theirs = saved["algorithm"].get(name_of(algorithm)) or {}
     said = []
     for key in sorted(SHAPES & theirs.keys()):

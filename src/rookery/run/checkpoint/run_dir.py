@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -119,15 +119,13 @@ class RunDirectory:
         """
         here = self.absolute
         made = [path for path in (here, *here.parents) if not path.exists()]
-        owner = os.getpid()
         with ExitStack() as stack:
-            stack.callback(self._delete_if_empty, made, owner)
+            stack.callback(self._delete_if_empty, made, os.getpid())
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(_locked(self._lock.absolute(), self.path, owner))
+                stack.enter_context(locked(self._lock.absolute(), self._in_use))
+                stack.enter_context(_own_id_in(self.writer_file.absolute()))
             except (OSError, NotImplementedError) as error:  # some file systems have no locks
-                if isinstance(error, MissingExtra):
-                    raise
                 reason = getattr(error, "strerror", None) or error
                 raise ConfigError(
                     f"cannot create the run directory {self.path}: {reason}; choose another run_dir"
@@ -150,6 +148,14 @@ class RunDirectory:
     def writer_file(self) -> Path:
         """The file in which the process that uses the folder writes its id."""
         return self._lock.with_suffix(".pid")
+
+    def _in_use(self) -> str:
+        pid = self.writer()
+        writer = "another process" if pid is None else f"process {pid}"
+        return (
+            f"{self.path} is in use by {writer}; a run has one writer at a time. Wait for it, or "
+            "choose another run_dir"
+        )
 
     def _delete_if_empty(self, made: list[Path], owner: int) -> None:
         """Delete the folders that were created for a run if the run wrote no files."""
@@ -312,44 +318,58 @@ def _from_root(path: Path) -> Path:
 
 
 @contextmanager
-def _locked(path: Path, folder: Path, owner: int) -> Iterator[None]:
-    """Hold a file lock that the system releases when the process ``owner`` exits.
+def _own_id_in(file: Path) -> Iterator[None]:
+    """Write the id of this process to a file for the duration of the block."""
+    owner = os.getpid()
+    try:
+        file.write_text(str(owner))
+        yield
+    finally:
+        if os.getpid() == owner:
+            with contextlib.suppress(OSError):  # the id only serves messages
+                file.unlink(missing_ok=True)
 
-    A forked copy of the process does not release it. Error messages name ``folder``.
+
+@contextmanager
+def locked(path: Path, in_use: Callable[[], str]) -> Iterator[None]:
+    """Hold a file lock that the system releases when this process exits.
+
+    A forked copy of the process does not release it. The file stays: if it were deleted, two
+    processes could lock different files.
+
+    Args:
+        path: file of the lock.
+        in_use: returns the message for the case that another process holds the lock.
+
+    Raises:
+        ConfigError: another process holds the lock.
+        MissingExtra: filelock is not installed.
+        OSError, NotImplementedError: the file system cannot create the lock.
     """
     try:
         from filelock import FileLock, Timeout
     except ImportError as error:
         raise MissingExtra("training needs filelock: pip install 'rookery[train]'") from error
-    lock = FileLock(path)
+    lock, owner = FileLock(path), os.getpid()
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise ConfigError(
-            f"{folder} is in use by {_owner(path)}; a run has one writer at a time. Wait for "
-            "it, or choose another run_dir"
-        ) from None
+        raise ConfigError(in_use()) from None
     try:
-        path.with_suffix(".pid").write_text(str(owner))
         yield
     finally:
         if os.getpid() == owner:
-            # The lock file stays: if it were deleted, two processes could lock different files.
-            with contextlib.suppress(OSError):  # the id only serves messages
-                path.with_suffix(".pid").unlink(missing_ok=True)
             lock.release()
 
 
-def _owner(path: Path) -> str:
-    try:
-        return f"process {path.with_suffix('.pid').read_text()}"
-    except OSError:
-        return "another process"
+def as_file_name(name: str) -> str:
+    """Return a name that may hold a module, such as an env id, as part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", name.rpartition(":")[2])
 
 
 def _fresh(name: str) -> RunDirectory:
     """Name a folder that does not exist yet: name, name-2, name-3, ..."""
-    base = re.sub(r"[^\w.-]+", "-", name.rpartition(":")[2]).strip("-") or "run"
+    base = as_file_name(name).strip("-") or "run"
     path, number = Path("runs") / base, 2
     while path.exists():
         path, number = Path("runs") / f"{base}-{number}", number + 1

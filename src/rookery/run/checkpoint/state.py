@@ -19,6 +19,7 @@ import numpy as np
 from rookery.common.seeding import env_seeds
 from rookery.errors import ConfigError, EnvFailed, StorageError
 from rookery.learn.schedule import scheduled
+from rookery.run.algorithms import config_of
 from rookery.run.checkpoint.agents import described, differences, fits
 from rookery.run.checkpoint.files import load_checkpoint, save_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
@@ -209,7 +210,7 @@ class RunState:
 
     def _notes_on_schedules(self, before: Schedule) -> list[str]:
         """Return a warning if a run is extended after its learning rate has reached 0."""
-        config = getattr(self._plan.algorithm, "config", None)
+        config = config_of(self._plan.algorithm)
         is_complete = before.progress(self._progress.steps) >= 1.0
         is_extended = before.total_steps < self._progress.schedule.total_steps
         rate = getattr(config, "learning_rate", None)
@@ -247,7 +248,7 @@ class RunState:
             reason = f"the envs were saved with other {' and '.join(changed)}"
         elif path is not None:
             try:
-                self._collection.restore_envs(_read_env_states(path, settings.num_envs))
+                self._collection.restore_envs(_read_env_states(path))
                 collector.load_state_dict(saved["collector"])
                 return []
             except ConfigError as error:
@@ -293,17 +294,11 @@ def policy_seed(saved: dict[str, Any], seed: int) -> int:
     return int(np.random.SeedSequence([seed, 3, saved["saves"]]).generate_state(1)[0])
 
 
-def _read_env_states(path: Path, num_envs: int) -> list[bytes]:
+def _read_env_states(path: Path) -> list[bytes]:
     try:
-        states = pickle.loads(path.read_bytes())
+        states: list[bytes] = pickle.loads(path.read_bytes())
     except Exception as error:  # a damaged pickle can raise anything
         raise ConfigError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
-    if not (
-        isinstance(states, list)
-        and len(states) == num_envs
-        and all(isinstance(state, bytes) for state in states)
-    ):
-        raise ConfigError(f"{path} does not hold the states of {num_envs} envs")
     return states
 
 

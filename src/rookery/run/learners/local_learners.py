@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 from rookery.common.cpus import usable_cpus
 from rookery.common.pickling import by_value
 from rookery.run.learners.learners import ENDING_S, REASON_S, StartedLearners
-from rookery.run.learners.other_learner import LEFT_ALONE, Task, run
+from rookery.run.learners.other_learner import LEFT_ALONE, READY, Task, run
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
 from rookery.worker.pipes import PipeEnd, wait
@@ -53,20 +53,12 @@ class LocalLearners(StartedLearners):
     def meet(self) -> None:
         for other in self._others:
             wait([other.pipe, other.process.sentinel])
-            self._require_ready(other)
+            said = _last_message(other.pipe)
+            if said != READY:
+                self._died(other, said)
         for other in self._others:
             other.pipe.send_bytes(b"")
         super().meet()
-
-    def _require_ready(self, other: _Other) -> None:
-        try:
-            said = other.pipe.recv_bytes() if wait([other.pipe], 0) else None
-        except EOFError:
-            said = None
-        if said is None:
-            self._died(other, None)
-        if said:
-            self._died(other, said)
 
     def lost(self, error: Exception) -> NoReturn:
         self._is_over = True

@@ -17,7 +17,7 @@ from rookery.run.checks import FiniteRollouts
 from rookery.run.collection import open_collection
 from rookery.run.learners.share import Share
 from rookery.run.machine import torch_threads_for
-from rookery.run.native_batches import stepped
+from rookery.run.placement import stepped
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
 from rookery.worker.entry import end_with_the_caller

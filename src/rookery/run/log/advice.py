@@ -26,11 +26,12 @@ import numpy.typing as npt
 
 from rookery.common.trees import Tree
 from rookery.learn.base import Algorithm
-from rookery.learn.config import PPOConfig
+from rookery.learn.config import AdvantageConfig, PPOConfig
 from rookery.learn.config_base import Config
 from rookery.policy.space_tree import leaf_spaces
 from rookery.rollout import Rollout
 from rookery.rollout.normalize import RewardScaler
+from rookery.run.algorithms import BuiltIn, config_of
 
 LARGE_RETURNS = 100.0  # standard deviation; on Pendulum it is 190, and PPO needs normalize_reward
 LARGE_OBSERVATION = 100.0  # root mean square of a component
@@ -57,17 +58,16 @@ def on_minibatch(config: Config, num_envs: int) -> str | None:
     )
 
 
-def on_rewards(config: Config, deviation: float, steps: int) -> str | None:
-    """Return advice if returns are large and ``normalize_reward`` is available but off.
+def on_rewards(deviation: float, steps: int) -> str | None:
+    """Return advice to set ``normalize_reward`` if returns are large.
 
     Large errors of the learned value then dominate the gradient of the policy.
 
     Args:
-        config: settings of the algorithm.
         deviation: standard deviation of the discounted returns so far.
         steps: number of env steps so far.
     """
-    if getattr(config, "normalize_reward", True) or not deviation >= LARGE_RETURNS:
+    if not deviation >= LARGE_RETURNS:  # NaN gets no advice either
         return None
     return (
         f"discounted returns of the first {steps:,} steps have a standard deviation of "
@@ -80,14 +80,13 @@ def _round(number: float) -> str:
     return f"{number:,.0f}" if number < 1e9 else f"{number:.1e}"
 
 
-def on_observations(config: Config, sizes: Mapping[str, float]) -> str | None:
-    """Return advice if components of observations are very large or differ much in size.
+def on_observations(sizes: Mapping[str, float]) -> str | None:
+    """Return advice to set ``normalize_obs`` if components are very large or differ much in size.
 
     Args:
-        config: settings of the algorithm.
         sizes: root mean square of each component, by its name.
     """
-    if getattr(config, "normalize_obs", True) or not sizes:
+    if not sizes:
         return None
     name = max(sizes, key=lambda each: sizes[each])
     largest, median = sizes[name], float(np.median([s for s in sizes.values() if s] or [0.0]))
@@ -114,14 +113,12 @@ def advised(
     Returns:
         None for custom algorithms.
     """
-    config = getattr(algorithm, "config", None)
-    if not isinstance(config, Config):
+    config = config_of(algorithm)
+    if config is None:
         return None
     print_advice(on_minibatch(config, num_envs))
-    modules = getattr(algorithm, "modules", None)
-    return FirstRollouts(
-        config, own_envs, None if modules and modules.networks() else observation_space
-    )
+    has_own_network = isinstance(algorithm, BuiltIn) and algorithm.modules.networks()
+    return FirstRollouts(config, own_envs, None if has_own_network else observation_space)
 
 
 class FirstRollouts:
@@ -137,28 +134,24 @@ class FirstRollouts:
     def __init__(
         self, config: Config, num_envs: int, observation_space: spaces.Space[Any] | None
     ) -> None:
-        self._config = config
-        self._space = observation_space
+        self._space = None if getattr(config, "normalize_obs", True) else observation_space
         self._steps = 0
-        scales_none = getattr(config, "normalize_reward", True) is False
-        gamma: float = getattr(config, "gamma", 1.0)
-        self._scaler = RewardScaler(num_envs, gamma) if scales_none else None
+        self._scaler = None
+        if isinstance(config, AdvantageConfig) and not config.normalize_reward:
+            self._scaler = RewardScaler(num_envs, config.gamma)
 
     def look(self, rollout: Rollout) -> bool:
         """Examine a rollout and print advice; return True if the next rollout is needed too."""
         is_first = not self._steps
         self._steps += rollout.num_transitions
+        sizes = {}
         with np.errstate(all="ignore"):  # warnings may be errors here
-            observations = self._of_observations(rollout.obs) if is_first else None
+            if is_first and self._space is not None:
+                sizes = component_sizes(self._space, rollout.obs)
             rewards = self._of_rewards(rollout)
-        print_advice(observations)
+        print_advice(on_observations(sizes))
         print_advice(rewards)
         return self._scaler is not None
-
-    def _of_observations(self, obs: Tree) -> str | None:
-        if self._space is None or getattr(self._config, "normalize_obs", True):
-            return None
-        return on_observations(self._config, component_sizes(self._space, obs))
 
     def _of_rewards(self, rollout: Rollout) -> str | None:
         if self._scaler is None:
@@ -168,7 +161,7 @@ class FirstRollouts:
             return None
         deviation = float(np.sqrt(self._scaler.moments.variance))
         self._scaler = None
-        return on_rewards(self._config, deviation, self._steps)
+        return on_rewards(deviation, self._steps)
 
 
 def component_sizes(space: spaces.Space[Any], obs: Tree) -> dict[str, float]:

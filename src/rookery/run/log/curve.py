@@ -123,15 +123,13 @@ def running_mean(
     place = np.arange(len(values))
     stop = np.minimum(place + 1 + after, len(values))
     start = np.maximum(place + 1 + after - window, 0)
-    return np.asarray((total[stop] - total[start]) / np.maximum(stop - start, 1))
+    return np.asarray((total[stop] - total[start]) / (stop - start))
 
 
 def running_std(
     values: npt.NDArray[np.float64], window: int, is_centred: bool = False
 ) -> npt.NDArray[np.float64]:
     """Return the standard deviation in the windows of `running_mean`, float64 ``[N]``."""
-    if not len(values):
-        return np.zeros(0)
     centred = values - values.mean()  # squares of large values would lose their differences
     mean = running_mean(centred, window, is_centred)
     return np.sqrt(np.maximum(running_mean(centred**2, window, is_centred) - mean**2, 0.0))

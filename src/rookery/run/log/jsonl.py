@@ -118,14 +118,9 @@ class LineFollower:
 def _object(line: str) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _step_of(row: dict[str, Any]) -> float:
-    step = row.get("step")
-    return step if isinstance(step, (int, float)) else math.inf  # not a line of metrics
 
 
 def drop_after(path: Path, step: int) -> None:
@@ -135,7 +130,7 @@ def drop_after(path: Path, step: int) -> None:
         ConfigError: the file cannot be read, or a line before the last is not a JSON object.
         StorageError: the file cannot be written; it is unchanged.
     """
-    kept = [row for row in read_rows(path) if _step_of(row) <= step]
+    kept = [row for row in read_rows(path) if row.get("step", math.inf) <= step]
     with whole_file(path) as file:
         file.write("".join(json.dumps(row) + "\n" for row in kept).encode())
 
@@ -210,8 +205,4 @@ def number_of(value: Any) -> float | None:
     """Return ``value`` as a float, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    try:
-        number = float(value)
-    except OverflowError:  # an integer of more than 300 digits
-        return None
-    return number if math.isfinite(number) else None
+    return float(value) if math.isfinite(value) else None

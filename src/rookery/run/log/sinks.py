@@ -144,13 +144,14 @@ def terminal_sink(total_steps: int, stream: TextIO | None = None) -> Sink:
 
 
 class PlainLines(Sink):
-    """A line of progress every ``interval_s`` seconds, and one at the end."""
+    """A line of progress every five seconds, and one at the end."""
 
-    def __init__(self, total_steps: int, stream: TextIO, interval_s: float = 5.0) -> None:
+    _INTERVAL_S = 5.0
+
+    def __init__(self, total_steps: int, stream: TextIO) -> None:
         self._total_steps = total_steps
         self._stream = stream
-        self._interval_s = interval_s
-        self._next = time.monotonic() + interval_s
+        self._next = time.monotonic() + self._INTERVAL_S
         self._last = ""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -165,7 +166,7 @@ class PlainLines(Sink):
         if self._last:
             print(self._last, file=self._stream, flush=True)
         self._last = ""
-        self._next = time.monotonic() + self._interval_s
+        self._next = time.monotonic() + self._INTERVAL_S
 
 
 class ProgressBar(Sink):

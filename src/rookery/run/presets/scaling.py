@@ -29,7 +29,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rookery.common.arguments import whole_number
 from rookery.learn.config import ReplayConfig
 from rookery.learn.config_base import Config
 
@@ -56,12 +55,7 @@ def scaled(
     Returns:
         The settings, and one line with the reason for each setting that changes, or would change
         if it were not given or a function.
-
-    Raises:
-        ConfigError: a number of envs is not a whole number from 1 on.
     """
-    whole_number("base_num_envs", base_num_envs, 1)
-    whole_number("num_envs", num_envs, 1)
     if num_envs == base_num_envs:
         return config, []
     wanted = (

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from rookery.common.arguments import known_names
-from rookery.common.cpus import usable_cpus
+from rookery.common.cpus import processor_name, usable_cpus
 from rookery.common.env_errors import in_words
 from rookery.errors import ConfigError
 from rookery.run.checkpoint.run_dir import whole_file
@@ -78,33 +78,12 @@ class Tuned:
             tuned = cls(**parts)
         except TypeError as error:
             raise ConfigError(f"{where} is incomplete: {error}") from error
-        tuned._check(where)
-        return tuned
-
-    def _check(self, where: str) -> None:
-        """Check types and values.
-
-        Raises:
-            ConfigError: a value is invalid.
-        """
-        for name in ("settings", "env", "machine", "versions", "figures"):
-            if not isinstance(getattr(self, name), dict):
-                raise ConfigError(f"{where}: {name} must be a JSON object")
         try:
-            known_names(SETTINGS, self.settings, f"settings of {where}")
-            settings = TrainSettings.from_dict(self.settings, "settings of a run")
+            known_names(SETTINGS, tuned.settings, f"settings of {where}")
+            TrainSettings.from_dict(tuned.settings, "settings of a run")
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where} cannot be used: {error}") from error
-        workers = settings.num_workers
-        if workers is not None and (type(workers) is not int or workers < 1):
-            raise ConfigError(f"{where}: num_workers is {workers!r}; it must be 1 or more, or null")
-        if settings.backend not in ("auto", "serial", "process", "native"):
-            raise ConfigError(f"{where}: backend {settings.backend!r} cannot train")
-        if settings.caller_steps not in (None, True, False):
-            raise ConfigError(
-                f"{where}: caller_steps is {settings.caller_steps!r}; it must be true, false or "
-                "null"
-            )
+        return tuned
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tuned:
@@ -218,7 +197,7 @@ def _named(env: Any) -> str:
 def describe_machine() -> dict[str, Any]:
     """Describe the properties of this machine that determine the speed, as JSON data."""
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "cpus": usable_cpus(),
         "memory_bytes": int(psutil.virtual_memory().total),
         "system": platform.system(),
@@ -236,13 +215,3 @@ def is_same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _machine(machine: Mapping[str, Any]) -> str:
     memory = float(machine.get("memory_bytes") or 0) / 2**30
     return f"{machine.get('cpus')} CPUs, {machine.get('processor')}, {memory:.0f} GB"
-
-
-def _processor() -> str:
-    """Return the name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

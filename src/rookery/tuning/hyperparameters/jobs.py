@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-import rookery
 from rookery.common.cpus import usable_cpus
+from rookery.common.importing import search_path
 
 GO, PRUNE = "go", "prune"
 _END_S = 15.0  # time for a process to exit after SIGTERM
@@ -96,7 +96,7 @@ class Job:
             stderr=self._stderr,
             text=True,
             encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": _search_path(), "OMP_NUM_THREADS": threads},
+            env={**os.environ, "PYTHONPATH": search_path(), "OMP_NUM_THREADS": threads},
         )
         self._answers = answers
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -149,13 +149,6 @@ class Job:
             if file is not None:
                 with contextlib.suppress(OSError):  # unread input is lost
                     file.close()
-
-
-def _search_path() -> str:
-    """Return the module search path, including rookery and the current folder."""
-    own = os.path.dirname(os.path.dirname(os.path.abspath(rookery.__file__)))
-    places = [os.path.abspath(place) for place in sys.path]  # an empty entry is the current folder
-    return os.pathsep.join(dict.fromkeys([*places, own]))
 
 
 # ---------------------------------------------------------------- the child process

@@ -18,10 +18,10 @@ _MADE_BY = "rookery tune"
 _MOST = 10
 
 
-def best_rows(study: Study, most: int = _MOST) -> list[tuple[str, ...]]:
+def best_rows(study: Study) -> list[tuple[str, ...]]:
     """Return rows of the best trials: number, return, deviation, seconds, settings."""
     rows: list[tuple[str, ...]] = []
-    for trial in study.completed()[:most]:
+    for trial in study.completed()[:_MOST]:
         figures = trial.user_attrs
         run, own = fitted(study.question, study.settings(trial))
         searched = {d.name: {**run, **own}[d.name] for d in study.space.dimensions}

@@ -240,16 +240,13 @@ class Search:
         if len(failed) < min(_ALIKE, self.trials):
             return
         reasons = [reason_of(trial) for trial in failed]
-        if len({alike(reason) for reason in reasons}) == 1 and not self._has_reports():
+        running = [each.number for each in self._running.values() if each.trial is not None]
+        is_promising = any(map(self.study.has_reports, running))
+        if len({alike(reason) for reason in reasons}) == 1 and not is_promising:
             raise AllTrialsFailed(
                 f"all {len(failed)} trials failed alike, so the search was stopped; fix the cause, "
                 f"then the same command repeats them: {reasons[-1]}"
             )
-
-    def _has_reports(self) -> bool:
-        """Return whether a running trial has been evaluated."""
-        trials = (r.trial for r in self._running.values() if r.trial is not None)
-        return any(self.study.has_reports(trial.number) for trial in trials)
 
     def _require_completed(self) -> None:
         if self.study.completed():

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rookery.common.arguments import not_a_choice
 from rookery.errors import ConfigError, MissingExtra
+from rookery.run.checkpoint.run_dir import locked
 from rookery.tuning.hyperparameters.space import Dimension, SearchSpace
 
 SAMPLERS = ("tpe", "random", "cmaes", "nsgaii")
@@ -181,12 +181,12 @@ def reason_of(trial: Any) -> str:
 
 
 @contextlib.contextmanager
-def open_study(file: Path, question: Question | None, sampler: str, pruner: str) -> Iterator[Study]:
+def open_study(file: Path, question: Question, sampler: str, pruner: str) -> Iterator[Study]:
     """Open or create a study, and lock it for this process.
 
     Args:
         file: SQLite file.
-        question: question of a new study; None for an existing study.
+        question: question of a new study; an existing study keeps its own.
         sampler: one of ``SAMPLERS``.
         pruner: one of ``PRUNERS``.
 
@@ -195,7 +195,14 @@ def open_study(file: Path, question: Question | None, sampler: str, pruner: str)
         MissingExtra: Optuna is not installed.
     """
     optuna = require_optuna()
-    with _locked(file):
+    in_use = f"--study {file} is in use by another process; for parallel trials give --jobs N"
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(Path(f"{file}.lock"), lambda: in_use))
+        except OSError as error:
+            raise ConfigError(
+                f"--study {file} cannot be created: {error.strerror or error}"
+            ) from error
         try:
             storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
             study = optuna.create_study(
@@ -258,10 +265,10 @@ def require_optuna() -> Any:
     return optuna
 
 
-def _agreed(study: Any, question: Question | None, file: Path) -> Question:
+def _agreed(study: Any, question: Question, file: Path) -> Question:
     """Return the question of a study, after storing it in a new study."""
     if _QUESTION not in study.user_attrs:
-        if question is None or study.get_trials(deepcopy=False):
+        if study.get_trials(deepcopy=False):
             raise ConfigError(
                 f"--study {file} contains a study that rookery did not create; choose another file"
             )
@@ -272,29 +279,6 @@ def _agreed(study: Any, question: Question | None, file: Path) -> Question:
 def _question(written: Mapping[str, Any]) -> Question:
     stored = json.loads(written[_QUESTION])
     return Question(**{**stored, "wrappers": tuple(stored["wrappers"])})
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Lock a study for this process."""
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError as error:
-        raise MissingExtra("training needs filelock: pip install 'rookery[train]'") from error
-    lock = FileLock(f"{file}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ConfigError(
-            f"--study {file} is in use by another process; for parallel trials give --jobs N"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"--study {file} cannot be created: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        # The lock file stays: after deletion, two processes could lock different files.
-        lock.release()
 
 
 def _distribution(optuna: Any, dimension: Dimension) -> Any:
@@ -321,7 +305,7 @@ def _sampler(optuna: Any, name: str, entropy: list[int]) -> Any:
             )
         case "nsgaii":
             return samplers.NSGAIISampler(seed=seed)
-    raise not_a_choice("--sampler", name, SAMPLERS)
+    raise AssertionError(name)
 
 
 def _pruner(optuna: Any, name: str, evaluations: int) -> Any:
@@ -336,7 +320,7 @@ def _pruner(optuna: Any, name: str, evaluations: int) -> Any:
             return pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
         case "none":
             return pruners.NopPruner()
-    raise not_a_choice("--pruner", name, PRUNERS)
+    raise AssertionError(name)
 
 
 def _first_line(error: BaseException) -> str:
