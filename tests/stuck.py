@@ -10,7 +10,7 @@ from rookery.testing import Fault, Faulty
 class Stuck(Faulty):
     """Sleeps for ever, whatever signals come, where its base class computes for ever."""
 
-    def _commit(self, fault: int) -> None:
+    def _fail(self, fault: int) -> None:
         while fault == Fault.HANG:
             time.sleep(3600)
-        super()._commit(fault)
+        super()._fail(fault)

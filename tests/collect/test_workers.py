@@ -422,7 +422,7 @@ def test_an_env_that_hangs_is_named_and_ended(mode):
     with rookery.WorkerCollector(
         Faulty, Asking(Fault.HANG_NATIVE), 3, 2, 5, mode, faults=faults
     ) as collector:
-        with pytest.raises(rookery.WorkerTimeout, match="_commit") as caught:
+        with pytest.raises(rookery.WorkerTimeout, match="_hang_in_native_code") as caught:
             _collect_on(collector)
         assert caught.value.env_ids == (2,)
 

@@ -25,11 +25,11 @@ def _make(faults: FaultPolicy, **options: Any) -> rookery.VectorEnv:
 @pytest.mark.parametrize(
     ("method", "fault", "place"),
     [
-        ("forkserver", Fault.HANG_NATIVE, "_commit"),
+        ("forkserver", Fault.HANG_NATIVE, "_hang_in_native_code"),
         # Computes until its deadline, and is less hard to ask and to end than the others.
-        pytest.param("forkserver", Fault.HANG, "_loop_for_ever", marks=pytest.mark.whole),
-        ("spawn", Fault.HANG_NATIVE, "_commit"),
-        ("fork", Fault.HANG_NATIVE, "_commit"),
+        pytest.param("forkserver", Fault.HANG, "_loop_forever", marks=pytest.mark.whole),
+        ("spawn", Fault.HANG_NATIVE, "_hang_in_native_code"),
+        ("fork", Fault.HANG_NATIVE, "_hang_in_native_code"),
     ],
 )
 def test_a_hung_step_is_named_with_the_stack_of_its_process(

@@ -131,7 +131,7 @@ def faults() -> None:
     with _faulty(faults=rookery.FaultPolicy(step_timeout_s=1.0)) as venv:
         venv.reset(seed=0)
         error = _raised(rookery.errors.WorkerTimeout, lambda: venv.step(_to_first(Fault.HANG)))
-        assert "_loop_for_ever" in str(error) or STACK_SIGNAL is None, error
+        assert "_loop_forever" in str(error) or STACK_SIGNAL is None, error
         venv.reset(seed=0)
     with _faulty(faults=rookery.FaultPolicy("restart")) as venv:
         venv.reset(seed=0)

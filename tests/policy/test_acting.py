@@ -239,7 +239,7 @@ def test_a_policy_survives_its_state(core):
 
 
 def test_an_unknown_activation_is_refused():
-    with pytest.raises(ConfigError, match="'swish' is not known"):
+    with pytest.raises(ConfigError, match="activation must be one of 'tanh', 'relu', got 'swish'"):
         make_policy(VECTOR, spaces.Discrete(2), activation="swish")
 
 

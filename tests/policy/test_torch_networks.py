@@ -71,9 +71,9 @@ def test_a_perceptron_without_layers_returns_its_input():
 
 
 def test_an_unknown_activation_or_memory_is_refused():
-    with pytest.raises(ConfigError, match="'swish' is not known; choose from tanh, relu"):
+    with pytest.raises(ConfigError, match="activation must be one of 'tanh', 'relu', got 'swish'"):
         ActorCritic(5, 3, activation="swish")
-    with pytest.raises(ConfigError, match="memory 'rnn' is not known; choose from none, gru, lstm"):
+    with pytest.raises(ConfigError, match="core must be one of 'none', 'gru', 'lstm', got 'rnn'"):
         ActorCritic(5, 3, core="rnn")
 
 

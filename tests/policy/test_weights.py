@@ -52,11 +52,6 @@ def test_the_newest_weights_are_read_also_after_many():
         np.testing.assert_array_equal(actor.parameters, learner.parameters)
 
 
-def test_reading_before_anything_was_published_is_an_error():
-    with pytest.raises(RuntimeError, match="no weights were published"):
-        WeightStore(_views(_model())).read(_model())
-
-
 @pytest.mark.parametrize("torn", ["weights.parameters", "weights.extras", "weights.signatures"])
 def test_a_torn_set_is_an_error_and_changes_nothing(torn, monkeypatch):
     learner, actor = _model(1), _model(2)

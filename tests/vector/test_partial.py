@@ -286,7 +286,7 @@ def test_a_hung_env_is_killed_at_its_deadline() -> None:
         venv.reset(seed=0)
         venv.send(np.array([0, Fault.HANG_NATIVE, 0, 0]))
         assert _receive_all(venv, 3) == {0, 2, 3}
-        with pytest.raises(rookery.WorkerTimeout, match="_commit") as error:
+        with pytest.raises(rookery.WorkerTimeout, match="_hang_in_native_code") as error:
             venv.recv(timeout=PATIENCE_S)
         assert error.value.env_ids == (1,)
 

@@ -82,7 +82,7 @@ def test_the_remote_traceback_is_shown_as_the_cause() -> None:
             venv.step(np.array([0, -1, 0]))
     cause = caught.value.__cause__
     assert isinstance(cause, KeyError)
-    assert "in _commit" in str(cause.__cause__) and "faulty.py" in str(cause.__cause__)
+    assert "in _fail" in str(cause.__cause__) and "faulty.py" in str(cause.__cause__)
 
 
 def test_no_env_is_built_in_the_calling_process_when_isolated() -> None:

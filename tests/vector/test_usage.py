@@ -51,7 +51,7 @@ def test_spaces_that_cannot_be_batched_are_a_space_error(kind: Any) -> None:
     spaces = [gym.spaces.Box(0, 1, (2,)), gym.spaces.Box(0, 1, (2,), np.float64)]
     with pytest.raises(rookery.SpaceError, match="dtype"):
         kind([partial(Shaped, space) for space in spaces], observation_mode="different")
-    with pytest.raises(rookery.UsageError, match="two spaces"):
+    with pytest.raises(rookery.UsageError, match="a pair of spaces"):
         kind([Faulty], observation_mode=(1, 2))
 
 

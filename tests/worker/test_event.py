@@ -134,7 +134,7 @@ def test_with_few_cores_a_wait_with_unused_yields_blocks_now_and_then(
     monkeypatch.setattr(event_module, "_yield_core", nobody)
     monkeypatch.setattr(event, "_given_s", float("inf"))  # however busy the machine is
     monkeypatch.setattr(event, "_shortest_s", float("inf"))
-    monkeypatch.setattr(event, "_block", block)
+    monkeypatch.setattr(event, "wait_asleep", block)
     for _ in range(3):
         assert event.wait(_alive)
     first = event_module._LONELY_TRIES + 1
@@ -167,7 +167,7 @@ def test_a_caller_that_works_between_waits_continues_trying(
     monkeypatch.setattr(event, "_shortest_s", float("inf"))
     for work_s, blocks in ((0.0, True), (1e-3, False)):  # between waits of ten tries
         blocked: list[int] = []
-        monkeypatch.setattr(event, "_block", lambda *_, told=blocked: told.append(1) or True)
+        monkeypatch.setattr(event, "wait_asleep", lambda *_, told=blocked: told.append(1) or True)
         event._lonely, event._lonely_since = 0, clock
         for _ in range(100):
             clock += work_s

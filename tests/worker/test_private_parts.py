@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import sys
 from multiprocessing import forkserver, popen_forkserver, process, resource_tracker, spawn, util
-from typing import cast
 
 import pytest
 
@@ -99,10 +98,6 @@ def test_a_child_that_other_code_has_reaped_is_marked_as_exited() -> None:
     child = multiprocessing.get_context("fork").Process(target=print)
     child.start()
     os.waitpid(child.pid or 0, 0)
-    assert give_up(child)
+    give_up(child)
     assert child.exitcode == 255
     child.close()
-
-
-def test_other_attributes_of_processes_are_no_error() -> None:
-    assert not give_up(cast(process.BaseProcess, object()))

@@ -19,7 +19,7 @@ from rookery.cluster.mirror import AnswerRows, Array, Bytes, Mirror, OrderRows, 
 from rookery.cluster.ray_actors import match_caller, this_node
 from rookery.common.resources import ProcessUse
 from rookery.errors import WorkerDied
-from rookery.shared import Column, Layout, SharedBlock
+from rookery.shared import Layout, SharedBlock
 from rookery.shared.block import ColumnSizes
 from rookery.shared.row_buffer import RowShape
 from rookery.worker.channel import PipeChannel, TornError
@@ -248,6 +248,6 @@ class NodeAgent:
 
 def _allocate(columns: ColumnSizes) -> tuple[SharedBlock, dict[str, Array]]:
     """Allocate arrays for all envs of the vector env; only the rows of envs here take memory."""
-    layout = Layout({name: Column(*column) for name, column in columns.items()})
+    layout = Layout(columns)
     block = SharedBlock(layout.size_bytes, is_sparse=True)
     return block, layout.views(block.memory)

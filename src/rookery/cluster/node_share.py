@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,13 +161,11 @@ class NodeShare:
 
     def close(self) -> None:
         """Close the envs."""
-        try:
+        with suppress(RookeryError):  # of an env, when its result is no longer needed
             if self._pool is not None:
                 self._pool.close()
             elif self._venv is not None:
                 self._venv.close()
-        except RookeryError:  # of an env, when its result is no longer needed
-            return
 
     def _guarded(self, function: Callable[[], Any]) -> Any:
         if self._failed is None:

@@ -48,11 +48,9 @@ def match_caller(version: str, folders: Sequence[str]) -> None:
 
 def this_node() -> str:
     """Return address and id of the node of the cluster that this process runs on."""
-    import ray
-
+    ray = require_ray()
     node_id = ray.get_runtime_context().get_node_id()
-    address: Any = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return f"{address}/{node_id[:6]}"
+    return f"{ray.util.get_node_ip_address()}/{node_id[:6]}"
 
 
 def describe_loss(error: BaseException) -> str:

@@ -165,10 +165,10 @@ class Cluster:
     @staticmethod
     def _needs(options: Mapping[str, Any]) -> dict[str, float]:
         needs = {
-            "CPU": options.get("num_cpus") or 0,
-            "GPU": options.get("num_gpus") or 0,
-            "memory": options.get("memory") or 0,
-            **(options.get("resources") or {}),
+            "CPU": options.get("num_cpus", 0),
+            "GPU": options.get("num_gpus", 0),
+            "memory": options.get("memory", 0),
+            **options.get("resources", {}),
         }
         if options.get("accelerator_type"):
             needs[f"accelerator_type:{options['accelerator_type']}"] = 0.001  # as in Ray itself
@@ -247,7 +247,7 @@ def _check_amount(name: str, value: Any) -> None:
 
 def _plain_labels(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the labels that a node must have, without those that use Ray's operators."""
-    labels = options.get("label_selector") or {}
+    labels = options.get("label_selector", {})
     return {name: text for name, text in labels.items() if not str(text).startswith(("!", "in("))}
 
 

@@ -11,16 +11,14 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.cluster.ray_cluster import Cluster
 from rookery.cluster.ray_worker import RayArrays, RayWorker
-from rookery.env.batch import EnvBatch
+from rookery.common.arguments import whole_number
 from rookery.env.recipe import EnvRecipe
-from rookery.errors import ConfigError
 from rookery.shared.row_buffer import RowShape
-from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
+from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import as_recipes
-from rookery.vector.specs import make_specs, pickled_spec, split
+from rookery.vector.specs import remote_specs, split
 from rookery.worker.fault_policy import FaultPolicy
-from rookery.worker.protocol import BatchMaker
 from rookery.worker.wait.thread_event import ThreadEvent
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
@@ -79,17 +77,16 @@ class RayVectorEnv(VectorEnv):
         faults = faults or FaultPolicy()
         mode = parse_autoreset_mode(autoreset_mode)
         recipes = as_recipes(env_fns)
-        if num_workers is not None and num_workers < 1:
-            raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
-        most = None if num_workers is None else min(num_workers, len(recipes))
-        makers_of = partial(_makers, recipes)
-        specs = [pickled_spec(spec) for spec in make_specs(makers_of(most or 1), None)]
+        most = None
+        if num_workers is not None:
+            most = min(whole_number("num_workers", num_workers, 1), len(recipes))
+        ranges = split(len(recipes), most or 1)
+        specs = remote_specs(recipes, ranges)
         cluster = Cluster(ray_options, most)
         cluster.require_place()
         if most is None:
-            makers = makers_of(min(cluster.capacity(), len(recipes)))
-            specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
-        ranges = split(len(recipes), len(specs))
+            ranges = split(len(recipes), min(cluster.capacity(), len(recipes)))
+            specs = remote_specs(recipes, ranges)
         arrivals = ThreadEvent()
         backends: list[WorkerBackend] = []
         try:
@@ -123,8 +120,7 @@ class RayVectorEnv(VectorEnv):
         """Wait until the workers have built their envs, and assign their parts of the arrays."""
         descriptions = [backend.describe() for backend in backends]
         parts = [backend.env_ids for backend in backends]
-        buffers = num_buffers(copy, faults)
-        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
+        spaces = self._agree(parts, descriptions, mode, observation_mode, copy, faults.restarts)
         self._shared = shared = RayArrays(spaces, len(backends))
         assign_all(backends, spaces, mode, shared, shared.arrays, shared.orders)
         self._ready(backends, shared.arrays, shared.orders, copy, arrivals)
@@ -134,9 +130,3 @@ class RayVectorEnv(VectorEnv):
         self._shared.enlarge_rows(shape)
         for backend in self._backends:
             backend.adopt_larger_rows(shape)
-
-
-def _makers(recipes: Sequence[EnvRecipe], count: int) -> list[BatchMaker]:
-    """Return what builds the envs of each of ``count`` workers."""
-    ranges = split(len(recipes), count)
-    return [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in ranges]

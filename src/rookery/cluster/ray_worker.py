@@ -15,8 +15,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from rookery.cluster.agent_link import AGENT_GROUPS, AgentLink
 from rookery.cluster.mirror import Mirror
 from rookery.cluster.node_agent import NodeAgent
@@ -24,7 +22,7 @@ from rookery.cluster.ray_cluster import Cluster
 from rookery.common.pickling import by_value, pickled_for_workers
 from rookery.shared import SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
-from rookery.shared.block import ColumnSizes
+from rookery.shared.block import ColumnSizes, zeros
 from rookery.shared.row_buffer import RowShape
 from rookery.worker import orders
 from rookery.worker.orders import Orders
@@ -57,7 +55,7 @@ class RayArrays:
             **spaces.columns(),
             **orders.columns(spaces.num_envs, num_workers),
         }
-        self.views = _zeros(self.columns)
+        self.views = zeros(self.columns)
         self.arrays = BatchArrays(spaces, self.views)
         self.orders = Orders(self.views)
         self.larger_rows: tuple[RowShape, ColumnSizes] | None = None
@@ -65,7 +63,7 @@ class RayArrays:
     def enlarge_rows(self, shape: RowShape) -> None:
         """Enlarge the row buffer here. The workers still have the smaller one."""
         self.larger_rows = shape, self._spaces.row_columns(shape)
-        views = _zeros(self.larger_rows[1])
+        views = zeros(self.larger_rows[1])
         self.views |= views
         self.arrays.row_buffer.enlarge(shape, views)
 
@@ -236,7 +234,3 @@ class _OrderEvent:
 
     def take(self) -> bool:
         return False
-
-
-def _zeros(columns: ColumnSizes) -> dict[str, Any]:
-    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}

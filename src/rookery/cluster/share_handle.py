@@ -20,15 +20,13 @@ from rookery.cluster.ray_actors import describe_loss, end_actor, wait_for_any
 from rookery.cluster.ray_cluster import Cluster, Waiting
 from rookery.cluster.ray_session import require_ray
 from rookery.collect.base import CollectorStatistics
-from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import RookeryError, SpaceError, WorkerDied, WorkerError
 from rookery.rollout.rollout import size_of
-from rookery.vector.specs import make_specs, pickled_spec, split
+from rookery.vector.specs import remote_specs, split
 from rookery.vector.statistics.snapshot import Statistics
 from rookery.worker.failures import Failure
 from rookery.worker.fault_policy import FaultPolicy
-from rookery.worker.protocol import BatchMaker
 
 # Ray sends objects below 100 kB in messages, and larger ones through the object stores of both
 # nodes. That took 7 ms, and a message 2 ms.
@@ -91,10 +89,10 @@ class NodeShares:
     ) -> None:
         """Start all shares."""
         cluster, taken, num_cpus = self.cluster, 0.0, self.cluster.num_cpus_of_all()
-        groups = _groups(self.num_workers, cluster.workers_per_node())
+        num_groups = -(-self.num_workers // cluster.workers_per_node())
+        groups = split(self.num_workers, num_groups)
         env_ids = [range(ranges[g.start].start, ranges[g.stop - 1].stop) for g in groups]
-        makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in env_ids]
-        specs = [pickled_spec(spec) for spec in make_specs(makers, None)]
+        specs = remote_specs(recipes, env_ids)
         for workers, envs, spec in zip(groups, env_ids, specs, strict=True):
             share_options = {**options, "num_workers": len(workers)}
             share = ShareHandle(cluster, len(self.shares), envs, workers, spec, share_options)
@@ -117,11 +115,6 @@ class NodeShares:
     def close(self, terminate: bool = False) -> None:
         """End the shares. Further calls do nothing."""
         end_shares(os.getpid(), self.shares, terminate)
-
-
-def _groups(num_workers: int, most: int) -> list[range]:
-    """Return ranges of consecutive workers, at most ``most`` each, in as few groups as possible."""
-    return split(num_workers, -(-num_workers // most))
 
 
 class ShareHandle:
@@ -219,8 +212,7 @@ class ShareHandle:
 
     def _take_opened(self) -> None:
         """Read the node, spaces and process ids of the share."""
-        opened = self.get(self.opened)
-        self.node, spaces, self.pids = opened
+        self.node, spaces, self.pids = self.get(self.opened)
         self._spaces: tuple[Space[Any], Space[Any]] = pickle.loads(spaces)
 
     def has_come(self) -> bool:

@@ -16,18 +16,18 @@ from rookery.rollout import Rollout
 from rookery.vector.statistics.snapshot import Statistics
 
 
-def refuse_memory(policy: Any, collector: str) -> None:
+def refuse_memory(policy: Policy, collector: str) -> None:
     """Raise `ConfigError` if the policy is recurrent."""
-    if getattr(policy, "is_recurrent", False):
+    if policy.is_recurrent:
         raise ConfigError(
             f"{collector} does not support recurrent policies; use SyncCollector or WorkerCollector"
         )
 
 
-def refuse_held_noise(policy: Any, collector: str) -> None:
+def refuse_held_noise(policy: Policy, collector: str) -> None:
     """Raise `ConfigError` if the policy's noise continues from one step of an env to the next."""
     layout = getattr(policy, "layout", None)
-    if getattr(policy, "follows_episodes", False) or getattr(layout, "num_latent", 0):
+    if policy.follows_episodes or getattr(layout, "num_latent", 0) > 0:
         raise ConfigError(
             f"{collector} does not support the noise that {type(policy).__name__} keeps between "
             "steps; use SyncCollector or WorkerCollector"

@@ -21,8 +21,9 @@ from rookery.policy.actions import packed_form
 from rookery.policy.weights import Weights, WeightStore
 from rookery.rollout import Rollout, Tree
 from rookery.rollout.text import array_leaves
-from rookery.shared import Column, Layout
+from rookery.shared import Layout
 from rookery.shared.arrays import BatchArrays, BatchSpaces
+from rookery.shared.block import ColumnSizes, zeros
 from rookery.shared.spaces import Writer, batched
 
 _FLOATS = ("reward", "log_prob", "value", "final_value")
@@ -57,23 +58,23 @@ class RolloutShape:
     num_buffers: int = 2
     memory_width: int = 0
 
-    def columns(self) -> dict[str, Column]:
+    def columns(self) -> ColumnSizes:
         """Return the column of each array by its name; the first axis is the buffer."""
         k, t, b = self.num_buffers, self.num_steps, self.num_envs
         shape, dtype = packed_form(self.action_space)
-        columns = {
-            f"obs.{i}": Column((k, t + 1, b, *leaf.shape), leaf.dtype)
+        columns: ColumnSizes = {
+            f"obs.{i}": ((k, t + 1, b, *leaf.shape), leaf.dtype)
             for i, leaf in enumerate(array_leaves(self.observation_space))
         }
-        columns["action"] = Column((k, t, b, *shape), dtype)
-        columns |= {name: Column((k, t, b), np.dtype(np.float32)) for name in _FLOATS}
-        columns |= {name: Column((k, t, b), np.dtype(np.bool_)) for name in _FLAGS}
-        columns["last_value"] = Column((k, b), np.dtype(np.float32))
-        columns["policy_version"] = Column((k, b), np.dtype(np.int64))
-        columns["after_reset"] = Column((k, b), np.dtype(np.bool_))
-        columns["memory"] = Column((k, b, self.memory_width), np.dtype(np.float32))
-        columns["stop"] = Column((1,), np.dtype(np.int64))
-        columns["words"] = Column((b, 3), np.dtype(np.int64))
+        columns["action"] = ((k, t, b, *shape), dtype)
+        columns |= {name: ((k, t, b), np.dtype(np.float32)) for name in _FLOATS}
+        columns |= {name: ((k, t, b), np.dtype(np.bool_)) for name in _FLAGS}
+        columns["last_value"] = ((k, b), np.dtype(np.float32))
+        columns["policy_version"] = ((k, b), np.dtype(np.int64))
+        columns["after_reset"] = ((k, b), np.dtype(np.bool_))
+        columns["memory"] = ((k, b, self.memory_width), np.dtype(np.float32))
+        columns["stop"] = ((1,), np.dtype(np.int64))
+        columns["words"] = ((b, 3), np.dtype(np.int64))
         return columns
 
 
@@ -169,7 +170,8 @@ class RolloutBuffers:
         num_steps = self.shape.num_steps
         last = self.shape.num_buffers * num_steps
         spaces = replace(envs.spaces, num_buffers=last + 1)
-        private = _private_columns(envs.spaces)
+        # For values that are not part of a rollout.
+        private = zeros(replace(envs.spaces, num_buffers=1).columns())
         views = {**private, "reset_at": envs.reset_at, **envs.counters.views}
         reset = [np.zeros_like(column[0, 0]) for column in self._obs]
         written: list[list[npt.NDArray[Any]]] = []
@@ -225,9 +227,3 @@ class ActingArrays(BatchArrays):
 
     def read_action_batch(self, env_ids: Sequence[int]) -> Any:
         return self.actions_now
-
-
-def _private_columns(spaces: BatchSpaces) -> dict[str, npt.NDArray[Any]]:
-    """Return private columns for values that are not part of a rollout."""
-    columns = replace(spaces, num_buffers=1).columns()
-    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}

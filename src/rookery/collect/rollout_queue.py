@@ -108,7 +108,8 @@ class RolloutQueue:
             limit: all rollouts of this version or older must be returned now.
         """
         workers = self._workers
-        old = {i for i, worker in enumerate(workers) if _is_old(worker, limit)}
+        oldest = {i: worker.oldest() for i, worker in enumerate(workers)}
+        old = {i for i, version in oldest.items() if version is not None and version <= limit}
         ready = {i for i, worker in enumerate(workers) if worker.filled}
         wanted = min(self._group_size, max(len(workers) - len(self._pool.absent), 1))
         if not old <= ready or len(ready) < wanted:
@@ -123,8 +124,3 @@ class RolloutQueue:
         if filled.report.finals is not None:
             filled.report.finals.put_into(rollout)
         return rollout
-
-
-def _is_old(worker: _WorkerBuffers, limit: int) -> bool:
-    oldest = worker.oldest()
-    return oldest is not None and oldest <= limit

@@ -206,16 +206,13 @@ class SyncCollector(Collector):
         if not ended.any():
             return obs
         for b in np.flatnonzero(ended).tolist():
-            self._final.append((t, b, copy(take(obs, b)), self._numbers(info, b)))
+            self._final.append((t, b, copy(take(obs, b)), info_numbers(info, b, self._info_keys)))
         return self._as_arrays(self._venv.reset(options={"reset_mask": ended})[0])
 
     def _note_infos(self, info: dict[str, Any], ended: npt.NDArray[np.bool_], t: int) -> None:
         """Store the infos of ended episodes; their final observations come later (next_step)."""
         for b in np.flatnonzero(ended).tolist():
-            self._final.append((t, b, None, self._numbers(info, b)))
-
-    def _numbers(self, info: dict[str, Any], b: int) -> dict[str, float]:
-        return info_numbers(info, b, self._info_keys)
+            self._final.append((t, b, None, info_numbers(info, b, self._info_keys)))
 
     def _mark_valid(self, rollout: Rollout) -> None:
         rollout.valid[:] = True
@@ -241,9 +238,8 @@ class SyncCollector(Collector):
         Finals(index, _following(rollout, index), info).put_into(rollout)
 
     def statistics(self) -> CollectorStatistics:
-        if not isinstance(self._venv, HalvedVectorEnv):
-            return CollectorStatistics(0, self._lost_rows)
-        return CollectorStatistics(self._venv.restarts, self._lost_rows)
+        restarts = self._venv.restarts if isinstance(self._venv, HalvedVectorEnv) else 0
+        return CollectorStatistics(restarts, self._lost_rows)
 
     def telemetry(self) -> Statistics | None:
         return self._venv.statistics() if isinstance(self._venv, HalvedVectorEnv) else None
@@ -267,7 +263,7 @@ class SyncCollector(Collector):
             else None,
             "memory": _copied(self._policy.memory),
             "first_memory": _copied(rollout.memory) if rollout else None,
-            "held_noise": noise_to_dict(getattr(self._policy, "noise_state", None)),
+            "held_noise": noise_to_dict(self._policy.noise_state),
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
             "final": [
                 [t, b, None if obs is None else copy(obs), numbers]

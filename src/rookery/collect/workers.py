@@ -13,7 +13,7 @@ from rookery.collect.actor_pool import ActorPool
 from rookery.collect.base import Collector, CollectorStatistics, memory_width
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.collect.rollout_queue import RolloutQueue
-from rookery.common.arguments import check_choice
+from rookery.common.arguments import check_choice, whole_number
 from rookery.common.importing import imported
 from rookery.common.seeding import consecutive_seeds
 from rookery.env.recipe import EnvRecipe, make_recipes
@@ -119,7 +119,9 @@ class WorkerCollector(Collector):
             UsageError: the arguments are invalid.
             WorkerError: an env could not be built.
         """
-        _check(mode, num_steps, max_policy_lag)
+        check_choice("mode", mode, ("sync", "async"))
+        whole_number("num_steps", num_steps, 1)
+        whole_number("max_policy_lag", max_policy_lag, 1)
         if isinstance(policy, Policy):
             _check_policy(policy)
         recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
@@ -263,15 +265,6 @@ def _opened(
         return ProcessVectorEnv(recipes, num_workers=num_workers, **options), ActorPool
     shares = imported(_NODE_SHARES)(recipes, num_workers, options, ray_options, between_waits)
     return shares, imported(_RAY_POOL)
-
-
-def _check(mode: str, num_steps: int, max_policy_lag: int) -> None:
-    if mode not in ("sync", "async"):
-        raise ConfigError(f"mode must be 'sync' or 'async', got {mode!r}")
-    if num_steps < 1:
-        raise ConfigError(f"num_steps must be at least 1, got {num_steps}")
-    if max_policy_lag < 1:
-        raise ConfigError(f"max_policy_lag must be at least 1, got {max_policy_lag}")
 
 
 def _check_policy(policy: Policy) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
@@ -209,14 +210,12 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 def _of_type(cause_type: type[BaseException], message: str, details: _Details) -> EnvFailed:
     """Return an EnvFailed with ``details`` as attributes, of the cause's type if possible."""
-    try:
+    with suppress(Exception):  # the cause's type has special arguments, attributes or layout
         error = _made(_combined(cause_type), message, details)
         if str(error) == message and all(
             getattr(error, name) is details[name] for name in _DETAILS
         ):
             return error
-    except Exception:  # the cause's type has special arguments, attributes or layout
-        return _made(EnvFailed, message, details)
     return _made(EnvFailed, message, details)
 
 

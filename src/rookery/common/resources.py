@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -178,7 +179,12 @@ class ProcessWatch:
 
     def rss_bytes(self) -> int | None:
         """Return the present resident memory, or None if the process has exited."""
-        return None if self._process is None else _rss(self._process)
+        if self._process is None:
+            return None
+        try:
+            return int(self._process.memory_info().rss)
+        except psutil.Error:
+            return None
 
     def look(self) -> ProcessUse:
         """Measure now; all values are None if the process has exited."""
@@ -219,17 +225,13 @@ class ProcessWatch:
         )
 
 
-def _rss(process: psutil.Process) -> int | None:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return None
-
-
 def _descriptors(process: psutil.Process) -> int | None:
-    count = getattr(process, "num_fds", None) or getattr(process, "num_handles", None)
     try:
-        return None if count is None else int(count())
+        if sys.platform == "win32":
+            count = process.num_handles()
+        else:
+            count = process.num_fds()
+        return count
     except psutil.Error:
         return None
 

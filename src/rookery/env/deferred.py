@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -126,9 +126,5 @@ def holds_deferred(value: Any) -> bool:
             return True
         if isinstance(part, (dict, list, tuple)) and id(part) not in seen:
             seen.add(id(part))
-            left.extend(_parts(part))
+            left.extend(part.values() if isinstance(part, dict) else part)
     return False
-
-
-def _parts(container: Any) -> Iterable[Any]:
-    return container.values() if isinstance(container, dict) else container

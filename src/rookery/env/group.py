@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -56,7 +57,8 @@ class EnvGroup:
                     raise self.failure(error, i, "make") from error
             self._refuse_twins()
         except BaseException:
-            self._close_quietly()
+            with suppress(EnvFailed):  # the caller needs the error that prevented the building
+                self.close()
             raise
 
     def describe(self) -> Description:
@@ -156,12 +158,6 @@ class EnvGroup:
                 "and the same object, so each would step the other's. Return a new env at each "
                 "call, not one made before."
             )
-
-    def _close_quietly(self) -> None:
-        try:
-            self.close()
-        except EnvFailed:  # the caller needs the error that prevented the building
-            return
 
 
 def raise_first(errors: Iterable[BaseException | None]) -> None:

@@ -7,7 +7,7 @@ the actual value. They cost nothing while an env is correct.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -86,7 +86,7 @@ def _no_env(env: Any) -> str:
         )
     if isinstance(env, gym.vector.VectorEnv):
         return f"{wanted}, but a vector env came ({type(env).__name__}); a factory makes one env"
-    if type(env).__module__.partition(".")[0] == "gym" or _looks_like_old_gym(type(env)):
+    if any(base.__module__.partition(".")[0] == "gym" for base in type(env).__mro__):
         return (
             f"{wanted}, but {_kind(env)} came, which belongs to gym, Gymnasium's predecessor; "
             "shimmy's GymV21CompatibilityV0 and GymV26CompatibilityV0 make Gymnasium's of such envs"
@@ -95,10 +95,6 @@ def _no_env(env: Any) -> str:
         f"{wanted}, but {_kind(env)} came, not a gymnasium.Env; derive a class that only looks "
         "like one from gymnasium.Env"
     )
-
-
-def _looks_like_old_gym(cls: type) -> bool:
-    return any(base.__module__.partition(".")[0] == "gym" for base in cls.__mro__)
 
 
 def _attribute_problem(env: Any, name: str) -> str | None:
@@ -137,13 +133,11 @@ def _returned(result: Any) -> str:
     if isinstance(result, (tuple, list)):
         plural = "" if len(result) == 1 else "s"
         return f"{len(result)} value{plural}: {in_words(result)}"
-    if isinstance(result, Generator):
-        return "a generator (there is a yield in it)"
     return f"{_kind(result)}: {in_words(result)}" if result is not None else "None"
 
 
 def _old_reset(result: Any) -> str:
-    if result is None or isinstance(result, (tuple, list, Generator)):
+    if result is None or isinstance(result, (tuple, list)):
         return ""
     return (
         ". An observation alone is what gym before 0.26 returned; Gymnasium wants an info beside it"

@@ -95,7 +95,7 @@ class NativeBatch:
         return Description(
             [(env.single_observation_space, env.single_action_space)],
             dict(env.metadata),
-            getattr(env, "render_mode", None),
+            env.render_mode,
             self._recipe.spec,
             modes,
             steps_together=True,

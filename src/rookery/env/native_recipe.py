@@ -197,10 +197,10 @@ class NativeSeeds:
                 True.
             options: the reset options.
         """
-        first = seeds[0]
+        first, count = seeds[0], len(seeds)
         if all(seed is None for seed in seeds):
             return reset(seed=None, options=_copied(options))
-        if first is not None and mask.all() and list(seeds) == _consecutive(first, len(seeds)):
+        if first is not None and mask.all() and list(seeds) == list(range(first, first + count)):
             return reset(seed=first, options=_copied(options))
         refusal: Exception | None = None
         for form in self._forms:
@@ -218,10 +218,6 @@ class NativeSeeds:
 def _copied(options: dict[str, Any] | None) -> dict[str, Any] | None:
     # Gymnasium's envs remove the mask from the dict.
     return None if options is None else dict(options)
-
-
-def _consecutive(first: int, count: int) -> list[int]:
-    return list(range(first, first + count))
 
 
 def _as_list(seeds: Seeds, mask: Mask) -> list[int | None]:

@@ -14,7 +14,6 @@ import pickle
 import sys
 import warnings
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +47,7 @@ def collect() -> Registrations:
 
     A spec that cannot be pickled is replaced by one that raises PicklingError when it is made.
     """
-    registered: list[tuple[str, Any]] = list(gym.registry.items())
-    specs = {env_id: _pickled(spec) for env_id, spec in registered if isinstance(spec, EnvSpec)}
+    specs = {env_id: _pickled(spec) for env_id, spec in list(gym.registry.items())}
     return Registrations(_HERE, zlib.compress(pickle.dumps((specs, _named_in_main())), 1))
 
 
@@ -180,16 +178,11 @@ def _named_in_main() -> dict[str, bytes]:
     return {name: _pickled_object(value, name) for name, value in named.items()}
 
 
-def _places(spec: Any) -> Iterator[str]:
-    """Yield the import strings of a spec."""
-    wrappers = getattr(spec, "additional_wrappers", ())
-    for place in (
-        getattr(spec, "entry_point", None),
-        getattr(spec, "vector_entry_point", None),
-        *(getattr(wrapper, "entry_point", None) for wrapper in wrappers),
-    ):
-        if isinstance(place, str):
-            yield place
+def _places(spec: EnvSpec) -> list[str]:
+    """Return the import strings of a spec."""
+    wrappers = [wrapper.entry_point for wrapper in spec.additional_wrappers]
+    places = (spec.entry_point, spec.vector_entry_point, *wrappers)
+    return [place for place in places if isinstance(place, str)]
 
 
 def _pickled_object(value: Any, name: str) -> bytes:

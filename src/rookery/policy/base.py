@@ -120,9 +120,9 @@ class Policy(ABC):
         """
 
 
-def follows_episodes(policy: Any) -> bool:
+def follows_episodes(policy: Policy) -> bool:
     """Return True if `Policy.begin_episodes` must be called when episodes begin."""
-    return bool(policy.is_recurrent or getattr(policy, "follows_episodes", False))
+    return policy.is_recurrent or policy.follows_episodes
 
 
 class SplitPolicy(Policy):

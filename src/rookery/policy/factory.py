@@ -86,7 +86,6 @@ def _numpy_spec(
         module.layout,
         shapes,
         towers.activation,
-        0 if module.normalizer is None else len(module.normalizer.mean),
         network.core_name if isinstance(network, ActorCritic) else "none",
         module.memory_width,
         getattr(network, "num_quantiles", 0),

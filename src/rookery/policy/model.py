@@ -61,7 +61,8 @@ class FlatParameters:
             parameter.data = view
         self._learned = [p for p in self._parameters if p.requires_grad]
         self._gradient = torch.zeros_like(self.tensor)
-        self._buffers = _state_buffers(module)
+        state = module.state_dict(keep_vars=True)  # without buffers that are not persistent
+        self._buffers = {name: b for name, b in module.named_buffers() if name in state}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle would write the whole tensor for every parameter that is a view of it. The
@@ -161,12 +162,6 @@ class FlatParameters:
                 "moved or cast, or a parameter's data was replaced; move or cast it before, and "
                 "assign values in place"
             )
-
-
-def _state_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Return the buffers in the module's state, without non-persistent ones."""
-    state = module.state_dict(keep_vars=True)
-    return {name: buffer for name, buffer in module.named_buffers() if name in state}
 
 
 def _require_flattenable(named: dict[str, nn.Parameter]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rookery.shared import Column
+from rookery.shared.block import ColumnSizes
 
 _PATIENCE_S = 5.0
 _PAUSE_S = 1e-4
@@ -57,14 +57,14 @@ class WeightStore:
         self._taken = self._version = 0  # of the set that was last read
 
     @staticmethod
-    def columns(model: Weights | None) -> dict[str, Column]:
+    def columns(model: Weights | None) -> ColumnSizes:
         """Return the columns that a store for ``model`` needs; None is a policy without weights."""
         parameters, extras = _contents(model)
         return {
-            "weights.parameters": Column((2, len(parameters)), np.dtype(np.float32)),
-            "weights.extras": Column((2, len(extras)), np.dtype(np.float64)),
-            "weights.signatures": Column((2, 3), np.dtype(np.int64)),  # number, version, checksum
-            "weights.newest": Column((1,), np.dtype(np.int64)),
+            "weights.parameters": ((2, len(parameters)), np.dtype(np.float32)),
+            "weights.extras": ((2, len(extras)), np.dtype(np.float64)),
+            "weights.signatures": ((2, 3), np.dtype(np.int64)),  # number, version, checksum
+            "weights.newest": ((1,), np.dtype(np.int64)),
         }
 
     def publish(self, model: Weights | None, version: int) -> None:
@@ -84,10 +84,8 @@ class WeightStore:
             The version of the weights.
 
         Raises:
-            RuntimeError: nothing was published, or no complete set could be read within 5 s.
+            RuntimeError: no complete set could be read within 5 s.
         """
-        if not self._newest[0]:
-            raise RuntimeError("no weights were published yet")
         deadline = time.monotonic() + _PATIENCE_S
         while not self._read_once(model):
             if time.monotonic() > deadline:
@@ -109,7 +107,9 @@ class WeightStore:
             return False
         if _checksum(number, version, parameters, extras) != checksum:
             return False
-        _install(model, parameters, extras)
+        if model is not None:
+            model.parameters[...] = parameters
+            model.set_extras(extras)
         self._taken, self._version = number, version
         return True
 
@@ -118,14 +118,6 @@ def _contents(model: Weights | None) -> tuple[npt.NDArray[np.float32], npt.NDArr
     if model is None:
         return np.empty(0, np.float32), np.empty(0)
     return model.parameters, model.extras()
-
-
-def _install(
-    model: Weights | None, parameters: npt.NDArray[np.float32], extras: npt.NDArray[np.float64]
-) -> None:
-    if model is not None:
-        model.parameters[...] = parameters
-        model.set_extras(extras)
 
 
 def _checksum(

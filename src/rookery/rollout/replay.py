@@ -286,8 +286,7 @@ class Replay:
             column = zeros_rows(self._num_places, tree_map(lambda a: a[0], _trees(saved)))
             assign(column, slice(0, len(state["rows"]["valid"])), _trees(saved))
             self._rows[name] = column
-        for name in ("heads", "counts"):
-            getattr(self, f"_{name}")[:] = state[name]
+        self._heads[:], self._counts[:] = state["heads"], state["counts"]
         self._final_obs = {
             (int(row), int(env)): copy(_trees(obs)) for row, env, obs in state["final_obs"]
         }

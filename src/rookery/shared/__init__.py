@@ -4,6 +4,6 @@ Everything from ``env/`` upwards may import it. Start reading at ``arrays.py``, 
 arrays of a step; ``block.py`` has the memory itself.
 """
 
-from rookery.shared.block import Column, Layout, SharedBlock
+from rookery.shared.block import Layout, SharedBlock
 
-__all__ = ["Column", "Layout", "SharedBlock"]
+__all__ = ["Layout", "SharedBlock"]

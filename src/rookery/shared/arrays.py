@@ -24,7 +24,7 @@ from gymnasium.spaces import GraphInstance
 
 from rookery.errors import SpaceTypeError
 from rookery.shared import stopwatch
-from rookery.shared.block import ColumnSizes
+from rookery.shared.block import ColumnSizes, zeros
 from rookery.shared.freeform import FreeForm
 from rookery.shared.row_buffer import FreeActions, RowBuffer, RowShape
 from rookery.shared.spaces import (
@@ -43,7 +43,7 @@ from rookery.shared.spaces import (
     rows,
 )
 
-_WORD_BYTES = 8
+_LARGEST_BYTES = 8  # of a number that a caller may pass as an action
 _UNCHANGEABLE = frozenset({str, int, float, bool, bytes, type(None)})
 _ACTION = "action"  # root of paths in error messages about actions
 
@@ -79,7 +79,8 @@ class BatchSpaces:
             columns[f"terminated{b}"] = ((n,), np.dtype(np.bool_))
             columns[f"truncated{b}"] = ((n,), np.dtype(np.bool_))
         for i, leaf in enumerate(fixed_leaves(self.action_space, _ACTION)):
-            columns[f"action.{i}"] = ((n, _action_row_bytes(leaf)), np.dtype(np.uint8))
+            row_bytes = math.prod(leaf.shape) * max(leaf.dtype.itemsize, _LARGEST_BYTES)
+            columns[f"action.{i}"] = ((n, row_bytes), np.dtype(np.uint8))
             columns[f"action_dtype.{i}"] = ((n,), np.dtype(np.int64))
         columns["reset_at"] = ((n,), np.dtype(np.int64))
         columns |= stopwatch.columns(n)
@@ -106,11 +107,6 @@ def written_by_envs(name: str, buffer: int) -> bool:
         f"truncated{buffer}",
         "reset_at",
     )
-
-
-def _action_row_bytes(leaf: Leaf) -> int:
-    """Return the size of one env's action in the largest number type."""
-    return math.prod(leaf.shape) * max(leaf.dtype.itemsize, _WORD_BYTES)
 
 
 class ActionColumn:
@@ -239,7 +235,7 @@ class BatchArrays:
     @classmethod
     def in_memory(cls, spaces: BatchSpaces, keeps_objects: bool = True) -> BatchArrays:
         """Return arrays over plain memory of this process."""
-        return cls(spaces, _zeros(spaces.columns()), keeps_objects)
+        return cls(spaces, zeros(spaces.columns()), keeps_objects)
 
     def free_writers(self, buffer: int, env_id: int, encoded: list[bytes]) -> Iterator[Writer]:
         """Return one writer for each free leaf of an env's observation, in the order of the leaves.
@@ -256,7 +252,7 @@ class BatchArrays:
     def enlarge_rows_in_memory(self, shape: RowShape) -> None:
         """Replace the row buffer by a larger one over plain memory of this process."""
         columns = self.spaces.row_columns(shape)
-        self.row_buffer.enlarge(shape, _zeros(columns))
+        self.row_buffer.enlarge(shape, zeros(columns))
 
     def observations(
         self, buffer: int, env_ids: Array | None = None, copies_objects: bool = True
@@ -339,10 +335,6 @@ class BatchArrays:
         self.reward[buffer][ids] = 0.0
         self.terminated[buffer][ids] = False
         self.truncated[buffer][ids] = True
-
-
-def _zeros(columns: ColumnSizes) -> dict[str, Array]:
-    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}
 
 
 def _copied(value: Any) -> Any:

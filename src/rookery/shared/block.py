@@ -21,8 +21,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,8 +60,9 @@ class SharedBlock:
         try:
             self._handle = uuid.uuid4().hex if _WINDOWS else _nameless_file(size_bytes)
             self.memory = _map(self._handle, size_bytes)
-            if not _WINDOWS and not is_sparse:
-                _reserve(self._handle, size_bytes)
+            # Otherwise a full file system would raise SIGBUS later.
+            if hasattr(os, "posix_fallocate") and not is_sparse:
+                os.posix_fallocate(self._handle, 0, size_bytes)
         except (OSError, OverflowError) as error:
             self.close()
             raise _no_room(size_bytes, error) from error
@@ -128,43 +128,31 @@ def _nameless_file(size_bytes: int) -> int:
     return descriptor
 
 
-def _reserve(descriptor: int, size_bytes: int) -> None:
-    if hasattr(os, "posix_fallocate"):  # a full file system raises now, not as SIGBUS later
-        os.posix_fallocate(descriptor, 0, size_bytes)
-
-
-@dataclass(frozen=True)
-class Column:
-    """Shape and dtype of one array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the array's elements."""
-        return math.prod(self.shape) * self.dtype.itemsize
+def zeros(columns: ColumnSizes) -> dict[str, npt.NDArray[Any]]:
+    """Return one array per column over plain memory of this process."""
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}
 
 
 class Layout:
     """The offsets of the columns of a block.
 
     Args:
-        columns: name -> column; the order is the order in memory.
+        columns: name -> (shape, dtype); the order is the order in memory.
 
     Attributes:
-        columns: name -> column.
+        columns: name -> (shape, dtype).
         offsets: name -> first byte of the column, a multiple of 64.
         size_bytes: size of the whole block, at least one byte.
     """
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self.columns = dict(columns)
+    def __init__(self, columns: ColumnSizes) -> None:
+        self.columns = columns
         self.offsets: dict[str, int] = {}
         end = 0
-        for name, column in self.columns.items():
+        for name, (shape, dtype) in columns.items():
             self.offsets[name] = end
-            end += -(-column.size_bytes // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+            size_bytes = math.prod(shape) * dtype.itemsize
+            end += -(-size_bytes // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
         self.size_bytes = max(end, 1)
 
     def views(self, buffer: Any) -> dict[str, npt.NDArray[Any]]:
@@ -172,11 +160,11 @@ class Layout:
         return {
             name: np.frombuffer(
                 buffer,
-                dtype=column.dtype,
-                count=math.prod(column.shape),
-                offset=self.offsets[name] if column.size_bytes else 0,
-            ).reshape(column.shape)
-            for name, column in self.columns.items()
+                dtype=dtype,
+                count=math.prod(shape),
+                offset=self.offsets[name] if math.prod(shape) else 0,
+            ).reshape(shape)
+            for name, (shape, dtype) in self.columns.items()
         }
 
 

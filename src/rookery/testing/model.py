@@ -82,22 +82,10 @@ class VectorModel:
         self.obs[i] = obs
         return Row(obs, infos=[info])
 
-    def step_rows(self, actions: Sequence[Any]) -> tuple[list[Row | None], dict[int, Exception]]:
-        """Step every env; return their rows, with None for envs that raised, and the errors."""
-        rows: list[Row | None] = []
-        failures: dict[int, Exception] = {}
-        for i, action in enumerate(actions):
-            try:
-                rows.append(self.step_env(i, action))
-            except Exception as error:  # noqa: BLE001 (an env raises whatever it likes)
-                rows.append(None)
-                failures[i] = error
-        return rows, failures
-
     def step(self, actions: Any) -> tuple[Any, ...]:
         """Step all envs with a batch of actions, and return the result of a vector env."""
-        rows = [self.step_env(i, a) for i, a in enumerate(self.single_actions(actions))]
-        return self.batch(rows)
+        single_actions = iterate(self.action_space, actions)
+        return self.batch([self.step_env(i, a) for i, a in enumerate(single_actions)])
 
     def reset(
         self,
@@ -125,10 +113,6 @@ class VectorModel:
         for k, row in enumerate(rows):
             reward[k], terminated[k], truncated[k] = row.reward, row.terminated, row.truncated
         return deepcopy(obs), reward, terminated, truncated, merged_infos(rows)
-
-    def single_actions(self, actions: Any) -> list[Any]:
-        """Split a batch of actions into a list with one action for each env."""
-        return list(iterate(self.action_space, actions))
 
     def batched_actions(self, actions: Sequence[Any]) -> Any:
         """Merge single actions into a batch."""

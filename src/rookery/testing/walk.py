@@ -12,7 +12,9 @@ import numpy as np
 import psutil
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space, iterate
 
+from rookery.errors import UsageError
 from rookery.testing.comparison import RECV_NAMES, RESET_NAMES, STEP_NAMES, Comparison
 from rookery.testing.difference import Difference
 from rookery.testing.model import Row, VectorModel
@@ -198,8 +200,6 @@ class Walk(Comparison):
             self.refuses(NoAsyncCallError, lambda: self.venv.recv(timeout=_PATIENCE_S))
 
     def _step_ended(self) -> None:
-        from rookery.errors import UsageError
-
         actions = self._actions(self.model.num_envs)
         self.note(f"step({actions!r}), though an episode has ended")
         self.begin()
@@ -247,15 +247,11 @@ class Walk(Comparison):
         actions = self._actions(len(ids))
         self.note(f"send({actions!r}, {ids})")
         self.begin(ids)
-        for i, action in zip(ids, self._split_actions(actions, len(ids)), strict=True):
+        space = batch_space(self.model.single_action_space, len(ids))
+        for i, action in zip(ids, iterate(space, actions), strict=True):
             self._sent[i] = self.model.step_env(i, action)
         self._sent_steps.update(ids)
         self.venv.send(actions, ids)
-
-    def _split_actions(self, actions: Any, count: int) -> list[Any]:
-        from gymnasium.vector.utils import batch_space, iterate
-
-        return list(iterate(batch_space(self.model.single_action_space, count), actions))
 
     def _send_resets(self) -> None:
         ids = self._some(range(self.model.num_envs))

@@ -14,7 +14,6 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from rookery.common.arguments import not_a_choice
 from rookery.env.seam import Description
 from rookery.errors import ConfigError, SpaceError
-from rookery.worker.fault_policy import FaultPolicy
 
 _MODES = sorted(mode.name.lower() for mode in AutoresetMode)
 
@@ -29,17 +28,6 @@ class Spaces:
     single_action_space: Space[Any]
     observation_space: Space[Any]
     action_space: Space[Any]
-
-
-def num_buffers(copy: bool, faults: FaultPolicy) -> int:
-    """Return the number of result buffers, which are written in turn.
-
-    Args:
-        copy: results are copied. Otherwise the caller reads one buffer while the envs write
-            another.
-        faults: if workers restart, the second buffer keeps the last intact row of each env.
-    """
-    return 1 if copy and not faults.restarts else 2
 
 
 def agree(
@@ -59,19 +47,19 @@ def agree(
     num_envs = parts[-1].stop
     pairs = [pair for description in descriptions for pair in description.spaces]
     single, action = pairs[0]
-    if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
-        batched, single = observation_mode
-        if not isinstance(batched, Space) or not isinstance(single, Space):
-            raise ConfigError(f"observation_mode must hold two spaces, got {observation_mode!r}")
-    elif observation_mode == "same":
-        batched = batch_space(single, num_envs)
-    elif observation_mode == "different":
-        batched = _batched_differing(_per_env(parts, descriptions))
-    else:
-        raise ConfigError(
-            "observation_mode must be 'same', 'different' or a pair of spaces, "
-            f"got {observation_mode!r}"
-        )
+    batched: Space[Any]
+    match observation_mode:
+        case (Space() as batched, Space() as single):
+            pass
+        case "same":
+            batched = batch_space(single, num_envs)
+        case "different":
+            batched = _batched_differing(_per_env(parts, descriptions))
+        case _:
+            raise ConfigError(
+                "observation_mode must be 'same', 'different' or a pair of spaces, "
+                f"got {observation_mode!r}"
+            )
     for other, other_action in pairs[1:]:
         _check_alike(other, single, exactly=observation_mode == "same")
         if other_action != action:

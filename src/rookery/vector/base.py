@@ -86,7 +86,8 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         descriptions: Sequence[Description],
         autoreset_mode: AutoresetMode,
         observation_mode: ObservationMode,
-        num_buffers: int,
+        copy: bool,
+        restarts: bool = False,
     ) -> BatchSpaces:
         """Set the spaces from the descriptions of the envs; return the spaces of the arrays."""
         check_mode(autoreset_mode, descriptions)
@@ -102,6 +103,9 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.action_space = spaces.action_space
         self.autoreset_mode = autoreset_mode
         self.observation_mode = observation_mode
+        # Without copies, the caller reads one buffer while the envs write the other. If workers
+        # restart, the second buffer keeps the last intact row of each env.
+        num_buffers = 1 if copy and not restarts else 2
         return BatchSpaces(
             self.single_observation_space, self.single_action_space, self.num_envs, num_buffers
         )
@@ -146,7 +150,6 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._final_statistics: Statistics | None = None
         self._owner_pid = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._owner_pid, self._backends)
-        self._pending.watch_forks()
 
     @property
     def crash_recorder(self) -> CrashRecorder | None:
@@ -699,7 +702,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             **kwargs: ``timeout``, the seconds to wait for pending calls and for ``close`` of the
                 envs before the workers are killed, 5 by default; ``terminate=True`` does not wait.
         """
-        if hasattr(self, "_finalizer") and os.getpid() == self._owner_pid:
+        if os.getpid() == self._owner_pid:
             self.close_extras(**kwargs)
         self.closed = True
 

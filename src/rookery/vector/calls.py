@@ -74,9 +74,6 @@ class Pending:
         self.guard = _Guard(self)
         self.is_clear = True
         self._barred: RookeryError | None = None  # the error that every call raises
-
-    def watch_forks(self) -> None:
-        """Refuse all calls in forked copies of this process."""
         _all.add(self)
 
     # ---------------------------------------------------------------- which calls are allowed
@@ -125,11 +122,11 @@ class Pending:
         self.require_open(call)
         if self.name is None:
             return
-        ends = f"{self.name}_wait() ends it"
-        if self.name in ("apply", "set_attr") or self.was_cut_short:
-            ends += ", reset() drops it" if self.name in ("step", "reset", "call") else ""
         if self.name in ("apply", "set_attr"):
             ends = "it was interrupted; reset() drops it"
+        else:
+            ends = f"{self.name}_wait() ends it"
+            ends += ", reset() drops it" if self.was_cut_short else ""
         raise PendingCallError(f"{call}: a {self.name} is still pending; {ends}", self.name)
 
     def require_call(self, call: str) -> None:

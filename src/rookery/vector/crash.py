@@ -147,7 +147,9 @@ class CrashReport:
                 if isinstance(event, Restart):
                     batch.replace([event.seed])
                 elif isinstance(event, Reset):
-                    batch.reset(0, [0], event.seeds, [_options_of_env(event.options)])
+                    is_list = isinstance(event.options, list)
+                    options = event.options if is_list else [event.options]
+                    batch.reset(0, [0], event.seeds, options)
                 else:
                     arrays.write_actions(batched(env.action_space, iter(event.leaves)))
                     batch.step(0)
@@ -215,7 +217,7 @@ class CrashRecorder:
 
     def write(
         self, error: WorkerError, since_restart: tuple[int | None, int] | None = None
-    ) -> Path | None:
+    ) -> None:
         """Write a report about the first env of an error, and add its path to the error.
 
         If the report cannot be written, the reason is added to the error instead, so that the
@@ -224,21 +226,16 @@ class CrashRecorder:
         Args:
             error: failure of the env.
             since_restart: result of `Backend.since_restart` for the env.
-
-        Returns:
-            The path of the report; None if it could not be written.
         """
         try:
             path = self._written(error, since_restart)
             note = f"rookery replay {path} runs it again."
         except Exception as problem:  # such as a full disk, or an unpicklable recipe
-            path = None
             note = (
                 f"No crash report could be written to {self._folder}: "
                 f"{type(problem).__name__}: {describe(problem)}"
             )
         error.args = (f"{error}\n{note}", *error.args[1:])
-        return path
 
     def _written(self, error: WorkerError, since_restart: tuple[int | None, int] | None) -> Path:
         env_id = error.env_ids[0]
@@ -282,10 +279,6 @@ def _size_bytes(event: Reset | Step) -> int:
     return sum(
         part.nbytes if isinstance(part, np.ndarray) else 8 * len(part) for part in event.leaves
     )
-
-
-def _options_of_env(options: Any) -> Any:
-    return options[0] if isinstance(options, list) else options
 
 
 def _only(env_id: int) -> Any:

@@ -101,7 +101,7 @@ def make_vec(
         UsageError: the arguments are invalid or contradict each other; nothing was started.
         WorkerError: an env could not be built.
     """
-    _check_backend(backend)
+    check_choice("backend", backend, BACKENDS)
     resolve_start_method(start_method)
     mode = parse_autoreset_mode(autoreset_mode)
     faults = _checked_policy(faults)
@@ -162,10 +162,6 @@ def make_vec(
     if isinstance(env, (list, tuple)) or callable(env):
         venv.spec = None  # the spec of the env may describe only a part of it
     return venv
-
-
-def _check_backend(backend: Any) -> None:
-    check_choice("backend", backend, BACKENDS)
 
 
 def _checked_policy(faults: Any) -> FaultPolicy:

@@ -131,7 +131,7 @@ def _check_source(recipe: EnvRecipe) -> None:
 
 
 def _require_no_worker(plan: NativePlan) -> None:
-    if plan.faults.restarts or plan.faults.has_deadline or plan.faults.max_worker_rss_mb:
+    if plan.faults.restarts or plan.faults.has_deadline:
         raise ConfigError(
             "a native batch in this process cannot be killed at a deadline or restarted; this "
             "FaultPolicy needs worker processes: set num_workers to 1 or more, or envs_per_batch"

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 from gymnasium.vector import AutoresetMode
 
+from rookery.common.arguments import whole_number
 from rookery.common.cpus import usable_cpus
 from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.env.seam import Batch
 from rookery.errors import ConfigError
 from rookery.shared.row_buffer import RowShape
-from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
+from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.backend import Backend
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import LocalBackend, as_recipes
@@ -210,9 +211,7 @@ class ProcessVectorEnv(VectorEnv):
         if batch is not None:
             descriptions.insert(0, batch.describe())
             parts.insert(0, batch.ids)
-        buffers = num_buffers(copy, faults)
-        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
-        self._faults = faults
+        spaces = self._agree(parts, descriptions, mode, observation_mode, copy, faults.restarts)
         self._board = board = SharedArrays(spaces, len(workers))
         board.allocate()
         backends: list[Backend] = [*workers]
@@ -252,8 +251,7 @@ def _count_workers(
         return num_envs
     if num_workers is None:
         num_workers = max(usable_cpus() - caller_steps, 1)
-    if num_workers < 1:
-        raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
+    whole_number("num_workers", num_workers, 1)
     if caller_steps and num_envs < 2:
         raise ConfigError(
             "caller_steps=True needs at least 2 envs: one for the caller and one for a worker"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -78,10 +79,7 @@ class SerialVectorEnv(VectorEnv):
         try:
             orders = Orders.in_memory(len(batch.ids), num_workers=0)
             backend = LocalBackend(batch, batch.ids, orders)
-            num_buffers = 1 if copy else 2
-            spaces = self._agree(
-                [batch.ids], [batch.describe()], mode, observation_mode, num_buffers
-            )
+            spaces = self._agree([batch.ids], [batch.describe()], mode, observation_mode, copy)
             arrays = BatchArrays.in_memory(spaces, keeps_objects=not travels)
             backend.attach(arrays, mode, travels)
             self._ready([backend], arrays, orders, copy)
@@ -274,10 +272,8 @@ class LocalBackend:
     def begin_close(self, deadline: float) -> bool:
         """Carry out the stored request, then store one that closes the envs."""
         if self._request is not None:
-            try:
+            with suppress(RookeryError):  # its result is dropped
                 self.finish_call()
-            except RookeryError:  # its result is dropped
-                self._request = None
         self._request = "close", ()
         return True
 

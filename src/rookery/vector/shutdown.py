@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rookery.errors import RookeryError, WorkerDied
 from rookery.vector.backend import Backend
@@ -41,11 +42,9 @@ def shut_down(owner_pid: int, backends: Sequence[Backend], grace_s: float = CLOS
 def end_at_once(backends: Sequence[Backend]) -> None:
     """Stop the backends that an interrupted close left; close envs only where that is quick."""
     for backend in backends:
-        try:
+        with suppress(RookeryError):  # the interruption is reported instead
             if backend.steps_in_caller and backend.begin_close(time.perf_counter()):
                 backend.finish_call()
-        except RookeryError:  # the interruption is reported instead
-            continue
     _stop_all(backends, 0.0)
 
 

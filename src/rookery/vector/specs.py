@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from rookery.common.pickling import advice_for, by_value, find_unpicklable
 from rookery.env import registrations
+from rookery.env.batch import EnvBatch
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import PicklingError
 from rookery.worker.protocol import BatchMaker, WorkerSpec
@@ -34,6 +35,16 @@ def make_specs(
     registered = registrations.collect()
     folder = None if environment is None else _working_directory()
     return [WorkerSpec(maker, registered, environment, folder) for maker in makers]
+
+
+def remote_specs(recipes: Sequence[EnvRecipe], ranges: Sequence[range]) -> list[bytes]:
+    """Return the pickled specifications of workers on other machines, one per range of envs.
+
+    Raises:
+        PicklingError: see :func:`pickled_spec`.
+    """
+    makers = [BatchMaker(EnvBatch, recipes[ids.start : ids.stop], ids.start) for ids in ranges]
+    return [pickled_spec(spec) for spec in make_specs(makers, None)]
 
 
 def pickled_spec(spec: WorkerSpec) -> bytes:

@@ -9,13 +9,14 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from rookery.common.arguments import whole_number
 from rookery.env.batch import EnvBatch
 from rookery.env.group import find_twins
 from rookery.env.recipe import EnvRecipe
 from rookery.errors import ConfigError
 from rookery.shared.arrays import BatchArrays
 from rookery.shared.row_buffer import RowShape
-from rookery.vector.agreement import ObservationMode, num_buffers, parse_autoreset_mode
+from rookery.vector.agreement import ObservationMode, parse_autoreset_mode
 from rookery.vector.base import VectorEnv
 from rookery.vector.serial import as_recipes
 from rookery.vector.specs import split
@@ -26,7 +27,7 @@ from rookery.worker.thread import WorkerThread
 from rookery.worker.wait.thread_event import ThreadEvent
 from rookery.worker.worker_backend import WorkerBackend, assign_all
 
-_MOST_THREADS = 32  # default maximum
+MOST_THREADS = 32  # default maximum
 
 
 class ThreadVectorEnv(VectorEnv):
@@ -72,9 +73,8 @@ class ThreadVectorEnv(VectorEnv):
             )
         mode = parse_autoreset_mode(autoreset_mode)
         recipes = as_recipes(env_fns)
-        if num_workers is not None and num_workers < 1:
-            raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
-        count = min(len(recipes), _MOST_THREADS if num_workers is None else num_workers)
+        num_workers = MOST_THREADS if num_workers is None else num_workers
+        count = min(len(recipes), whole_number("num_workers", num_workers, 1))
         arrivals = ThreadEvent()
         backends: list[WorkerBackend] = []
         build = partial(EnvBatch, envs_in_process=range(len(recipes)))
@@ -102,8 +102,7 @@ class ThreadVectorEnv(VectorEnv):
         descriptions = [backend.describe() for backend in backends]
         _refuse_twins([key for backend in backends for key in backend.worker.env_keys])  # type: ignore[attr-defined]
         parts = [backend.env_ids for backend in backends]
-        buffers = num_buffers(copy, faults)
-        spaces = self._agree(parts, descriptions, mode, observation_mode, buffers)
+        spaces = self._agree(parts, descriptions, mode, observation_mode, copy, faults.restarts)
         arrays = BatchArrays.in_memory(spaces)
         orders = Orders.in_memory(self.num_envs, len(backends))
         assign_all(backends, spaces, mode, (arrays, orders), arrays, orders)

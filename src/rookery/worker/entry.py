@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing import parent_process
@@ -133,15 +132,15 @@ def _leave_signals_to_the_caller() -> None:
 
 def end_with_the_caller() -> None:
     """Exit when the caller has exited, together with all processes started by this one."""
-    threading.Thread(target=_watch, args=(os.getppid(), end_own_family), daemon=True).start()
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 
 
-def _watch(parent_pid: int, leave: Callable[[int], None]) -> None:
+def _watch(parent_pid: int) -> None:
     caller = parent_process()
     assert caller is not None
     while not wait([caller.sentinel], _ORPHAN_CHECK_S) and os.getppid() == parent_pid:
         pass
-    leave(_ORPHAN_EXIT_CODE)
+    end_own_family(_ORPHAN_EXIT_CODE)
 
 
 def _leave_threads_behind() -> None:

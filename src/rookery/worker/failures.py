@@ -92,18 +92,15 @@ class Failure:
         return error
 
     def _cause(self) -> BaseException:
-        if self.exception is not None:
-            try:
-                cause = pickle.loads(self.exception)
-                if isinstance(cause, _Parts):
-                    return cause.put_together()
-                if isinstance(cause, BaseException):
-                    return cause
-            except Exception as error:  # its class may not exist here
-                return RuntimeError(
-                    f"{self.type_name}: {self.message} (cannot be rebuilt here: {describe(error)})"
-                )
-        return RuntimeError(f"{self.type_name}: {self.message}")
+        if self.exception is None:
+            return RuntimeError(f"{self.type_name}: {self.message}")
+        try:
+            cause: BaseException | _Parts = pickle.loads(self.exception)
+            return cause.put_together() if isinstance(cause, _Parts) else cause
+        except Exception as error:  # its class may not exist here
+            return RuntimeError(
+                f"{self.type_name}: {self.message} (cannot be rebuilt here: {describe(error)})"
+            )
 
 
 @dataclass(frozen=True)

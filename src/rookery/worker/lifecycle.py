@@ -443,7 +443,7 @@ class Lifecycle:
         self._failure, self.is_unfinished = None, False
 
     def _cause(self, error: WorkerError) -> RestartCause:
-        env_ids = getattr(error, "env_ids", ()) or self._part.env_ids
+        env_ids = error.env_ids or self._part.env_ids
         return RestartCause(type(error).__name__, tuple(env_ids))
 
     def _replace(self, cause: str, concerned: Sequence[int], noted: RestartCause) -> None:

@@ -97,9 +97,7 @@ class RequestHandler:
 
     def answer(self, method: str, args: tuple[Any, ...]) -> Any:
         """Call the method of a request and return its result."""
-        function = self._methods.get(method)
-        if function is None:
-            function = getattr(self.batch, method)
+        function = self._methods.get(method) or getattr(self.batch, method)
         return function(*args)
 
     def _install(self, factory: Callable[..., Methods], *args: Any) -> None:

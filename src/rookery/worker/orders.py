@@ -50,10 +50,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rookery.shared.block import make_fence
+from rookery.shared.block import ColumnSizes, make_fence, zeros
 
 Ids = npt.NDArray[np.int64]
-Column = tuple[tuple[int, ...], np.dtype[Any]]
 
 STEP, RESET = 0, 1  # kinds
 SINGLY = 2  # added to a kind: the caller waits for the first env that answers
@@ -79,7 +78,7 @@ _ENV_WORDS: dict[str, np.dtype[Any]] = {
     "status": np.dtype(np.uint8),
     "answered_at": np.dtype(np.float64),
 }
-_WORKER_WORDS: dict[str, Column] = {
+_WORKER_WORDS: ColumnSizes = {
     "requests": ((1,), _WORD),
     "progress": ((3,), _WORD),
     "busy_s": ((1,), np.dtype(np.float64)),
@@ -91,9 +90,9 @@ def command_of(kind: int) -> str:
     return "reset" if kind & RESET else "step"
 
 
-def columns(num_envs: int, num_workers: int) -> dict[str, Column]:
+def columns(num_envs: int, num_workers: int) -> ColumnSizes:
     """Return name -> (shape, dtype) of all words."""
-    words: dict[str, Column] = {
+    words: ColumnSizes = {
         f"order.{name}": ((num_envs,), dtype) for name, dtype in _ENV_WORDS.items()
     }
     for i in range(num_workers):
@@ -124,8 +123,7 @@ class Orders:
     @classmethod
     def in_memory(cls, num_envs: int, num_workers: int) -> Orders:
         """Return orders in memory of this process, which is not shared."""
-        words = columns(num_envs, num_workers)
-        return cls({name: np.zeros(shape, dtype) for name, (shape, dtype) in words.items()})
+        return cls(zeros(columns(num_envs, num_workers)))
 
     def numbers(self, count: int) -> Ids:
         """Return new numbers for orders or requests, int64 ``[count]``, ascending."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rookery.shared import Column, Layout, SharedBlock
+from rookery.shared import Layout, SharedBlock
 from rookery.shared.arrays import BatchArrays, BatchSpaces
 from rookery.shared.row_buffer import RowShape
 from rookery.worker import orders
@@ -24,8 +24,7 @@ class SharedArrays:
 
     def __init__(self, spaces: BatchSpaces, num_workers: int) -> None:
         self._spaces = spaces
-        columns = {**spaces.columns(), **orders.columns(spaces.num_envs, num_workers)}
-        self._layout = Layout({name: Column(*column) for name, column in columns.items()})
+        self._layout = Layout({**spaces.columns(), **orders.columns(spaces.num_envs, num_workers)})
         self._blocks: list[SharedBlock] = []  # all arrays; then a larger row buffer, if any
         self._row_shape: RowShape | None = None
 
@@ -55,7 +54,7 @@ class SharedArrays:
         """Allocate a larger row buffer. Other processes still use the smaller one."""
         for block in self._blocks[1:]:
             block.close()
-        layout = self._row_layout(shape)
+        layout = Layout(self._spaces.row_columns(shape))
         block = SharedBlock(layout.size_bytes)
         self._blocks[1:] = [block]
         self._row_shape = shape
@@ -67,7 +66,8 @@ class SharedArrays:
 
     def receive_larger_rows(self, channel: PipeChannel, shape: RowShape) -> None:
         """Use the row buffer that the other end of ``channel`` sends."""
-        views = self._row_layout(shape).views(channel.receive_block())
+        layout = Layout(self._spaces.row_columns(shape))
+        views = layout.views(channel.receive_block())
         self.arrays.row_buffer.bind(shape, views)
 
     def release(self) -> None:
@@ -79,7 +79,3 @@ class SharedArrays:
         views = self._layout.views(memory)
         self.arrays = BatchArrays(self._spaces, views)
         self.orders = Orders(views)
-
-    def _row_layout(self, shape: RowShape) -> Layout:
-        columns = self._spaces.row_columns(shape)
-        return Layout({name: Column(*column) for name, column in columns.items()})

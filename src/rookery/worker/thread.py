@@ -14,6 +14,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from rookery.common.resources import NothingWatched, UseWatch
@@ -217,7 +218,8 @@ class WorkerThread:
             pass  # the caller does not wait
         finally:
             if batch is not None:
-                _close_quietly(batch)
+                with suppress(Exception):  # the caller does not wait
+                    batch.close()
 
     def _build(self) -> Batch | None:
         try:
@@ -240,10 +242,3 @@ class WorkerThread:
     def _raise_if_given_up(self) -> None:
         if self._is_given_up:
             raise GivenUpError
-
-
-def _close_quietly(batch: Batch) -> None:
-    try:
-        batch.close()
-    except Exception:  # noqa: S110 - the worker was given up, so the caller does not wait
-        pass

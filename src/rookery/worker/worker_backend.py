@@ -72,7 +72,7 @@ class WorkerBackend:
         self.has_told = False
         self._restarts = policy.restarts
         self._watches_memory = policy.max_worker_rss_mb is not None
-        self.is_replaceable = policy.restarts or self._watches_memory
+        self.is_replaceable = policy.restarts
         self._taken: dict[int, int] = {}  # by env, the number of the last message taken
         self._call: int | None = None  # number of the pending request
         self._setting: tuple[Any, Any] | None = None  # attribute that it sets, and its payload

@@ -39,7 +39,6 @@ class NetworkSpec:
         layout: layout of the actions.
         shapes: name -> shape of the parameters, in order, with the names of `PolicyModule`.
         activation: "tanh" or "relu", in the towers.
-        num_scaled: D, number of standardized numbers of an observation.
         core: "none", "gru" or "lstm".
         memory_width: number of floats remembered per env; 0 without a memory.
         num_quantiles: number of quantiles per action; the mean of the quantiles is the action's
@@ -50,7 +49,6 @@ class NetworkSpec:
     layout: ActionLayout
     shapes: dict[str, tuple[int, ...]]
     activation: str
-    num_scaled: int
     core: str
     memory_width: int
     num_quantiles: int = 0

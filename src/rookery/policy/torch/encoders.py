@@ -121,7 +121,8 @@ class FeatureEncoder(nn.Module):
             elif is_image(leaf.space):
                 self.parts.append(build_image(leaf.space, generator=generator))
             else:
-                self.parts.append(_plain(leaf.space))
+                is_choice = isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete)
+                self.parts.append(OneHot(leaf.space) if is_choice else Numbers())
         self.num_features = count_features(self, space)
 
     def forward(self, obs: Tree) -> Tensor:
@@ -144,15 +145,16 @@ def observation_leaves(
     leaves = list(_leaves(space, custom))
     found = [_dotted(leaf.path) for leaf in leaves]
     for name in custom:
-        if name not in found and not found[0]:
+        if name in found:
+            continue
+        if not found[0]:
             raise ConfigError(
                 f"encoder names {name!r}, but observation_space {space} has no parts; give the "
                 "callable itself instead of a mapping"
             )
-        if name not in found:
-            raise ConfigError(
-                f"encoder names {name!r}, but the parts of observation_space are {', '.join(found)}"
-            )
+        raise ConfigError(
+            f"encoder names {name!r}, but the parts of observation_space are {', '.join(found)}"
+        )
     return leaves
 
 
@@ -234,11 +236,6 @@ def to_tensors(obs: Tree, device: torch.device | str = "cpu") -> Tree:
     return tree_map(convert, obs)
 
 
-def _plain(space: spaces.Space[Any]) -> nn.Module:
-    is_choice = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
-    return OneHot(space) if is_choice else Numbers()
-
-
 def _leaves(space: Any, custom: Mapping[str, Any]) -> Iterator[Leaf]:
     for path, leaf in leaf_spaces(space, lambda path: _dotted(path) in custom):
         is_custom = _dotted(path) in custom
@@ -275,7 +272,6 @@ class ObservationNormalizer(nn.Module):
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         super().__init__()
-        self._space = space
         self._places: dict[Path, slice] = {}
         size = 0
         for path, leaf in leaf_spaces(space):

@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from rookery.errors import ConfigError
+from rookery.common.arguments import check_choice
 
 Activation: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -107,7 +107,8 @@ class StackedMLP(nn.ModuleList):
     ) -> None:
         super().__init__()
         self.activation = activation
-        self._activation = activation_function(activation)
+        check_choice("activation", activation, ACTIVATIONS)
+        self._activation = ACTIVATIONS[activation]
         self._num_activated = len(sizes) - 1 - (output_gain is not None)
         for k, (inputs, outputs) in enumerate(pairwise(sizes)):
             gain: float | None = HIDDEN_GAIN
@@ -282,10 +283,3 @@ def initial(
 def orthogonal(weight: Tensor, gain: float, generator: torch.Generator | None) -> Tensor:
     """Fill ``weight`` with orthonormal rows or columns times ``gain``: Saxe et al. (2014)."""
     return nn.init.orthogonal_(weight, gain, generator)
-
-
-def activation_function(name: str) -> Activation:
-    """Return the activation called ``name``, or raise `ConfigError`."""
-    if name not in ACTIVATIONS:
-        raise ConfigError(f"activation {name!r} is not known; choose from {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rookery.errors import ConfigError
+from rookery.common.arguments import check_choice
 from rookery.policy.torch.layers import GRU, LSTM, Core, Linear, StackedMLP
 
 CORES: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
@@ -199,6 +199,5 @@ def head_gains(is_orthogonal: bool) -> tuple[float | None, float | None]:
 def _core(name: str, inputs: int, size: int, generator: torch.Generator | None) -> Core | None:
     if name == "none":
         return None
-    if name not in CORES:
-        raise ConfigError(f"memory {name!r} is not known; choose from none, {', '.join(CORES)}")
+    check_choice("core", name, ("none", *CORES))
     return CORES[name](2, inputs, size, generator)

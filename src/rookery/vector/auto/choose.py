@@ -70,7 +70,9 @@ def choose(
     """
     if len(recipes) == 1:
         return Choice("serial", 0, False, None, (), "serial: a single env needs no workers")
-    machine, wishes = machine_here(), Wishes(num_workers, caller_steps)
+    available_bytes = int(psutil.virtual_memory().available)
+    machine = Machine(usable_cpus(), cpu_capacity(), available_bytes)
+    wishes = Wishes(num_workers, caller_steps)
     try:
         measured = measure(recipes[0], len(recipes), copy, start_method, threads_per_worker)
     except Exception as error:  # a failure of this env does not mean that all fail
@@ -119,11 +121,6 @@ def unmeasured(error: Exception, num_envs: int, machine: Machine, wishes: Wishes
     most = max(num_envs - caller_steps, 1)
     wanted = wishes.num_workers or max(machine.cpus - caller_steps, 1)
     return Choice("process", min(wanted, most), caller_steps, None, (), reason)
-
-
-def machine_here() -> Machine:
-    """Return the CPUs and the memory that this process may use."""
-    return Machine(usable_cpus(), cpu_capacity(), int(psutil.virtual_memory().available))
 
 
 def _reason(best: Plan, plans: list[Plan], measured: Measurement, machine: Machine) -> str:

@@ -40,12 +40,12 @@ class LegalActions:
         self.are_unknown = False
         obs, infos = venv.reset(seed=0)
         self._has_method = heeds_masks and any(venv.apply(_has_method))
-        self.are_masked = heeds_masks and (self._has_method or _mask_in(obs, infos) is not None)
+        self._mask = _mask_in(obs, infos)
+        self.are_masked = heeds_masks and (self._has_method or self._mask is not None)
         self._pool: list[Any] = []
         if not self.are_masked:
             self._pool = [venv.action_space.sample() for _ in range(_POOL)]
         self._drawn = 0
-        self._mask = _mask_in(obs, infos)
 
     def next(self) -> Any:
         """Return a batch of one action; None if no legal action is known."""

@@ -26,7 +26,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MOST_THREADS = 32  # default maximum of backend="thread"
+from rookery.vector.thread import MOST_THREADS
+
 _WORTH_IT = 0.9  # of the serial time; a smaller gain does not justify processes
 _SURE = 1.5  # round trips that must be gained, because the caller finds its CPU caches cold
 _AS_GOOD = 1.02  # ratio of times below which the plan with fewer processes is better
@@ -117,7 +118,8 @@ class Plan:
             where = "in this process"
         else:
             what = "thread" if self.backend == "thread" else "worker process"
-            where = f"{self.num_workers} {what}{_plural(what) if self.num_workers > 1 else ''}"
+            ending = "" if self.num_workers == 1 else "s" if what == "thread" else "es"
+            where = f"{self.num_workers} {what}{ending}"
             where += " and this process" if self.caller_steps else ""
         return f"{where} ({self.predicted_s * 1e6:.0f} us per step of all envs)"
 
@@ -126,7 +128,8 @@ def make_plans(
     num_envs: int, measured: Measurement, machine: Machine, wishes: Wishes
 ) -> list[Plan]:
     """Return all candidates, with the fastest first."""
-    plans = [_serial(num_envs, measured, machine)]
+    env_s = measured.env_s / _speed(1, measured, machine) + measured.waiting_s
+    plans = [Plan("serial", 0, False, measured.call_s + num_envs * env_s)]
     plans += [
         _processes(num_envs, measured, machine, workers, caller)
         for caller in (False, True)
@@ -159,11 +162,6 @@ def thread_plan(num_envs: int, measured: Measurement, machine: Machine) -> Plan:
     computing = num_envs * measured.env_s / _speed(1, measured, machine)
     talking = measured.round_trip_s + threads * measured.worker_s
     return Plan("thread", threads, False, measured.call_s + talking + waiting + computing)
-
-
-def _serial(num_envs: int, measured: Measurement, machine: Machine) -> Plan:
-    env_s = measured.env_s / _speed(1, measured, machine) + measured.waiting_s
-    return Plan("serial", 0, False, measured.call_s + num_envs * env_s)
 
 
 def _processes(
@@ -207,7 +205,3 @@ def _doublings(first: int, last: int) -> Iterator[int]:
         yield first
         first *= 2
     yield last
-
-
-def _plural(noun: str) -> str:
-    return "es" if noun.endswith("s") else "s"

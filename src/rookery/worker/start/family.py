@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import sys
+from contextlib import suppress
 
 if sys.platform == "win32":
     import psutil
@@ -35,10 +36,8 @@ if sys.platform == "win32":
         def kill(self) -> bool:
             """Kill the descendants. Return False: the process itself must be killed separately."""
             for descendant in self._descendants():
-                try:
+                with suppress(psutil.Error):  # it has exited, or belongs to another user
                     psutil.Process(descendant).kill()
-                except psutil.Error:  # it has exited, or belongs to another user
-                    continue
             return False
 
         def _descendants(self) -> list[int]:

@@ -288,17 +288,11 @@ def _directory_or_root() -> str:
         return os.path.abspath(os.sep)
 
 
-def give_up(child: BaseProcess) -> bool:
-    """Mark a child as exited in ``multiprocessing``, because this process cannot wait for it.
-
-    Returns:
-        True if it is marked. Some implementations of Python store children differently.
-    """
-    popen = getattr(child, "_popen", None)
-    if popen is None or not hasattr(popen, "returncode"):
-        return False
-    popen.returncode = _UNKNOWN_EXIT_CODE
-    return True
+def give_up(child: BaseProcess) -> None:
+    """Mark a child as exited in ``multiprocessing``, because this process cannot wait for it."""
+    popen = child._popen  # type: ignore[attr-defined]
+    if popen is not None:  # otherwise it was closed
+        popen.returncode = _UNKNOWN_EXIT_CODE
 
 
 def _disown() -> None:

@@ -30,7 +30,9 @@ def start_failed(error: OSError) -> WorkerError:
         errno.EROFS: _read_only,
         errno.EACCES: _read_only,
     }
-    explain = _paging_file if lacks_paging_file(error) else reasons.get(error.errno or 0)
+    explain = reasons.get(error.errno or 0)
+    if getattr(error, "winerror", None) in _NO_PAGING_FILE:  # on Windows only
+        explain = _paging_file
     text = f"A worker process could not be started: {error.strerror or error}."
     return WorkerError(f"{text} {explain()}" if explain else text, command="make")
 
@@ -58,11 +60,6 @@ def _memory() -> str:
         "Use fewer workers (num_workers=), or free memory. A large program can be too large for "
         "start_method='fork', which copies it; 'forkserver' copies a small process."
     )
-
-
-def lacks_paging_file(error: BaseException) -> bool:
-    """Return whether Windows has refused memory because its paging file is too small."""
-    return getattr(error, "winerror", None) in _NO_PAGING_FILE
 
 
 def _paging_file() -> str:

@@ -49,12 +49,8 @@ _BLOCK_SLICE_S = 0.1  # how often a blocking wait asks whether to continue
 _TURN_S = 1e-3  # how long one of several events is waited for in turn
 
 
-def _sleep_for_nothing() -> None:
-    time.sleep(0)
-
-
 # Not on Windows, and not on every POSIX system.
-_yield_core: Callable[[], None] = getattr(os, "sched_yield", _sleep_for_nothing)
+_yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 class _Contention:
@@ -185,7 +181,7 @@ class ProcessEvent:
             # exited. A traceback would only confuse.
             raise SystemExit(ABANDONED_EXIT_CODE) from None
         self._adopt(semaphore)
-        self._unlink = _nothing
+        self._unlink = lambda: None  # the process that made the event removes its name
 
     def forget_name(self) -> None:
         """Remove the event's name. Processes that have opened the event keep it."""
@@ -222,16 +218,12 @@ class ProcessEvent:
             for_s = 4 * expected_s if 4 * expected_s > self._shortest_s else self._shortest_s
             was_set = self._try(started, started + for_s)
         if not was_set:
-            was_set = self._block(keep_waiting, deadline)
+            was_set = self.wait_asleep(keep_waiting, deadline)
         waited_s = clock() - started
         if waited_s > 2 * self._longest_s:
             waited_s = 2 * self._longest_s
         self._expected_s = expected_s + _LEARNING_RATE * (waited_s - expected_s)
         return was_set
-
-    def wait_asleep(self, keep_waiting: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait like :meth:`wait`, but block at once, because other threads of this process work."""
-        return self._block(keep_waiting, deadline)
 
     def _try(self, now: float, end: float) -> bool:
         """Try until the event is set, until a time, or until trying is useless. Return if set."""
@@ -257,7 +249,8 @@ class ProcessEvent:
         self._lonely = lonely
         return was_set
 
-    def _block(self, keep_waiting: Callable[[], bool], deadline: float | None) -> bool:
+    def wait_asleep(self, keep_waiting: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait like :meth:`wait`, but block at once, because other threads of this process work."""
         slice_s = _BLOCK_SLICE_S
         while True:
             if deadline is not None:
@@ -324,7 +317,7 @@ class Arrivals:
         look = time.perf_counter() + _BLOCK_SLICE_S
         while True:
             for event in self._events:
-                if event.wait(_yes, time.perf_counter() + _TURN_S):
+                if event.wait(lambda: True, time.perf_counter() + _TURN_S):
                     return True
             now = time.perf_counter()
             if deadline is not None and now >= deadline:
@@ -341,11 +334,3 @@ def _unlink(owner_pid: int, name: str) -> None:
         with suppress(OSError):
             _multiprocessing.sem_unlink(name)
         resource_tracker.unregister(name, "semaphore")
-
-
-def _nothing() -> None:
-    """Do nothing: the process that made an event removes its name."""
-
-
-def _yes() -> bool:
-    return True
