@@ -30,7 +30,7 @@ from benchmarks.speed_up_model import (
 from benchmarks.speed_up_picture import draw_speed_up
 from benchmarks.synthetic import COMPUTE
 from rookery.bench.conditions import conditions, load
-from rookery.bench.sample import Measured, Order
+from rookery.bench.sample import Measured, SampleRequest
 from rookery.cli.arguments import checked_output
 from rookery.cli.bench import (
     measure_with_progress,
@@ -123,7 +123,7 @@ def _write(
 
 
 def _report(
-    asked: Mapping[Asked, Sequence[Order]],
+    asked: Mapping[Asked, Sequence[SampleRequest]],
     measured: Sequence[Measured],
     num_envs: int,
     cpus: int,

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from benchmarks.synthetic import COMPUTE, WAIT, synthetic
 from rookery.bench.contenders import LOOP, SERIAL, Contender
-from rookery.bench.sample import Measured, Order
+from rookery.bench.sample import Measured, SampleRequest
 from rookery.bench.throughput import ratio_of
 from rookery.vector.auto.plans import Machine, Measurement, Wishes, make_plans, thread_plan
 
@@ -122,14 +122,14 @@ def places(kind: str, num_envs: int, cpus: int) -> list[Place]:
 
 def orders_for(
     num_envs: int, cpus: int, step_times_s: Sequence[float], warm_up_s: float, seconds: float
-) -> dict[Asked, list[Order]]:
+) -> dict[Asked, list[SampleRequest]]:
     """Return all orders, by kind of env and requested step time.
 
     Communication is probed once per kind: for envs that compute, with the shortest step, where its
     share is largest; for envs that wait, with a step long enough that the caller goes to sleep.
     """
     probed = {(COMPUTE, min(step_times_s)), (WAIT, sorted(step_times_s)[len(step_times_s) // 2])}
-    found: dict[Asked, list[Order]] = {}
+    found: dict[Asked, list[SampleRequest]] = {}
     for kind in (COMPUTE, WAIT):
         for step_s in step_times_s:
             contenders = [
@@ -141,7 +141,8 @@ def orders_for(
                 contenders.append(Contender(PROBE, "probe"))
             subject = synthetic(kind, step_s)
             found[kind, step_s] = [
-                Order(subject, contender, num_envs, warm_up_s, seconds) for contender in contenders
+                SampleRequest(subject, contender, num_envs, warm_up_s, seconds)
+                for contender in contenders
             ]
     return found
 

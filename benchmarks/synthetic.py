@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rookery.bench.contenders import Subject
+from rookery.bench.contenders import BenchSubject
 from rookery.env.recipe import EnvRecipe
 
 COMPUTE, WAIT = "compute", "wait"
@@ -91,10 +91,10 @@ def turns_per_second() -> float:
     return _CALIBRATION / min(times)
 
 
-def synthetic(kind: str, step_s: float) -> Subject:
+def synthetic(kind: str, step_s: float) -> BenchSubject:
     """Return an env whose step computes or waits for about ``step_s`` seconds."""
     if kind == WAIT:
         recipe = EnvRecipe(Waiting, {"seconds": step_s})
     else:
         recipe = EnvRecipe(Computing, {"turns": max(round(step_s * turns_per_second()), 1)})
-    return Subject(f"{kind} {step_s:g} s", recipe)
+    return BenchSubject(f"{kind} {step_s:g} s", recipe)

@@ -16,8 +16,8 @@ from patience import PATIENCE_S
 import benchmarks.speed_up
 import rookery.cli.bench
 from benchmarks.synthetic import COMPUTE, WAIT, synthetic
-from rookery.bench.contenders import SERIAL, Contender, Subject
-from rookery.bench.sample import Order, SampleFailed, carried_out, take
+from rookery.bench.contenders import SERIAL, BenchSubject, Contender
+from rookery.bench.sample import SampleFailed, SampleRequest, carried_out, take
 from rookery.cli import main
 from rookery.env.recipe import EnvRecipe
 
@@ -30,8 +30,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _order(name: str, library: str, options: Any = (), env: Any = "CartPole-v1") -> Order:
-    return Order(Subject("env", EnvRecipe(env)), Contender(name, library, dict(options)), 2, 0, 0)
+def _order(name: str, library: str, options: Any = (), env: Any = "CartPole-v1") -> SampleRequest:
+    return SampleRequest(
+        BenchSubject("env", EnvRecipe(env)), Contender(name, library, dict(options)), 2, 0, 0
+    )
 
 
 class Chatty(gym.Wrapper):
@@ -66,7 +68,7 @@ def test_sb3_steps_the_env() -> None:
 
 @pytest.mark.parametrize("kind", [COMPUTE, WAIT])
 def test_synthetic_envs_step(kind: str) -> None:
-    order = Order(synthetic(kind, 1e-4), Contender("loop", "loop"), 2, 0.0, 0.0)
+    order = SampleRequest(synthetic(kind, 1e-4), Contender("loop", "loop"), 2, 0.0, 0.0)
     cost = carried_out(order)
     assert cost["wall_s"] > (1e-4 if kind == WAIT else 0.0)
 
@@ -74,9 +76,9 @@ def test_synthetic_envs_step(kind: str) -> None:
 def test_output_of_an_env_is_ignored_and_its_failure_has_a_reason() -> None:
     serial = {"backend": "serial"}
     assert take(_order("mine", "rookery", serial, Chatty), PATIENCE_S)["steps_per_second"] > 0
-    failing = Order(
-        Subject("env", EnvRecipe(Chatty, {"fails": True})), Contender("mine", "rookery", serial),
-        2, 0, 0,
+    failing = SampleRequest(
+        BenchSubject("env", EnvRecipe(Chatty, {"fails": True})),
+        Contender("mine", "rookery", serial), 2, 0, 0,
     )  # fmt: skip
     with pytest.raises(SampleFailed, match="no licence"):
         take(failing, PATIENCE_S)
@@ -101,9 +103,9 @@ def test_the_command_measures_prints_and_writes(folder: Path, capsys: Any) -> No
 
 def _played(monkeypatch: pytest.MonkeyPatch, most: int = 10**6) -> None:
     """Replace samples by constants, and raise KeyboardInterrupt after ``most`` of them."""
-    taken: list[Order] = []
+    taken: list[SampleRequest] = []
 
-    def play(order: Order, timeout_s: float) -> dict[str, Any]:
+    def play(order: SampleRequest, timeout_s: float) -> dict[str, Any]:
         taken.append(order)
         if len(taken) > most:
             raise KeyboardInterrupt

@@ -27,7 +27,7 @@ from benchmarks.speed_up_model import (
 from benchmarks.speed_up_picture import draw_speed_up
 from benchmarks.synthetic import COMPUTE, WAIT, synthetic
 from rookery.bench.contenders import LOOP, SERIAL, Contender
-from rookery.bench.sample import Measured, Order
+from rookery.bench.sample import Measured, SampleRequest
 from rookery.vector.auto.plans import Measurement
 
 
@@ -113,7 +113,7 @@ def test_communication_is_probed_once_for_each_kind() -> None:
 
 def _group(kind: str, step_s: float, **samples: Any) -> list[Measured]:
     def measured(name: str, values: list[dict[str, float]]) -> Measured:
-        order = Order(synthetic(kind, step_s), Contender(name, ""), 8, 0.1, 0.1)
+        order = SampleRequest(synthetic(kind, step_s), Contender(name, ""), 8, 0.1, 0.1)
         return Measured(order, dict(enumerate(values)))
 
     names = {"loop": LOOP, "serial": SERIAL, "probe": PROBE, "two": str(Place(PROCESSES, 2))}

@@ -10,12 +10,12 @@ import gymnasium as gym
 import pytest
 
 from rookery.bench.conditions import conditions
-from rookery.bench.contenders import LOOP, SERIAL, Contender, Subject, contenders_for
+from rookery.bench.contenders import LOOP, SERIAL, BenchSubject, Contender, contenders_for
 from rookery.bench.picture import draw_throughput
 from rookery.bench.sample import (
     Measured,
-    Order,
     SampleFailed,
+    SampleRequest,
     carried_out,
     measure_in_rounds,
     shuffled,
@@ -32,11 +32,11 @@ from rookery.cli.bench import is_disturbed
 from rookery.env.recipe import EnvRecipe
 from rookery.run.env_source import EnvSource
 
-SUBJECT = Subject("CartPole-v1", EnvRecipe("CartPole-v1"))
+SUBJECT = BenchSubject("CartPole-v1", EnvRecipe("CartPole-v1"))
 
 
-def _order(name: str, num_envs: int = 8) -> Order:
-    return Order(SUBJECT, Contender(name, "rookery"), num_envs, 0.0, 0.0)
+def _order(name: str, num_envs: int = 8) -> SampleRequest:
+    return SampleRequest(SUBJECT, Contender(name, "rookery"), num_envs, 0.0, 0.0)
 
 
 def _measured(name: str, *rates: float, num_envs: int = 8, failure: str = "") -> Measured:
@@ -140,7 +140,7 @@ def test_every_round_has_each_contender_once_in_random_order() -> None:
 def test_a_failed_contender_is_not_repeated() -> None:
     taken: list[str] = []
 
-    def take(order: Order, timeout_s: float) -> dict[str, Any]:
+    def take(order: SampleRequest, timeout_s: float) -> dict[str, Any]:
         taken.append(order.contender.name)
         if order.contender.name == "b":
             raise SampleFailed("no licence")
@@ -159,7 +159,7 @@ def test_a_failed_contender_is_not_repeated() -> None:
 
 
 def test_samples_before_ctrl_c_are_kept() -> None:
-    def take(order: Order, timeout_s: float) -> dict[str, Any]:
+    def take(order: SampleRequest, timeout_s: float) -> dict[str, Any]:
         if len(measured[0].samples) == 2:
             raise KeyboardInterrupt
         return {"steps_per_second": 1.0}
@@ -185,21 +185,23 @@ def test_a_busy_machine_is_reported(used: float, said: bool) -> None:
 
 
 def test_an_env_may_be_a_function_of_a_module() -> None:
-    subject = Subject.of(EnvSource("gymnasium.envs.classic_control:MountainCarEnv"))
+    subject = BenchSubject.of(EnvSource("gymnasium.envs.classic_control:MountainCarEnv"))
     assert callable(subject.recipe.source) and subject.batch is None
 
 
 def test_a_game_is_preprocessed_as_in_training_and_so_is_its_batch() -> None:
     pytest.importorskip("ale_py")
-    subject = Subject.of(EnvSource("ALE/Pong-v5", preprocess=True))
+    subject = BenchSubject.of(EnvSource("ALE/Pong-v5", preprocess=True))
     assert subject.batch is not None and subject.recipe.wrappers
-    order = Order(subject, Contender("native", "rookery", {"backend": "native"}), 1, 0.0, 0.0)
+    order = SampleRequest(
+        subject, Contender("native", "rookery", {"backend": "native"}), 1, 0.0, 0.0
+    )
     assert carried_out(order)["steps_per_second"] > 0
 
 
 def test_envs_with_a_native_batch_have_another_contender() -> None:
     def names(env: Any, **options: Any) -> list[str]:
-        return [c.name for c in contenders_for(Subject.of(EnvSource(env, **options)))]
+        return [c.name for c in contenders_for(BenchSubject.of(EnvSource(env, **options)))]
 
     plain = names("MountainCar-v0")
     assert plain[:3] == [LOOP, SERIAL, "rookery process"] and "rookery native" not in plain

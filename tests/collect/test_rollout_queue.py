@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from rookery.collect.actor import Report
+from rookery.collect.actor import ActorReport
 from rookery.collect.rollout_queue import RolloutQueue
 from rookery.rollout import Rollout
 
@@ -39,7 +39,7 @@ class ScriptedPool:
 
     def finish(self, index):
         del self.left[index]
-        return Report(None, 0.0, 0.0)
+        return ActorReport(None, 0.0, 0.0)
 
     def rollout_of(self, buffer, envs):
         rollout = Rollout.allocate(1, np.zeros((1, 1)), np.zeros(1, np.int64))

@@ -14,7 +14,7 @@ from torch import nn
 
 from rookery import A2CConfig, PPOConfig
 from rookery.learn.on_policy.a2c import A2C
-from rookery.learn.on_policy.batches import Batch
+from rookery.learn.on_policy.batches import Minibatch
 from rookery.learn.on_policy.ppo import PPO
 from rookery.policy.numpy.numpy_policy import NumpyPolicy
 
@@ -57,7 +57,7 @@ def _learner(
     return learner
 
 
-def _batch(learner: Any, action_space: Any, network: str = "towers") -> Batch:
+def _batch(learner: Any, action_space: Any, network: str = "towers") -> Minibatch:
     """Make up a minibatch that reaches both sides of every clipped term."""
     generator = torch.Generator().manual_seed(1)
 
@@ -73,10 +73,10 @@ def _batch(learner: Any, action_space: Any, network: str = "towers") -> Batch:
         action = drawn.sample(generator)
         log_prob = drawn.log_prob(action) + 0.3 * normal(N)
     value = found.value + 0.3 * normal(N)
-    return Batch(obs, action, log_prob, value, normal(N), found.value + normal(N))
+    return Minibatch(obs, action, log_prob, value, normal(N), found.value + normal(N))
 
 
-def _assert_equal(learner: Any, batch: Batch) -> None:
+def _assert_equal(learner: Any, batch: Minibatch) -> None:
     found = learner._fused.gradient(learner, batch)
     assert found is not None
     gradient, scalars = found[0].clone(), found[1]

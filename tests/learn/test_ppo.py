@@ -12,7 +12,7 @@ from torch import nn
 from rookery import ConfigError, PPOConfig, Rollout
 from rookery.common.trees import stack
 from rookery.learn.on_policy.actor_critic import standardized
-from rookery.learn.on_policy.batches import Batch, advantage_batch
+from rookery.learn.on_policy.batches import Minibatch, advantage_batch
 from rookery.learn.on_policy.ppo import PPO
 from rookery.policy import make_policy
 
@@ -151,7 +151,7 @@ def test_the_gradient_is_no_longer_than_allowed():
     assert np.abs(policy.model.parameters - before).max() < 1e-6
 
 
-def _batch(learner: PPO, rollout: Rollout) -> Batch:
+def _batch(learner: PPO, rollout: Rollout) -> Minibatch:
     config = learner.config
     discounts = config.gamma, config.gae_lambda
     return advantage_batch(rollout, rollout.reward, learner._place, *discounts, 1)

@@ -11,7 +11,7 @@ from recorded_runs import metrics_rows, telemetry_rows
 from rich.cells import cell_len
 from rich.console import Console
 
-from rookery.report.figures import RunState, TimeSplit, series_of, speeds_of, time_split
+from rookery.report.figures import RunStatus, TimeSplit, series_of, speeds_of, time_split
 from rookery.report.live import RunFigures
 from rookery.report.live_view import LiveView
 from rookery.report.telemetry import telemetry_figures
@@ -20,7 +20,7 @@ from rookery.report.telemetry import telemetry_figures
 def _figures(**changes: Any) -> RunFigures:
     rows = metrics_rows(30, 7500)
     figures = RunFigures(
-        path="runs/a", title="CartPole-v1  ppo  seed 0", state=RunState("running", "running"),
+        path="runs/a", title="CartPole-v1  ppo  seed 0", state=RunStatus("running", "running"),
         step=7500, total_steps=10_000, seconds=60.0, left_s=20.0, age_s=1.0, speed=125.0,
         speed_mean=120.0, speeds=speeds_of(rows), returns=series_of(rows, "episode_return_mean"),
         episodes=87, evaluations=[(2500, 120.0, 30.0), (5000, 390.0, 22.0)],
@@ -111,7 +111,7 @@ def test_unknown_figures_are_left_out_or_mentioned(changes: dict[str, Any], widt
 
 
 def test_a_run_without_files_shows_its_title_and_state() -> None:
-    state = RunState("starting", "starting: no update logged yet")
+    state = RunStatus("starting", "starting: no update logged yet")
     text = _printed(RunFigures("runs/a", "CartPole-v1", state))
     assert "starting: no update logged yet" in text.splitlines()[0]
     assert len(text.splitlines()) == 2

@@ -12,7 +12,7 @@ import pytest
 from recorded_runs import metrics_rows, telemetry_rows
 
 from rookery.report.comparison import Curve
-from rookery.report.figures import RunState, Series, series_of, time_split
+from rookery.report.figures import RunStatus, Series, series_of, time_split
 from rookery.report.page import html as report_page
 from rookery.report.page.charts import curves_chart, envs_chart, memory_chart
 from rookery.report.page.content import Chart, Report, ReportRun, Section, Setting
@@ -58,7 +58,7 @@ class Markup(HTMLParser):
 
 def _run(name: str = "a", **changes: Any) -> ReportRun:
     run = ReportRun(
-        name=name, path=f"/runs/{name}", group=0, state=RunState("finished", "finished: all"),
+        name=name, path=f"/runs/{name}", group=0, state=RunStatus("finished", "finished: all"),
         facts={"steps": "10k", "return": "480"}, time_split=time_split(metrics_rows()),
         faults={"worker restarts": 2}, telemetry=telemetry_figures(telemetry_rows()),
     )  # fmt: skip
@@ -128,7 +128,7 @@ def test_text_from_files_is_escaped() -> None:
     rows = telemetry_rows()
     rows[-1]["workers"][0]["restart_causes"] = [EVIL]
     run = _run(
-        EVIL, path=EVIL, facts={EVIL: EVIL}, state=RunState("lost", EVIL), faults={EVIL: 3},
+        EVIL, path=EVIL, facts={EVIL: EVIL}, state=RunStatus("lost", EVIL), faults={EVIL: 3},
         telemetry=telemetry_figures(rows),
     )  # fmt: skip
     evil = _report(

@@ -21,7 +21,7 @@ from rookery.cli import main
 from rookery.run.presets import find_preset
 from rookery.tuning.hyperparameters.jobs import Answer, Job, Task, run_trial
 from rookery.tuning.hyperparameters.outcome import best_rows, preset_of, require_own
-from rookery.tuning.hyperparameters.search import AllTrialsFailed, Search, fitted
+from rookery.tuning.hyperparameters.search import AllTrialsFailed, HyperparameterSearch, fitted
 from rookery.tuning.hyperparameters.space import SearchSpace
 from rookery.tuning.hyperparameters.study import (
     PRUNERS,
@@ -109,7 +109,7 @@ def test_the_best_trial_is_run_again_with_seeds_that_no_trial_had(
     study: Study, played: type[Played]
 ) -> None:
     played.play = reaching(lambda task: task.settings["learning_rate"])  # type: ignore[assignment]
-    Search(study, trials=7, confirmations=2).run()
+    HyperparameterSearch(study, trials=7, confirmations=2).run()
     assert len(study.made()) == 7 and not study.failed()
     best = study.completed()[0]
     assert best.params["learning_rate"] == max(
@@ -124,13 +124,13 @@ def test_the_best_trial_is_run_again_with_seeds_that_no_trial_had(
     assert "7 trials" in entry["source"] and "sampler tpe" in entry["source"]
     assert best_rows(study)[0][0] == str(best.number)
     before = len(played.tasks)
-    Search(study, trials=7, confirmations=2).run()  # nothing is left to do
+    HyperparameterSearch(study, trials=7, confirmations=2).run()  # nothing is left to do
     assert len(played.tasks) == before
 
 
 def test_a_trial_that_falls_behind_the_others_is_pruned(study: Study, played: type[Played]) -> None:
     played.play = reaching(lambda task: float(len(played.tasks) <= 6))  # type: ignore[assignment]
-    Search(study, trials=7, confirmations=0).run()
+    HyperparameterSearch(study, trials=7, confirmations=0).run()
     assert [trial.number for trial in study.pruned()] == [6]
 
 
@@ -144,7 +144,7 @@ def test_trials_that_fail_are_recorded_and_the_search_goes_on(
 
     played.play = play  # type: ignore[assignment]
     told: list[str] = []
-    Search(study, trials=4, confirmations=0, tell=told.append).run()
+    HyperparameterSearch(study, trials=4, confirmations=0, tell=told.append).run()
     assert [trial.number for trial in study.failed()] == [0, 2]
     assert told[0] == "trial 0 failed: TrainingDiverged: policy_loss were not finite"
     assert len(study.completed()) == 2
@@ -158,11 +158,11 @@ def test_a_search_ends_if_all_trials_fail_for_the_same_reason(
 
     played.play = play  # type: ignore[assignment]
     with pytest.raises(AllTrialsFailed, match=r"all 3 trials failed alike.* env 3 has no"):
-        Search(study, trials=30).run()
+        HyperparameterSearch(study, trials=30).run()
     assert len(played.tasks) == 3
     played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
     before = [task.settings["learning_rate"] for task in played.tasks]
-    Search(study, trials=5, confirmations=0).run()  # the cause is gone
+    HyperparameterSearch(study, trials=5, confirmations=0).run()  # the cause is gone
     assert len(study.completed()) == len(study.made()) == 5 and not study.failed()
     assert [task.settings["learning_rate"] for task in played.tasks[3:6]] == before
 
@@ -174,9 +174,9 @@ def test_a_search_that_failed_as_a_whole_is_made_once_more(
     played.play = lambda task: iter([{"failed": "ImportError: no such module"}])  # type: ignore[assignment]
     for _ in range(2):
         with pytest.raises(AllTrialsFailed, match="the same command repeats them"):
-            Search(study, trials=trials).run()
+            HyperparameterSearch(study, trials=trials).run()
     played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
-    Search(study, trials=trials, confirmations=0).run()
+    HyperparameterSearch(study, trials=trials, confirmations=0).run()
     assert len(study.completed()) == trials
 
 
@@ -186,15 +186,15 @@ def test_runs_are_kept_in_folders_that_no_other_study_has(
     played.play = reaching(lambda _: 1.0)  # type: ignore[assignment]
     runs = tmp_path / "runs"
     with open_study(tmp_path / "one.db", _question(), "tpe", "median") as study:
-        Search(study, trials=2, confirmations=1, runs_dir=runs).run()
+        HyperparameterSearch(study, trials=2, confirmations=1, runs_dir=runs).run()
         for task in played.tasks:
             Path(str(task.run_dir)).mkdir(parents=True)
-        Search(study, trials=3, confirmations=2, runs_dir=runs).run()
+        HyperparameterSearch(study, trials=3, confirmations=2, runs_dir=runs).run()
         folders = [str(task.run_dir) for task in played.tasks]
         assert len(set(folders)) == len(folders) and not any(t.overwrite for t in played.tasks)
     with open_study(tmp_path / "other.db", _question(), "tpe", "median") as study:
         with pytest.raises(rookery.ConfigError, match=r"holds trial-0000, which this study has"):
-            Search(study, trials=1, runs_dir=runs).run()
+            HyperparameterSearch(study, trials=1, runs_dir=runs).run()
         assert not study.made()
 
 
@@ -209,8 +209,8 @@ def test_a_run_that_was_cut_short_may_be_replaced_by_its_own_study(
     played.play = play  # type: ignore[assignment]
     with open_study(tmp_path / "one.db", _question(), "tpe", "median") as study:
         with pytest.raises(KeyboardInterrupt):
-            Search(study, trials=1, confirmations=1, runs_dir=tmp_path / "runs").run()
-        Search(study, trials=1, confirmations=1, runs_dir=tmp_path / "runs").run()
+            HyperparameterSearch(study, trials=1, confirmations=1, runs_dir=tmp_path / "runs").run()
+        HyperparameterSearch(study, trials=1, confirmations=1, runs_dir=tmp_path / "runs").run()
         assert played.tasks[-1].overwrite and len(study.confirmed(0)) == 1
 
 
@@ -233,7 +233,7 @@ def test_other_reasons_do_not_end_it_before_its_time(study: Study, played: type[
 
     played.play = play  # type: ignore[assignment]
     with pytest.raises(AllTrialsFailed, match=r"none of 5 trials was completed.*Value.*KeyError"):
-        Search(study, trials=5).run()
+        HyperparameterSearch(study, trials=5).run()
 
 
 def test_a_trial_that_ctrl_c_cuts_short_is_made_once_more(
@@ -248,11 +248,11 @@ def test_a_trial_that_ctrl_c_cuts_short_is_made_once_more(
     file = tmp_path / "study.db"
     with open_study(file, _question(), "random", "none") as study:
         with pytest.raises(KeyboardInterrupt):
-            Search(study, trials=3, confirmations=0).run()
+            HyperparameterSearch(study, trials=3, confirmations=0).run()
         assert len(study.made()) == 1 and not study.failed()
     with open_study(file, _question(), "random", "none") as study:
         assert study.question == _question()
-        Search(study, trials=3, confirmations=0).run()
+        HyperparameterSearch(study, trials=3, confirmations=0).run()
         assert len(study.completed()) == 3
     cut, again, other = (task.settings["learning_rate"] for task in played.tasks[1:])
     assert cut == again != other
@@ -266,7 +266,7 @@ def test_a_study_may_go_on_with_any_sampler_and_pruner(
     kinds = zip(SAMPLERS, PRUNERS, strict=True)
     for trials, (sampler, pruner) in enumerate(kinds, 1):
         with open_study(tmp_path / "study.db", _question(), sampler, pruner) as study:
-            Search(study, trials=2 * trials, confirmations=0).run()
+            HyperparameterSearch(study, trials=2 * trials, confirmations=0).run()
             assert len(study.made()) == 2 * trials
     assert len({task.settings["learning_rate"] for task in played.tasks}) == 8
 
@@ -288,7 +288,7 @@ def test_a_job_that_dies_is_a_trial_that_failed(study: Study, monkeypatch: Any) 
 
     monkeypatch.setattr(rookery.tuning.hyperparameters.search, "Job", Broken)
     with pytest.raises(AllTrialsFailed, match=r"exit code 1: .*JSONDecodeError"):
-        Search(study, trials=1).run()
+        HyperparameterSearch(study, trials=1).run()
 
 
 # ---------------------------------------------------------------- a job

@@ -36,7 +36,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Subject:
+class BenchSubject:
     """The env that all contenders step.
 
     Attributes:
@@ -50,7 +50,7 @@ class Subject:
     batch: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, source: EnvSource) -> Subject:
+    def of(cls, source: EnvSource) -> BenchSubject:
         """Return the env as training uses it.
 
         Raises:
@@ -76,7 +76,7 @@ class Stepper(NamedTuple):
 
 
 def contenders_for(
-    subject: Subject, num_workers: int | None = None, start_method: str | None = None
+    subject: BenchSubject, num_workers: int | None = None, start_method: str | None = None
 ) -> list[Contender]:
     """Return all available contenders, the plain loop first.
 
@@ -124,7 +124,7 @@ def _batch_of(source: EnvSource, recipe: EnvRecipe) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _rookery(subject: Subject, num_envs: int, **options: Any) -> Iterator[Stepper]:
+def _rookery(subject: BenchSubject, num_envs: int, **options: Any) -> Iterator[Stepper]:
     arguments: dict[str, Any]
     if options["backend"] == "native":
         arguments = dict(subject.batch or {})
@@ -139,7 +139,9 @@ def _rookery(subject: Subject, num_envs: int, **options: Any) -> Iterator[Steppe
 
 
 @contextmanager
-def _gymnasium(subject: Subject, num_envs: int, kind: str, **options: Any) -> Iterator[Stepper]:
+def _gymnasium(
+    subject: BenchSubject, num_envs: int, kind: str, **options: Any
+) -> Iterator[Stepper]:
     import gymnasium
 
     venv = getattr(gymnasium.vector, kind)([_maker(subject)] * num_envs, **options)
@@ -151,7 +153,7 @@ def _gymnasium(subject: Subject, num_envs: int, kind: str, **options: Any) -> It
 
 
 @contextmanager
-def _sb3(subject: Subject, num_envs: int, kind: str, **options: Any) -> Iterator[Stepper]:
+def _sb3(subject: BenchSubject, num_envs: int, kind: str, **options: Any) -> Iterator[Stepper]:
     from gymnasium.vector.utils import batch_space
     from stable_baselines3.common import vec_env
 
@@ -170,7 +172,7 @@ OPENERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _maker(subject: Subject) -> Callable[[], Any]:
+def _maker(subject: BenchSubject) -> Callable[[], Any]:
     return functools.partial(_build, subject.recipe)
 
 

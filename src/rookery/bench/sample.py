@@ -1,7 +1,7 @@
 """Samples of contenders, taken in rounds, each sample in a new process.
 
-The process, ``python -m rookery.bench.sample``, reads a pickled `Order` from standard input and
-prints one JSON object to the original standard output. Output of envs goes to standard error.
+The process, ``python -m rookery.bench.sample``, reads a pickled `SampleRequest` from standard input
+and prints one JSON object to the original standard output. Output of envs goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.bench.contenders import OPENERS, Contender, Subject
+from rookery.bench.contenders import OPENERS, BenchSubject, Contender
 from rookery.common.importing import search_path
 from rookery.common.pickling import pickled_for_workers
 from rookery.env.deferred import Workshop
@@ -31,7 +31,7 @@ _BATCHES = 64  # batches of actions, sampled in advance
 
 
 @dataclass(frozen=True)
-class Order:
+class SampleRequest:
     """An order for one sample.
 
     Attributes:
@@ -42,7 +42,7 @@ class Order:
         seconds: measured seconds.
     """
 
-    subject: Subject
+    subject: BenchSubject
     contender: Contender
     num_envs: int
     warm_up_s: float
@@ -53,7 +53,7 @@ class SampleFailed(Exception):
     """A failed sample; the message is the reason."""
 
 
-def take(order: Order, timeout_s: float) -> dict[str, Any]:
+def take(order: SampleRequest, timeout_s: float) -> dict[str, Any]:
     """Execute an order in a new process.
 
     Returns:
@@ -91,7 +91,7 @@ class Measured:
         failure: reason why sampling stopped; empty without a failure.
     """
 
-    order: Order
+    order: SampleRequest
     samples: dict[int, dict[str, Any]] = field(default_factory=dict)
     failure: str = ""
 
@@ -107,12 +107,12 @@ def shuffled(count: int, rounds: int, seed: int) -> list[list[int]]:
 
 
 def measure_in_rounds(
-    orders: Sequence[Order],
+    orders: Sequence[SampleRequest],
     rounds: int,
     timeout_s: float,
     seed: int = 0,
     report: Callable[[Measured, dict[str, Any] | None], None] = lambda *_: None,
-    take: Callable[[Order, float], dict[str, Any]] = take,
+    take: Callable[[SampleRequest, float], dict[str, Any]] = take,
     into: list[Measured] | None = None,
 ) -> list[Measured]:
     """Measure all orders once in every round; failed orders are not repeated.
@@ -149,7 +149,7 @@ def main() -> None:
     print(json.dumps(carried_out(pickle.loads(pickled))), file=answers, flush=True)
 
 
-def carried_out(order: Order) -> dict[str, Any]:
+def carried_out(order: SampleRequest) -> dict[str, Any]:
     """Execute an order in this process and return the result."""
     if order.contender.library == "loop":
         return step_cost(order)
@@ -175,7 +175,7 @@ def rate_of(step: Callable[[Any], object], batches: Sequence[Any], seconds: floa
     raise AssertionError("the batches are endless")
 
 
-def step_cost(order: Order) -> dict[str, Any]:
+def step_cost(order: SampleRequest) -> dict[str, Any]:
     """Measure the wall time and CPU time of a step in a plain loop over the envs.
 
     As in Gymnasium's next-step mode, an env is reset in the round after the end of an episode.

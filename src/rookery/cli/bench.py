@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rookery.bench.conditions import conditions, load
-from rookery.bench.contenders import LOOP, SERIAL, Contender, Subject, contenders_for
+from rookery.bench.contenders import LOOP, SERIAL, BenchSubject, Contender, contenders_for
 from rookery.bench.picture import draw_throughput
-from rookery.bench.sample import Measured, Order, measure_in_rounds
+from rookery.bench.sample import Measured, SampleRequest, measure_in_rounds
 from rookery.bench.throughput import limits_of, rows_of, table_of, to_dict
 from rookery.cli.arguments import (
     OUTPUT_WAY_OUT,
@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
         command.env_module,
         preprocess=not command.no_preprocess,
     )
-    subject = Subject.of(source)
+    subject = BenchSubject.of(source)
     output = checked_output(command.output or f"bench-{as_file_name(source.name)}.json", (".json",))
     contenders = _chosen(command, subject)
     note = source.note()
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
         print(f"rookery: {note}", file=sys.stderr)
     numbers = command.num_envs or [8, 64]
     orders = [
-        Order(subject, contender, num_envs, command.warm_up, command.seconds)
+        SampleRequest(subject, contender, num_envs, command.warm_up, command.seconds)
         for num_envs in numbers
         for contender in contenders
     ]
@@ -72,7 +72,7 @@ def run(arguments: list[str]) -> int:
 
 
 def measure_with_progress(
-    orders: Sequence[Order], command: Namespace, measured: list[Measured]
+    orders: Sequence[SampleRequest], command: Namespace, measured: list[Measured]
 ) -> None:
     """Measure in rounds and show progress; after Ctrl-C ``measured`` has the samples so far."""
     with Counter(len(orders) * command.rounds, "samples") as counter:
@@ -162,7 +162,7 @@ def write_files(
         draw(file)
 
 
-def _chosen(command: Namespace, subject: Subject) -> list[Contender]:
+def _chosen(command: Namespace, subject: BenchSubject) -> list[Contender]:
     """Return the requested contenders, and always the plain loop and serial as baselines.
 
     Raises:

@@ -26,7 +26,7 @@ from rookery.run.log.terminal import Counter, print_table
 from rookery.run.presets import AUTO, find_preset
 from rookery.run.settings import TrainSettings
 from rookery.tuning.hyperparameters.outcome import best_rows, preset_of, require_own, write_preset
-from rookery.tuning.hyperparameters.search import Search
+from rookery.tuning.hyperparameters.search import HyperparameterSearch
 from rookery.tuning.hyperparameters.space import SearchSpace, read_changes
 from rookery.tuning.hyperparameters.study import (
     PRUNERS,
@@ -229,7 +229,7 @@ def _search(study: Study, command: Namespace, file: Path) -> None:
     """
     total = max(command.trials - len(study.made()), 0)
     with Counter(total + command.confirm, "trials") as counter:
-        search = Search(
+        search = HyperparameterSearch(
             study,
             trials=command.trials,
             jobs=command.jobs,

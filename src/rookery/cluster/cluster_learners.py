@@ -16,7 +16,7 @@ from rookery.common.pickling import by_value
 from rookery.env import registrations
 from rookery.learn.parallel.peers import PeerLost
 from rookery.run.learners.learners import ENDING_S, REASON_S, StartedLearners
-from rookery.run.learners.other_learner import LEFT_ALONE, READY, Task, follow
+from rookery.run.learners.other_learner import LEFT_ALONE, READY, LearnerTask, follow
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
 from rookery.worker.failures import Failure
@@ -47,7 +47,7 @@ class ClusterLearner:
     def run(self, task_bytes: bytes) -> Any:
         """Learn until the end of the run; return None, `LEFT_ALONE`, or a Failure."""
         try:
-            task: Task = loads(task_bytes)
+            task: LearnerTask = loads(task_bytes)
             registrations.install(task.registrations)
             follow(task, self)
         except (PeerLost, EOFError):
@@ -99,7 +99,7 @@ class LearnersOnCluster(StartedLearners):
         self._finalizer = weakref.finalize(self, _end, self._others, cluster)
         self.start_others(plan, collector, policy_seed)
 
-    def start(self, task: Task) -> None:
+    def start(self, task: LearnerTask) -> None:
         actor = self._cluster.create_actor(ClusterLearner, _GROUPS, self._options)
         messages = actor.message.options(concurrency_group="messages")
         where, end = actor.where.remote(), actor.run.remote(by_value(task))

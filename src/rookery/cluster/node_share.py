@@ -91,7 +91,7 @@ class Collected(NamedTuple):
     telemetry: Statistics | None
 
 
-class Failed(NamedTuple):
+class ShareFailed(NamedTuple):
     """The error with which a share has stopped.
 
     Attributes:
@@ -106,7 +106,7 @@ class Failed(NamedTuple):
 class NodeShare:
     """Worker processes of one node in which copies of a policy act.
 
-    `open`, `begin` and `collect` return a :class:`Failed` instead of raising.
+    `open`, `begin` and `collect` return a :class:`ShareFailed` instead of raising.
 
     Args:
         version: version of the caller's rookery.
@@ -117,7 +117,7 @@ class NodeShare:
         match_caller(version, folders)
         self._venv: ProcessVectorEnv | None = None
         self._pool: ActorPool | None = None
-        self._failed: Failed | None = None
+        self._failed: ShareFailed | None = None
         self._telemetry_at = 0.0
 
     def open(self, spec: bytes, options: dict[str, Any]) -> Any:
@@ -174,7 +174,7 @@ class NodeShare:
             except Exception as error:
                 pool = self._pool
                 cost = CollectorStatistics(0, 0) if pool is None else pool.statistics()
-                self._failed = Failed(Failure.of(error), cost)
+                self._failed = ShareFailed(Failure.of(error), cost)
         return self._failed
 
     def _open(

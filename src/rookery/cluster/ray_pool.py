@@ -16,7 +16,7 @@ from rookery.cluster.node_share import ShareTask, WeightSet
 from rookery.cluster.ray_actors import wait_for_any
 from rookery.cluster.ray_session import require_ray
 from rookery.cluster.share_handle import MESSAGE_BYTES, NodeShares, ShareHandle, end_shares
-from rookery.collect.actor import Report
+from rookery.collect.actor import ActorReport
 from rookery.collect.base import CollectorStatistics
 from rookery.collect.rollout_buffers import RolloutShape
 from rookery.common.pickling import by_value
@@ -129,7 +129,7 @@ class RayPool:
         places = [awaited[reference] for reference in ready]
         return [index for index in places if index in self._doing]
 
-    def finish(self, index: int) -> Report | None:
+    def finish(self, index: int) -> ActorReport | None:
         """Take the rollout of a share. Return None if the share was lost and is now absent."""
         share = self.workers[index]
         try:
@@ -146,7 +146,7 @@ class RayPool:
         weight = len(share.workers) / self._places.num_workers
         self.policy_s += collected.policy_s * weight
         self.env_s += collected.env_s * weight
-        return Report(None, collected.policy_s, collected.env_s)
+        return ActorReport(None, collected.policy_s, collected.env_s)
 
     def collect(self, buffer: int) -> Rollout:
         """Let all shares fill a buffer, and join their rollouts side by side."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from gymnasium import Space
 
-from rookery.cluster.node_share import Collected, Failed, NodeShare, ShareTask
+from rookery.cluster.node_share import Collected, NodeShare, ShareFailed, ShareTask
 from rookery.cluster.ray_actors import describe_loss, end_actor, wait_for_any
 from rookery.cluster.ray_cluster import Cluster, Waiting
 from rookery.cluster.ray_session import require_ray
@@ -266,7 +266,7 @@ class ShareHandle:
             ) from error
         if isinstance(answer, list):
             answer = pickle.loads(b"".join(answer))
-        if isinstance(answer, Failed):
+        if isinstance(answer, ShareFailed):
             self.statistics = answer.statistics
             raise self._error(answer.failure)
         return answer

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rookery.collect.actor import RESET_ALL, ActorSpec, Report, install_actor
+from rookery.collect.actor import RESET_ALL, ActorReport, ActorSpec, install_actor
 from rookery.collect.rollout_buffers import DROPPED, NO_ROW, ROW, START, RolloutBuffers
 from rookery.errors import EnvFailed, RookeryError, WorkerDied, WorkerError, WorkerTimeout
 from rookery.shared import SharedBlock
@@ -127,7 +127,7 @@ class ActingWorker:
             else:
                 self._lose(error)
 
-    def note_finished(self, report: Report) -> None:
+    def note_finished(self, report: ActorReport) -> None:
         """Count the rows that a finished rollout lost, and replace a worker that is too large."""
         if not self._restarts:
             return

@@ -30,7 +30,7 @@ from rookery.worker.loop import Methods, WorkerParts
 RESET_ALL = "reset_all"  # request to start new episodes with given seeds
 
 
-class Report(NamedTuple):
+class ActorReport(NamedTuple):
     """Message of an actor about a rollout that it wrote to shared memory.
 
     Attributes:
@@ -108,7 +108,7 @@ class EndsOfEpisodes:
                 self.final(env_id, info["final_obs"], info.get("final_info", {}))
 
     def joined(self, first_id: int, like: Tree) -> Finals | None:
-        """Return the episode ends in the form of `Report.finals`."""
+        """Return the episode ends in the form of `ActorReport.finals`."""
         if not self.kept:
             return None
         own = [(t, env_id - first_id, obs, numbers) for t, env_id, obs, numbers in self.kept]
@@ -167,7 +167,7 @@ class Actor:
         self._policy.begin_episodes(np.ones(len(ids), np.bool_))
         self._is_reset = self._was_reset = True
 
-    def collect(self, buffer: int) -> Report:
+    def collect(self, buffer: int) -> ActorReport:
         """Fill a buffer, continuing from the previous buffer or from the rows already filled.
 
         Rows that a lost worker filled with the same weights are kept. A new worker resets its envs
@@ -195,7 +195,7 @@ class Actor:
         (finals or self._no_finals).put_into(rollout)
         add_values(self._policy, rollout)
         env_s = self._batch.busy_s - busy_s
-        return Report(finals, time.perf_counter() - started - env_s, env_s)
+        return ActorReport(finals, time.perf_counter() - started - env_s, env_s)
 
     def _begin(self, rollout: Rollout, version: int) -> None:
         """Initialize the columns of a rollout that do not depend on its steps."""

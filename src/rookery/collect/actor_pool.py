@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from rookery.collect.acting_worker import NOT_YET, ActingWorker
-from rookery.collect.actor import ActorSpec, Report
+from rookery.collect.actor import ActorReport, ActorSpec
 from rookery.collect.base import CollectorStatistics
 from rookery.collect.rollout_buffers import RolloutBuffers, RolloutShape
 from rookery.errors import RookeryError
@@ -122,7 +122,7 @@ class ActorPool:
         """Let a worker start to fill a buffer."""
         self.workers[index].begin(buffer)
 
-    def finish(self, index: int) -> Report | None:
+    def finish(self, index: int) -> ActorReport | None:
         """Wait for a worker that fills a buffer; return None if it is being replaced.
 
         Raises:
@@ -148,7 +148,7 @@ class ActorPool:
         """Stop the workers where they are; may be called by another thread than the pool's own."""
         self._buffers.stop[0] = 1
 
-    def _fill(self, buffer: int) -> list[Report]:
+    def _fill(self, buffer: int) -> list[ActorReport]:
         for worker in self.workers:
             worker.begin(buffer)
         reports = self._venv.waits.timed(self._finish_all)
@@ -156,7 +156,7 @@ class ActorPool:
         self._venv.waits.note_round(took_s, self.shape.num_steps)
         return [self._noted(index, report) for index, report in enumerate(reports)]
 
-    def _noted(self, index: int, report: Report) -> Report:
+    def _noted(self, index: int, report: ActorReport) -> ActorReport:
         self.workers[index].note_finished(report)
         self.policy_s += report.policy_s / len(self.workers)
         self.env_s += report.env_s / len(self.workers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from rookery.collect.actor import Report
+from rookery.collect.actor import ActorReport
 from rookery.collect.actor_pool import ActorPool
 from rookery.rollout import Rollout
 from rookery.rollout.rollout import side_by_side
@@ -20,7 +20,7 @@ class _Filled(NamedTuple):
     order: int  # its number among all finished rollouts
     buffer: int
     version: int  # the newest at its start; the actor may have read a newer one
-    report: Report
+    report: ActorReport
 
 
 class _WorkerBuffers:
@@ -54,7 +54,7 @@ class _WorkerBuffers:
             self.is_busy = False
             self.buffer = (self.buffer - 1) % self._num_buffers
 
-    def finish(self, order: int, report: Report) -> None:
+    def finish(self, order: int, report: ActorReport) -> None:
         self.is_busy = False
         self.filled.append(_Filled(order, self.buffer, self.version, report))
 

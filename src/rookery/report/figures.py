@@ -29,7 +29,7 @@ _SKIPPED = "skipped_gradient_steps"
 
 
 @dataclass(frozen=True)
-class RunState:
+class RunStatus:
     """The state of a run: starting, running, or over.
 
     Attributes:
@@ -54,7 +54,7 @@ def state_of(
     step: int | None,
     evaluations: Sequence[EvaluationPoint] = (),
     now: float | None = None,
-) -> RunState:
+) -> RunStatus:
     """Return the state of a run, without locking its folder.
 
     Args:
@@ -70,17 +70,17 @@ def state_of(
     has_all = step is not None and total is not None and step >= total
     if is_held and not _lives(folder):
         if not _is_fresh(folder, now):
-            return RunState("lost", "its process died without closing the run")
-        return RunState("running", "running on another machine, or killed a moment ago")
+            return RunStatus("lost", "its process died without closing the run")
+        return RunStatus("running", "running on another machine, or killed a moment ago")
     if is_held and step is None:
-        return RunState("starting", "starting: no update logged yet")
+        return RunStatus("starting", "starting: no update logged yet")
     if is_held:
-        return RunState("running", "finishing: evaluating" if has_all else "running")
+        return RunStatus("running", "finishing: evaluating" if has_all else "running")
     if step is None:
-        return RunState("stopped", "ended before its first update, or not started")
+        return RunStatus("stopped", "ended before its first update, or not started")
     if has_all:
-        return RunState("finished", "finished: all steps made")
-    return RunState("stopped", f"stopped{_reason(settings, evaluations)} before its last step")
+        return RunStatus("finished", "finished: all steps made")
+    return RunStatus("stopped", f"stopped{_reason(settings, evaluations)} before its last step")
 
 
 def _reason(settings: dict[str, Any], evaluations: Sequence[EvaluationPoint]) -> str:

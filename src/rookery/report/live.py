@@ -15,7 +15,7 @@ import numpy as np
 from rookery.errors import ConfigError, StorageError
 from rookery.report.figures import (
     Row,
-    RunState,
+    RunStatus,
     Series,
     TimeSplit,
     fault_counts,
@@ -65,7 +65,7 @@ class RunFigures:
 
     path: str
     title: str
-    state: RunState
+    state: RunStatus
     step: int = 0
     total_steps: int | None = None
     seconds: float = 0.0
@@ -183,7 +183,7 @@ class LiveRun:
         except OSError:
             return None
 
-    def _notes(self, state: RunState, age_s: float | None) -> list[str]:
+    def _notes(self, state: RunStatus, age_s: float | None) -> list[str]:
         notes = []
         if self._metrics.lines.restarts:
             notes.append("The run was resumed or restarted while it was watched.")

@@ -13,7 +13,7 @@ from typing import Literal
 from rookery.errors import MissingExtra
 from rookery.report.figures import Floats, Series, TimeSplit
 from rookery.report.live import RunFigures
-from rookery.report.telemetry import ProcessFigures, TelemetryFigures
+from rookery.report.telemetry import ProcessSeries, TelemetryFigures
 from rookery.report.text_curve import bar, curve_lines, sparkline
 from rookery.report.units import (
     bytes_text,
@@ -202,23 +202,23 @@ def _table(columns: Iterable[Column], width: int) -> Table:
     return table
 
 
-def _process_name(process: ProcessFigures) -> str:
+def _process_name(process: ProcessSeries) -> str:
     name = printable(process.name)
     return f"{name}*" if process.in_caller else name
 
 
-def _busy(process: ProcessFigures, room: int, ascii_only: bool) -> Text:
+def _busy(process: ProcessSeries, room: int, ascii_only: bool) -> Text:
     share = process.busy_share
     if math.isnan(share):
         return Text("")
     return Text.assemble((bar(share, room, ascii_only), "blue"), f" {percent_text(share):>5}")
 
 
-def _growth(process: ProcessFigures) -> Text:
+def _growth(process: ProcessSeries) -> Text:
     return Text(bytes_text(process.rss_bytes_per_hour, signed=True), style="dim")
 
 
-def _restarts(process: ProcessFigures) -> Text:
+def _restarts(process: ProcessSeries) -> Text:
     return Text(str(process.restarts), style="bold red" if process.restarts else "dim")
 
 

@@ -56,7 +56,7 @@ class EnvFigures:
 
 
 @dataclass(frozen=True)
-class ProcessFigures:
+class ProcessSeries:
     """Statistics of a process of a run; NaN for unknown values.
 
     Attributes:
@@ -100,7 +100,7 @@ class TelemetryFigures:
     """
 
     envs: EnvFigures | None
-    processes: Sequence[ProcessFigures]
+    processes: Sequence[ProcessSeries]
     memory: Series
     memory_per_hour: float
     balance: float
@@ -228,7 +228,7 @@ def _figures(rows: Sequence[Row], memory: Series) -> TelemetryFigures | None:
     )
 
 
-def _worker(place: int, now: Row, before: Sequence[Row], span_s: float) -> ProcessFigures:
+def _worker(place: int, now: Row, before: Sequence[Row], span_s: float) -> ProcessSeries:
     """Return the figures of a worker; its busy share is that of the last ``span_s`` seconds."""
     busy = _number(now, "busy_s")
     was = _number(before[place], "busy_s") if place < len(before) else 0.0
@@ -248,10 +248,10 @@ def _env_ids(value: Any) -> str:
     return f"{first}–{last}" if last > first else str(first)
 
 
-def _process(name: str, envs: str, busy_share: float, row: Row) -> ProcessFigures:
+def _process(name: str, envs: str, busy_share: float, row: Row) -> ProcessSeries:
     causes = row.get("restart_causes")
     restarts = number_of(row.get("restarts"))
-    return ProcessFigures(
+    return ProcessSeries(
         name=name,
         envs=envs,
         busy_share=busy_share,

@@ -28,7 +28,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Measured:
+class UpdateMetrics:
     """Metrics of an update, by how the log combines those of several updates.
 
     Attributes:
@@ -58,10 +58,10 @@ class DueCallbacks:
         self,
         update: Update,
         callbacks: Sequence[Callable[..., Any]],
-        measured: Measured | None = None,
+        measured: UpdateMetrics | None = None,
     ) -> None:
         self.update = update
-        self._measured = measured or Measured()
+        self._measured = measured or UpdateMetrics()
         self._left = _named(callbacks)
         self._is_under_way = False
         self._is_written = False

@@ -63,7 +63,7 @@ from rookery.run.log.telemetry_log import TelemetryLog
 from rookery.run.machine import threads_and_memory_for
 from rookery.run.placement import collector_for, stepped
 from rookery.run.plan import RunPlan
-from rookery.run.progress import DueCallbacks, Measured, Progress, Schedule, Update
+from rookery.run.progress import DueCallbacks, Progress, Schedule, Update, UpdateMetrics
 from rookery.run.request import ARGUMENTS, RunRequest, shows_arguments
 from rookery.run.settings import CollectorName
 from rookery.vector.base import VectorEnv
@@ -461,7 +461,7 @@ class Trainer:
         now = {**speed, **progress.history.metrics(), **self._finite.metrics(), **self._faults()}
         metrics = {**now, **observed, **means, **peaks, **times}
         update = Update(self.steps, of_all_learners.num_transitions, metrics)
-        progress.due = DueCallbacks(update, self.callbacks, Measured(means, times, peaks))
+        progress.due = DueCallbacks(update, self.callbacks, UpdateMetrics(means, times, peaks))
         return progress.due
 
     def _faults(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ from rookery.env.recipe import EnvRecipe, make_recipes
 from rookery.errors import ConfigError
 from rookery.testing.difference import CheckFailed, Difference
 from rookery.testing.examination import examine_env, examine_workers
-from rookery.testing.trial import Finding, Outcome, try_out
+from rookery.testing.trial import Finding, TrialOutcome, try_out
 
 DEADLINE_S = 30.0
 START_METHODS = tuple(multiprocessing.get_all_start_methods())  # the last one tries two workers
@@ -99,7 +99,7 @@ def examine_recipe(recipe: EnvRecipe, deadline_s: float = DEADLINE_S) -> Iterato
         yield from _findings(try_out(examine_workers, method, 2, made, deadline_s=deadline_s))
 
 
-def _findings(outcome: Outcome) -> Iterator[Finding]:
+def _findings(outcome: TrialOutcome) -> Iterator[Finding]:
     yield from outcome.findings
     if outcome.trouble:
         way_out = "FaultPolicy('restart') replaces the worker process and continues the run"

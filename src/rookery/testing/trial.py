@@ -79,7 +79,7 @@ class Report:
 
 
 @dataclass
-class Outcome:
+class TrialOutcome:
     """The end of a trial.
 
     Attributes:
@@ -97,7 +97,7 @@ class Outcome:
     hung: bool = False
 
 
-def try_out(function: Callable[..., None], *args: Any, deadline_s: float) -> Outcome:
+def try_out(function: Callable[..., None], *args: Any, deadline_s: float) -> TrialOutcome:
     """Call ``function(report, *args)`` in a fresh interpreter.
 
     Args:
@@ -120,7 +120,7 @@ def try_out(function: Callable[..., None], *args: Any, deadline_s: float) -> Out
         return _watched(process, folder, deadline_s)
 
 
-def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) -> Outcome:
+def _watched(process: subprocess.Popen[bytes], folder: Path, deadline_s: float) -> TrialOutcome:
     hung = False
     start_by = time.monotonic() + _START_S
     try:
@@ -146,8 +146,8 @@ def _has_written(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _recorded(path: Path) -> Outcome:
-    outcome = Outcome()
+def _recorded(path: Path) -> TrialOutcome:
+    outcome = TrialOutcome()
     if not path.exists():
         return outcome
     with path.open("rb") as records:

@@ -44,7 +44,7 @@ from rookery.vector.reset import (
     seed_words,
     separated,
 )
-from rookery.vector.results import Episodes, Results
+from rookery.vector.results import EndedEpisodes, Results
 from rookery.vector.shutdown import CLOSE_GRACE_S, end_at_once, shut_down
 from rookery.vector.statistics.observed import backends_observed, caller_observed, envs_observed
 from rookery.vector.statistics.snapshot import Statistics, WorkerStatistics
@@ -133,7 +133,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             backend.reader = self._results.reader
         self._pending = Pending(orders, self._backends)
         is_disabled = self.autoreset_mode is AutoresetMode.DISABLED
-        self._episodes = Episodes(arrays) if is_disabled else None
+        self._episodes = EndedEpisodes(arrays) if is_disabled else None
         self._answers = Answers(
             self._backends,
             orders,

@@ -24,7 +24,7 @@ from rookery.errors import (
 )
 from rookery.vector.backend import Backend
 from rookery.vector.crash import CrashRecorder
-from rookery.vector.results import Episodes, Results
+from rookery.vector.results import EndedEpisodes, Results
 from rookery.worker.orders import IN_MESSAGE, RESET, Order, Orders
 from rookery.worker.protocol import NotFinishedError, Waitable
 
@@ -358,7 +358,7 @@ class Answers:
         orders: Orders,
         pending: Pending,
         results: Results,
-        episodes: Episodes | None,
+        episodes: EndedEpisodes | None,
         steps_together: bool,
         arrivals: Waitable | None,
     ) -> None:

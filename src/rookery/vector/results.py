@@ -139,7 +139,7 @@ class Results:
         return self.reader.infos(self.buffer) if has_infos else {}
 
 
-class Episodes:
+class EndedEpisodes:
     """Ended episodes in the disabled autoreset mode, where envs must be reset before a step.
 
     Args:

@@ -32,7 +32,7 @@ from rookery.learn.fast.derivatives import (
 from rookery.learn.fast.networks import TorchNetwork, TowersBackward
 from rookery.learn.fast.origin import is_derived
 from rookery.learn.on_policy import a2c, ppo
-from rookery.learn.on_policy.batches import Batch
+from rookery.learn.on_policy.batches import Minibatch
 from rookery.policy.network_policy import NetworkPolicy
 from rookery.policy.numpy.numpy_policy import NumpyPolicy
 from rookery.policy.torch.policy_module import DistributionHead, PolicyModule
@@ -71,7 +71,7 @@ class FusedGradient:
         network = TorchNetwork(module.run, policy.model.flat, module.head.log_std)
         return cls(network, is_discrete)
 
-    def gradient(self, learner: Any, batch: Batch) -> tuple[Tensor, Scalars] | None:
+    def gradient(self, learner: Any, batch: Minibatch) -> tuple[Tensor, Scalars] | None:
         """Return the gradient of ``learner.loss`` for a minibatch, and the loss's scalars.
 
         Each derivation belongs to one function of this library with the code that it was derived
@@ -91,7 +91,7 @@ class FusedGradient:
             return self._a2c(learner, batch)
         return None
 
-    def _ppo(self, learner: ppo.PPO, batch: Batch) -> tuple[Tensor, Scalars]:
+    def _ppo(self, learner: ppo.PPO, batch: Minibatch) -> tuple[Tensor, Scalars]:
         """Compute the gradient and the scalars of `PPO.loss`."""
         config, clip_range = learner.config, learner.clip_range
         head, value = self._forward(batch)
@@ -112,7 +112,7 @@ class FusedGradient:
             "clip_fraction": float((np.abs(ratio - 1.0) > clip_range).mean()),
         }
 
-    def _a2c(self, learner: a2c.A2C, batch: Batch) -> tuple[Tensor, Scalars]:
+    def _a2c(self, learner: a2c.A2C, batch: Minibatch) -> tuple[Tensor, Scalars]:
         """Compute the gradient and the scalars of `A2C.loss`."""
         head, value = self._forward(batch)
         advantage = _advantage(batch, learner.config.normalize_advantage)
@@ -121,7 +121,7 @@ class FusedGradient:
         self._backward(learner, head, d_log_prob, d_value)
         return self._network.gradient, _scalars(learner, policy, error, head)
 
-    def _forward(self, batch: Batch) -> tuple[HeadPass, Floats]:
+    def _forward(self, batch: Minibatch) -> tuple[HeadPass, Floats]:
         outputs, value = self._network.forward(tree_map(lambda x: x[0], batch.obs))
         action = batch.action.numpy()
         if self._is_discrete:
@@ -138,7 +138,7 @@ class FusedGradient:
         self._network.backward(d_outputs, d_value, d_log_std)
 
 
-def _advantage(batch: Batch, is_standardized: bool) -> Floats:
+def _advantage(batch: Minibatch, is_standardized: bool) -> Floats:
     """Return the advantages, standardised as by `actor_critic.standardized`."""
     advantage: Floats = batch.advantage.numpy()
     if not is_standardized or len(advantage) == 1:

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from rookery.learn.config import DQNConfig
-from rookery.learn.off_policy.replay_learner import Batch
+from rookery.learn.off_policy.replay_learner import ReplayBatch
 from rookery.learn.off_policy.values import ValueLearner, ValueLoss, best_action
 from rookery.policy.torch.value_networks import QNetwork
 
@@ -42,19 +42,19 @@ class DQN(ValueLearner):
             is_orthogonal=config.orthogonal_init,
         )
 
-    def loss(self, batch: Batch) -> ValueLoss:
+    def loss(self, batch: ReplayBatch) -> ValueLoss:
         error, values = self._errors(batch)
         loss = (batch.weight * huber(error)).mean()
         scalars = {"action_value": values.mean(), "td_error": error.abs().mean()}
         return ValueLoss(loss, error, scalars)
 
-    def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _row_errors(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
         """Return ``Q(s, a)`` minus its target, float32 ``[N]``, and all values of s, ``[N, A]``."""
         values = self.actor.run(batch.obs).outputs
         return values.gather(1, batch.action).squeeze(1) - self._targets(batch), values
 
     @torch.no_grad()
-    def _targets(self, batch: Batch) -> Tensor:
+    def _targets(self, batch: ReplayBatch) -> Tensor:
         """Return the targets of the action values, float32 ``[N]``.
 
         ``r + discount * Q'(s', argmax_a Q'(s', a))``, Mnih et al. (2015), algorithm 1, with the

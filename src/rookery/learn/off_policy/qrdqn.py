@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rookery.learn.config import QRDQNConfig
-from rookery.learn.off_policy.replay_learner import Batch
+from rookery.learn.off_policy.replay_learner import ReplayBatch
 from rookery.learn.off_policy.values import ValueLearner, ValueLoss, best_action
 from rookery.policy.torch.encoders import require_module
 from rookery.policy.torch.value_networks import CustomQuantiles, QuantileNetwork
@@ -51,20 +51,20 @@ class QRDQN(ValueLearner):
 
         return build
 
-    def loss(self, batch: Batch) -> ValueLoss:
+    def loss(self, batch: ReplayBatch) -> ValueLoss:
         losses, quantiles = self._errors(batch)
         loss = (batch.weight * losses).mean()
         spread = quantiles.std(1).mean() if self.config.num_quantiles > 1 else 0.0
         scalars = {"action_value": quantiles.mean(), "quantile_spread": spread}
         return ValueLoss(loss, losses, scalars)
 
-    def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _row_errors(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
         """Return the loss of each transition, ``[N]``, and its action's quantiles, ``[N, K]``."""
         quantiles = _of_action(_quantiles(self.actor, batch.obs), batch.action)
         return quantile_huber(quantiles, self._targets(batch), self.config.huber_limit), quantiles
 
     @torch.no_grad()
-    def _targets(self, batch: Batch) -> Tensor:
+    def _targets(self, batch: ReplayBatch) -> Tensor:
         """Return samples of the return, float32 ``[N, K]``: Dabney et al. (2018), algorithm 1.
 
         ``r + discount * theta'_j(s', a*)`` where ``a*`` is the legal action with the greatest mean.

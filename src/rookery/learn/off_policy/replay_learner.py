@@ -29,7 +29,7 @@ from rookery.rollout.replay import Replay, Transitions
 M = TypeVar("M", bound=nn.Module)
 
 
-class Batch(NamedTuple):
+class ReplayBatch(NamedTuple):
     """N transitions as tensors on the learner's device; see `rookery.rollout.replay.Transitions`.
 
     Attributes:
@@ -148,21 +148,21 @@ class ReplayLearner(Learner):
     def _settings(self, progress: float) -> dict[str, float]:
         """Return the present values of the schedules as metrics."""
 
-    def _sample(self, beta: float = 1.0) -> Batch:
+    def _sample(self, beta: float = 1.0) -> ReplayBatch:
         """Sample this learner's part of a batch of transitions; see `Replay.sample`."""
         size, rank = self.peers.size, self.peers.rank
         count = (self.config.batch_size * (rank + 1)) // size
         count -= (self.config.batch_size * rank) // size
         return self._on_device(self._replay.sample(count, self._rng, beta))
 
-    def _on_device(self, found: Transitions) -> Batch:
+    def _on_device(self, found: Transitions) -> ReplayBatch:
         tensors = self.placement.tensors
         mask, path = None, found.path_obs
         if self.policy.has_action_mask:
             rows = np.reshape(found.next_obs[MASK_KEY], (len(found.reward), -1))
             # Some envs have no legal action after a termination; the value there has factor 0.
             mask = (rows != 0) | (found.discount == 0.0)[:, None]
-        return Batch(
+        return ReplayBatch(
             found.place,
             self.actor.normalize(tensors(found.obs)),
             tensors(self.actor.layout.unpack(found.action)),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rookery.common.trees import Tree
 from rookery.learn.config import SACConfig
 from rookery.learn.off_policy.continuous import TwinCriticLearner
-from rookery.learn.off_policy.replay_learner import Batch
+from rookery.learn.off_policy.replay_learner import ReplayBatch
 from rookery.learn.optimizers import Adam, gradient_step
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.exploring import SquashedGaussianPolicy
@@ -104,7 +104,7 @@ class SAC(TwinCriticLearner):
 
     # The three losses below are the only definition of the objective.
 
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def critic_loss(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
         """Compute equation 5: both critics regress on the soft value of the next state.
 
         Returns:
@@ -115,7 +115,7 @@ class SAC(TwinCriticLearner):
         return 0.5 * (values - target).square().mean(1).sum(), values
 
     @torch.no_grad()
-    def _targets(self, batch: Batch, alpha: Tensor) -> Tensor:
+    def _targets(self, batch: ReplayBatch, alpha: Tensor) -> Tensor:
         """Compute ``r + discount * (min_k Q'_k(s', a') - alpha log pi(a' | s'))`` for a new a'.
 
         Equations 3 and 5, with the smaller of two target critics, section 5. An n-step return also
@@ -130,7 +130,7 @@ class SAC(TwinCriticLearner):
             target += alpha * (batch.path_discount * entropy).sum(0)
         return target
 
-    def actor_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def actor_loss(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
         """Compute ``mean(alpha log pi(a | s) - min_k Q_k(s, a))``, equations 7 and 9.
 
         The action a is drawn from the present policy.

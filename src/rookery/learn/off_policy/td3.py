@@ -16,7 +16,7 @@ from torch import Tensor
 from rookery.common.trees import Tree
 from rookery.learn.config import TD3Config
 from rookery.learn.off_policy.continuous import TwinCriticLearner
-from rookery.learn.off_policy.replay_learner import Batch, Target
+from rookery.learn.off_policy.replay_learner import ReplayBatch, Target
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.policy.exploring import NoisyPolicy, OrnsteinUhlenbeckPolicy
 from rookery.policy.model import FlatParameters
@@ -76,7 +76,7 @@ class TD3(TwinCriticLearner):
 
     # The two losses below are the only definition of the objective.
 
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def critic_loss(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
         """Compute the critics' squared errors, algorithm 1.
 
         Returns:
@@ -85,13 +85,13 @@ class TD3(TwinCriticLearner):
         values = self._critics(batch.obs, batch.action)
         return (values - self._targets(batch)).square().mean(1).sum(), values
 
-    def actor_loss(self, batch: Batch) -> Tensor:
+    def actor_loss(self, batch: ReplayBatch) -> Tensor:
         """Compute ``-mean(Q_1(s, mu(s)))``, with the first critic."""
         loss: Tensor = -self._critics(batch.obs, _action(self.actor, batch.obs))[0].mean()
         return loss
 
     @torch.no_grad()
-    def _targets(self, batch: Batch) -> Tensor:
+    def _targets(self, batch: ReplayBatch) -> Tensor:
         """Compute ``r + discount * min_k Q'_k(s', a')``: equation 10, and for a' equation 14.
 
         ``a' = clip(mu'(s') + clip(noise, -c, c), -1, 1)``.

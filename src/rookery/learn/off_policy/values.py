@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rookery.errors import SpaceError
-from rookery.learn.off_policy.replay_learner import Batch, ReplayLearner, Target
+from rookery.learn.off_policy.replay_learner import ReplayBatch, ReplayLearner, Target
 from rookery.learn.optimizers import Adam, gradient_step, to_host
 from rookery.learn.parallel.peers import ALONE, Peers
 from rookery.learn.placement import compiled
@@ -112,14 +112,14 @@ class ValueLearner(ReplayLearner):
         self._errors = compiled(self._row_errors) if config.compile else self._row_errors
 
     @abstractmethod
-    def loss(self, batch: Batch) -> ValueLoss:
+    def loss(self, batch: ReplayBatch) -> ValueLoss:
         """Compute the loss of a batch from the result of ``self._errors(batch)``.
 
         This is the only definition of the objective.
         """
 
     @abstractmethod
-    def _row_errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _row_errors(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
         """Compute the part of the loss that may be compiled.
 
         Returns:

@@ -17,7 +17,7 @@ from rookery.learn.on_policy.actor_critic import (
     explained_variance,
     standardized,
 )
-from rookery.learn.on_policy.batches import Batch, evaluate
+from rookery.learn.on_policy.batches import Minibatch, evaluate
 from rookery.learn.optimizers import RMSProp
 from rookery.learn.parallel.peers import any_of
 from rookery.learn.schedule import scheduled
@@ -50,7 +50,7 @@ class A2C(AdvantageLearner):
         observe(rollout, self.model, self.peers)
         return {**metrics, "learning_rate": learning_rate}
 
-    def loss(self, batch: Batch) -> Scalars:
+    def loss(self, batch: Minibatch) -> Scalars:
         """Compute the loss, to be differentiated, and its parts: Mnih et al. (2016), section 4.
 
         This is the only definition of the objective. ``rookery.learn.fast`` has the gradient of
@@ -58,7 +58,7 @@ class A2C(AdvantageLearner):
         differentiated by torch.
 
         Args:
-            batch: All valid steps of a rollout, as `Batch.steps` returns them.
+            batch: All valid steps of a rollout, as `Minibatch.steps` returns them.
 
         Returns:
             The scalar tensor ``loss``, and numbers to report as metrics, by name.

@@ -12,7 +12,7 @@ from torch import Tensor
 from rookery.learn.base import Learner
 from rookery.learn.config import AdvantageConfig
 from rookery.learn.config_base import noise_settings
-from rookery.learn.on_policy.batches import Batch, advantage_batch
+from rookery.learn.on_policy.batches import Minibatch, advantage_batch
 from rookery.learn.optimizers import Adam, RMSProp, gradient_step
 from rookery.learn.parallel.peers import ALONE, Moments, Peers, together
 from rookery.learn.placement import Placement, fused_gradient, loss_gradient
@@ -98,10 +98,10 @@ class AdvantageLearner(Learner):
         """Return the optimizer of all parameters, float32 ``[size]``."""
 
     @abstractmethod
-    def loss(self, batch: Batch) -> Scalars:
+    def loss(self, batch: Minibatch) -> Scalars:
         """Return the scalar tensor ``loss`` to be differentiated, and metrics, by name."""
 
-    def _batch(self, rollout: Rollout, length: int) -> Batch:
+    def _batch(self, rollout: Rollout, length: int) -> Minibatch:
         """Scale rewards if set, estimate advantages, and cut the rollout into pieces."""
         reward = rollout.reward
         if self._rewards:
@@ -111,7 +111,7 @@ class AdvantageLearner(Learner):
             rollout, reward, self._place, config.gamma, config.gae_lambda, length
         )
 
-    def _step(self, batch: Batch, learning_rate: float) -> dict[str, float]:
+    def _step(self, batch: Minibatch, learning_rate: float) -> dict[str, float]:
         """Take one gradient step on the steps of a minibatch; return metrics."""
         gradient, scalars = loss_gradient(self, batch, self._fused, self._place.flat)
         loss, norm = scalars.pop("loss"), self.config.max_grad_norm

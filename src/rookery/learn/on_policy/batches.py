@@ -18,7 +18,7 @@ from rookery.rollout import Rollout, gae
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Minibatch:
     """M pieces of L consecutive steps of one env; L is 1 unless the network is recurrent.
 
     Columns are tensors on the device of the module. Only text in observations stays in numpy.
@@ -58,7 +58,7 @@ class Batch:
         """M, the number of pieces."""
         return self.action.shape[1]
 
-    def take(self, index: Any) -> Batch:
+    def take(self, index: Any) -> Minibatch:
         """Return a batch of the pieces ``index``, int64 ``[m]``."""
         at = torch.from_numpy(index).to(self.action.device)
         found = {}
@@ -72,9 +72,9 @@ class Batch:
             found[field.name] = column
         if self.memory is not None:
             found["memory"] = self.memory[at]
-        return Batch(**found)
+        return Minibatch(**found)
 
-    def steps(self) -> Batch:
+    def steps(self) -> Minibatch:
         """Return the batch with one row per valid step in all columns after ``obs``."""
         valid = self.valid
 
@@ -101,8 +101,8 @@ class Evaluation:
     value: Tensor
 
 
-def evaluate(place: Placement[PolicyModule], batch: Batch) -> Evaluation:
-    """Run a policy on a minibatch that `Batch.steps` returned."""
+def evaluate(place: Placement[PolicyModule], batch: Minibatch) -> Evaluation:
+    """Run a policy on a minibatch that `Minibatch.steps` returned."""
     if batch.begins is None or batch.memory is None:
         found = place.run(merge_axes(batch.obs))
         outputs, value = found.outputs, found.value
@@ -121,7 +121,7 @@ def advantage_batch(
     gamma: float,
     gae_lambda: float,
     length: int,
-) -> Batch:
+) -> Minibatch:
     """Estimate advantages, and cut a rollout into pieces; pieces without valid steps are dropped.
 
     A piece begins with the recurrent state from collection, so gradients flow back through at most
@@ -153,7 +153,7 @@ def advantage_batch(
     columns = rollout.log_prob, rollout.value, advantage, returns, rollout.valid
     log_prob, value, *targets, valid = [cut(place.tensors(x.reshape(-1))) for x in columns]
     mask = legal_choices(rollout, place)
-    batch = Batch(
+    batch = Minibatch(
         tree_map(cut, obs), cut(actions_of(rollout, place)), log_prob, value, targets[0],
         targets[1], None if mask is None else cut(mask),
     )  # fmt: skip

@@ -22,7 +22,7 @@ from rookery.learn.on_policy.actor_critic import (
     explained_variance,
     standardized,
 )
-from rookery.learn.on_policy.batches import Batch, evaluate
+from rookery.learn.on_policy.batches import Minibatch, evaluate
 from rookery.learn.optimizers import Adam
 from rookery.learn.parallel.peers import ALONE, Peers, SharedPieces, any_of
 from rookery.learn.schedule import means, scheduled
@@ -71,7 +71,7 @@ class PPO(AdvantageLearner):
         observe(rollout, self.model, self.peers)
         return {**metrics, "learning_rate": learning_rate, "clip_range": self.clip_range}
 
-    def _epochs(self, batch: Batch, valid: Any, learning_rate: float) -> dict[str, float]:
+    def _epochs(self, batch: Minibatch, valid: Any, learning_rate: float) -> dict[str, float]:
         """Pass over the batch up to ``num_epochs`` times; return mean metrics of minibatches."""
         config = self.config
         steps: list[dict[str, float]] = []
@@ -86,7 +86,7 @@ class PPO(AdvantageLearner):
         variance = explained_variance(whole.value, whole.returns)
         return {**metrics, "explained_variance": variance, "epochs": float(epoch)}
 
-    def _minibatches(self, batch: Batch, valid: Any) -> Iterator[tuple[int, Batch]]:
+    def _minibatches(self, batch: Minibatch, valid: Any) -> Iterator[tuple[int, Minibatch]]:
         """Shuffle in every epoch, and cut into minibatches that differ by at most one piece.
 
         Several learners cut the pieces of all of them in the same way, and each takes its part.
@@ -106,7 +106,7 @@ class PPO(AdvantageLearner):
             for index in np.array_split(self._rng.permutation(pieces.count), count):
                 yield epoch, batch.take(pieces.own(index)).steps()
 
-    def loss(self, batch: Batch) -> Scalars:
+    def loss(self, batch: Minibatch) -> Scalars:
         """Compute the loss of a minibatch, to be differentiated, and its parts.
 
         Schulman et al. (2017), equation 9: ``L = E[L_clip - c1 L_vf + c2 S]``, negated, with the
@@ -117,7 +117,7 @@ class PPO(AdvantageLearner):
         differentiates every other `loss`, that of a subclass as well as this one after an edit.
 
         Args:
-            batch: A minibatch, as `Batch.steps` returns it.
+            batch: A minibatch, as `Minibatch.steps` returns it.
 
         Returns:
             The scalar tensor ``loss``, and numbers to report as metrics, by name.

@@ -64,7 +64,7 @@ class OneHot(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ObservationPart:
     """A part of an observation that one encoder reads.
 
     Attributes:
@@ -134,7 +134,7 @@ class FeatureEncoder(nn.Module):
 def observation_leaves(
     space: spaces.Space[Any],
     custom: Mapping[str, Any] | None = None,
-) -> list[Leaf]:
+) -> list[ObservationPart]:
     """Return the parts of an observation that have separate encoders.
 
     Raises:
@@ -236,7 +236,7 @@ def to_tensors(obs: Tree, device: torch.device | str = "cpu") -> Tree:
     return tree_map(convert, obs)
 
 
-def _leaves(space: Any, custom: Mapping[str, Any]) -> Iterator[Leaf]:
+def _leaves(space: Any, custom: Mapping[str, Any]) -> Iterator[ObservationPart]:
     for path, leaf in leaf_spaces(space, lambda path: _dotted(path) in custom):
         is_custom = _dotted(path) in custom
         if not is_custom and not isinstance(leaf, _READABLE):
@@ -246,7 +246,7 @@ def _leaves(space: Any, custom: Mapping[str, Any]) -> Iterator[Leaf]:
                 f"{type(leaf).__name__}; supported are Box, Discrete, MultiDiscrete, MultiBinary, "
                 f"Dict and Tuple; give a custom encoder for it: {way}"
             )
-        yield Leaf(path, leaf, is_custom)
+        yield ObservationPart(path, leaf, is_custom)
 
 
 def _dotted(path: Path) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from rookery.common.version import __version__
 from rookery.report.comparison import Curve
 from rookery.report.figures import (
-    RunState,
+    RunStatus,
     TimeSplit,
     fault_counts,
     named_faults,
@@ -60,7 +60,7 @@ class ReportRun:
     name: str
     path: str
     group: int
-    state: RunState
+    state: RunStatus
     facts: Mapping[str, str]
     time_split: TimeSplit | None
     faults: Mapping[str, int]

@@ -13,7 +13,7 @@ from rookery.errors import LearnerDied
 from rookery.learn.parallel.peers import ALONE, PeerLost, Peers
 from rookery.rollout import Rollout
 from rookery.rollout.rollout import side_by_side
-from rookery.run.learners.other_learner import Order, Task, without_observations
+from rookery.run.learners.other_learner import LearnerOrder, LearnerTask, without_observations
 from rookery.run.learners.share import Share
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
@@ -110,7 +110,7 @@ class SeveralLearners(Learners):
         if not self._is_asked:  # else the others still are in an update that was interrupted here
             self._is_asked = True
             with self.noticing():
-                self.peers.hear(Order(progress))
+                self.peers.hear(LearnerOrder(progress))
 
     def everybodys(self, rollout: Rollout) -> Rollout:
         found = self.peers.gather(without_observations(rollout, self.share))
@@ -120,7 +120,7 @@ class SeveralLearners(Learners):
     def end(self, result: Any = None) -> None:
         if self._is_connected and not self._is_over and not self._is_asked:
             self._is_over = True
-            self.peers.hear(Order(None, result))
+            self.peers.hear(LearnerOrder(None, result))
 
     def lost(self, error: Exception) -> NoReturn:
         self._is_over = True
@@ -160,12 +160,14 @@ class StartedLearners(SeveralLearners):
         try:
             for rank in range(1, size):
                 share, seed = Share(rank, size, num_envs), seed_of(policy_seed, rank)
-                self.start(Task(plan, collector, share, seed, store, registrations.collect()))
+                self.start(
+                    LearnerTask(plan, collector, share, seed, store, registrations.collect())
+                )
         except BaseException:
             self.close()
             raise
 
-    def start(self, task: Task) -> None:
+    def start(self, task: LearnerTask) -> None:
         """Start the learner of a task."""
         raise NotImplementedError
 

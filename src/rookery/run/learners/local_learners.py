@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 from rookery.common.cpus import usable_cpus
 from rookery.common.pickling import by_value
 from rookery.run.learners.learners import ENDING_S, REASON_S, StartedLearners
-from rookery.run.learners.other_learner import LEFT_ALONE, READY, Task, run
+from rookery.run.learners.other_learner import LEFT_ALONE, READY, LearnerTask, run
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
 from rookery.worker.pipes import PipeEnd, wait
@@ -41,7 +41,7 @@ class LocalLearners(StartedLearners):
         super().__init__(plan, str(self._folder / "store"))
         self.start_others(plan, collector, policy_seed)
 
-    def start(self, task: Task) -> None:
+    def start(self, task: LearnerTask) -> None:
         here, there = Pipe()
         with there:
             process = start_process(

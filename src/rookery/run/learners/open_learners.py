@@ -9,7 +9,7 @@ from rookery.common.importing import imported
 from rookery.errors import ConfigError
 from rookery.run.algorithms import BuiltIn
 from rookery.run.learners.learners import Learners, SeveralLearners, seed_of
-from rookery.run.learners.other_learner import Task, follow
+from rookery.run.learners.other_learner import LearnerTask, follow
 from rookery.run.learners.share import Share
 from rookery.run.placement import collector_for
 from rookery.run.plan import RunPlan
@@ -52,7 +52,7 @@ def learn_along(plan: RunPlan) -> Any:
     share = Share(place[0], num_learners(plan), plan.settings.num_envs)
     collector = collector_for(plan.algorithm, share.settings(plan.settings))
     seed = seed_of(plan.settings.seed, share.rank)
-    return follow(Task(plan, collector, share, seed, None))
+    return follow(LearnerTask(plan, collector, share, seed, None))
 
 
 def is_other_learner() -> bool:

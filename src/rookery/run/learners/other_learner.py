@@ -29,7 +29,7 @@ READY = b""
 
 
 @dataclass(frozen=True)
-class Task:
+class LearnerTask:
     """Everything that an additional learner needs to start.
 
     Attributes:
@@ -50,7 +50,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Order:
+class LearnerOrder:
     """A message to all other learners: make an update, or exit.
 
     Attributes:
@@ -78,12 +78,12 @@ def run(pipe: Pipe, pickled_task: bytes) -> None:
     Args:
         pipe: receives `READY` when the envs are built, or a pickled `Failure`. It then yields a
             message when all learners are ready.
-        pickled_task: a pickled `Task`.
+        pickled_task: a pickled `LearnerTask`.
     """
     lead_family()
     end_with_the_caller()
     try:
-        task: Task = loads(pickled_task)
+        task: LearnerTask = loads(pickled_task)
         registrations.install(task.registrations)
         follow(task, pipe)
     except (PeerLost, EOFError):  # the first learner is lost, or reports which other one is
@@ -93,7 +93,7 @@ def run(pipe: Pipe, pickled_task: bytes) -> None:
         raise SystemExit(1) from None
 
 
-def follow(task: Task, pipe: Pipe | None = None) -> Any:
+def follow(task: LearnerTask, pipe: Pipe | None = None) -> Any:
     """Collect and learn until the first learner ends the run; return the result of the run.
 
     Args:
@@ -120,7 +120,7 @@ def follow(task: Task, pipe: Pipe | None = None) -> Any:
         stack.callback(peers.close)
         take_over(peers.hear(None), collection.policy, plan.algorithm, collection.collector, share)
         finite = FiniteRollouts()
-        order: Order = peers.hear(None)
+        order: LearnerOrder = peers.hear(None)
         while order.progress is not None:
             rollout = collection.collector.collect()
             finite.check(rollout)

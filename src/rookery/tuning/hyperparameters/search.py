@@ -45,7 +45,7 @@ class _Running:
 
 
 @dataclass
-class Search:
+class HyperparameterSearch:
     """A search: the trials of a study, and runs that confirm the best one.
 
     Attributes:
