@@ -27,7 +27,7 @@ def refuse_memory(policy: Policy, collector: str) -> None:
 def refuse_held_noise(policy: Policy, collector: str) -> None:
     """Raise `ConfigError` if the policy's noise continues from one step of an env to the next."""
     layout = getattr(policy, "layout", None)
-    if policy.follows_episodes or getattr(layout, "num_latent", 0) > 0:
+    if getattr(policy, "follows_episodes", False) or getattr(layout, "num_latent", 0) > 0:
         raise ConfigError(
             f"{collector} does not support the noise that {type(policy).__name__} keeps between "
             "steps; use SyncCollector or WorkerCollector"

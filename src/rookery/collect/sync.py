@@ -263,7 +263,7 @@ class SyncCollector(Collector):
             else None,
             "memory": _copied(self._policy.memory),
             "first_memory": _copied(rollout.memory) if rollout else None,
-            "held_noise": noise_to_dict(self._policy.noise_state),
+            "held_noise": noise_to_dict(getattr(self._policy, "noise_state", None)),
             "faulted": [[t, mask.copy()] for t, mask in self._faulted],
             "final": [
                 [t, b, None if obs is None else copy(obs), numbers]

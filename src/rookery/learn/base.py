@@ -145,5 +145,5 @@ class Learner(RolloutLearner):
 
 def observe(rollout: Rollout, model: Any, peers: Peers = ALONE) -> None:
     """Merge the valid observations of all learners into the statistics of ``model``, if any."""
-    if model.module.normalizer is not None:
+    if getattr(model.module, "normalizer", None) is not None:
         model.observe(take(merge_axes(rollout.obs), rollout.valid.ravel()), peers.gather)

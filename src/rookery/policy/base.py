@@ -121,8 +121,11 @@ class Policy(ABC):
 
 
 def follows_episodes(policy: Policy) -> bool:
-    """Return True if `Policy.begin_episodes` must be called when episodes begin."""
-    return policy.is_recurrent or policy.follows_episodes
+    """Return True if `Policy.begin_episodes` must be called when episodes begin.
+
+    A policy object that does not derive from `Policy` may lack the attribute.
+    """
+    return bool(policy.is_recurrent or getattr(policy, "follows_episodes", False))
 
 
 class SplitPolicy(Policy):

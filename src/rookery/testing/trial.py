@@ -19,6 +19,7 @@ from rookery.common.process_tree import end_with_children
 from rookery.env import registrations
 from rookery.worker.failures import exit_in_words
 
+_PACKAGE = Path(__file__).parent.parent  # a user's folder may be named rookery, too
 _POLL_S = 0.02
 _START_S = 120.0  # for an interpreter and its imports, on a slow machine
 _THE_END = None  # the last record
@@ -172,7 +173,7 @@ def _place(path: Path) -> str:
         else []
     )
     frames = [line for line in lines if line.startswith("File ")]
-    outside = [line for line in frames if f"{os.sep}rookery{os.sep}" not in line]
+    outside = [line for line in frames if f'"{_PACKAGE}{os.sep}' not in line]
     return f"; it hangs in {(outside or frames)[0]}" if frames else ""
 
 
