@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -27,15 +27,17 @@ _HELP_STARTS = ("For full helptext", "Argument helptext", "Perhaps you meant")
 OUTPUT_WAY_OUT = "make its folder writable, free some disk space, or choose another --output"
 
 
-def parse(kind: type[T], arguments: list[str], program: str, short: type[Any] | None = None) -> T:
+def parse(
+    kind: type[T], arguments: list[str], program: str, short: Callable[[], type[Any]] | None = None
+) -> T:
     """Return an instance of a dataclass, filled from ``arguments``.
 
     Args:
         kind: the dataclass.
         arguments: the command line without the program.
         program: the command that messages name.
-        short: a dataclass with the most used options, which ``--help`` lists; ``--help-all`` then
-            lists those of ``kind``.
+        short: returns a dataclass with the most used options, which ``--help`` lists;
+            ``--help-all`` then lists those of ``kind``.
 
     Raises:
         UsageError: the arguments are invalid; the message is one line.
@@ -45,7 +47,7 @@ def parse(kind: type[T], arguments: list[str], program: str, short: type[Any] | 
 
     if short is not None and {"-h", "--help"} & set(arguments):
         try:
-            tyro.cli(short, args=["--help"], prog=program)
+            tyro.cli(short(), args=["--help"], prog=program)
         finally:
             print(f"{program} --help-all lists all options by topic")
     if short is not None and "--help-all" in arguments:

@@ -32,8 +32,8 @@ MOST_USED = (
     "eval_every", "eval_episodes", "learning_rate", "gamma", "hidden_sizes", "num_steps",
     "minibatch_size", "batch_size",
 )  # fmt: skip
-_ENV: list[Any] = [
-    ("env", Positional[Annotated[str, arg(metavar="ENV")]]),
+ENV: Any = ("env", Positional[Annotated[str, arg(metavar="ENV")]])  # field of a dataclass
+_ENV_OPTIONS: list[Any] = [
     ("env_kwargs", str, "{}"),
     ("wrapper", UseAppendAction[tuple[str, ...]], ()),
 ]
@@ -64,7 +64,7 @@ def _train(arguments: list[str]) -> dict[str, Any]:
             "--resume RUN_DIR [OPTIONS]"
         )
     program = f"rookery train {name}"
-    command: Any = parse(command_of(name), rest, program, short_command_of(name))
+    command: Any = parse(command_of(name), rest, program, lambda: short_command_of(name))
     preset = find_preset(name, command.env, command.preset.preset, command.envs.env_module)
     env_kwargs = parse_json(command.env_kwargs, "--env-kwargs")
     settings, learner = given(command, rest)
@@ -112,7 +112,7 @@ def command_of(name: str, present: TrainSettings | None = None) -> type[Any]:
     ]
     flags = _flags(config)
     parts.append(("learner", Annotated[flags, OmitArgPrefixes], flags()))
-    command = make_dataclass(f"{name.title()}Command", [*_ENV, *parts], frozen=True)
+    command = make_dataclass(f"{name.title()}Command", [ENV, *_ENV_OPTIONS, *parts], frozen=True)
     command.__doc__ = f"""Train a policy with {name.upper()} on parallel environments.
 
     The last line printed is a JSON object.
@@ -135,7 +135,7 @@ def short_command_of(name: str) -> type[Any]:
     default["preset"] = AUTO
     names = [each for each in MOST_USED if each in default]
     options = [(each, kinds[each], default[each]) for each in names]
-    command = make_dataclass(f"{name.title()}Command", [_ENV[0], *options], frozen=True)
+    command = make_dataclass(f"{name.title()}Command", [ENV, *options], frozen=True)
     texts = attribute_texts(TrainSettings) | attribute_texts(flags)
     command.__doc__ = f"""Train a policy with {name.upper()} on parallel environments.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rookery.cli.arguments import checked_output, parse, parse_json, print_result
-from rookery.cli.train import command_of, given, short_command_of, unknown_algorithm
+from rookery.cli.train import ENV, command_of, given, unknown_algorithm
 from rookery.errors import ConfigError
 from rookery.run.algorithms import BUILT_IN, Given
 from rookery.run.families import wrapper_at
@@ -69,7 +69,7 @@ def run(arguments: list[str]) -> int:
 
 def _tune_parallelism(arguments: list[str]) -> int:
     name, rest = _algorithm(arguments)
-    command: Any = parse(_command(name), rest, f"rookery tune {name}", _short_command(name))
+    command: Any = parse(_command(name), rest, f"rookery tune {name}", lambda: _short_command(name))
     search: TuneSettings = command.tune
     output, picture = _places(search)
     preset = find_preset(name, command.env, command.preset.preset, command.envs.env_module)
@@ -147,8 +147,7 @@ def _command(name: str) -> type[Any]:
 def _short_command(name: str) -> type[Any]:
     """Return the dataclass whose ``--help`` lists the options of a search."""
     search = Annotated[TuneSettings, OmitArgPrefixes]
-    first = fields(short_command_of(name))[0]
-    options: list[Any] = [(first.name, first.type), ("tune", search, TuneSettings())]
+    options: list[Any] = [ENV, ("tune", search, TuneSettings())]
     command = make_dataclass(f"Tune{name.title()}Command", options, frozen=True)
     command.__doc__ = f"""Find the fastest parallel settings for {name.upper()} on this machine.
 

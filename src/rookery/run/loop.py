@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from rookery.common.arguments import whole_number
+from rookery.common.arguments import known_names, whole_number
 from rookery.errors import RookeryError
 from rookery.run.checkpoint import state
-from rookery.run.checkpoint.agents import agent_of, with_saved_layers
+from rookery.run.checkpoint.agents import agent_of
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory
 from rookery.run.evaluation import MOST_EPISODE_STEPS, EvalResult, result_of, run_episodes
@@ -21,7 +22,6 @@ from rookery.run.request import (
     ARGUMENTS,
     OF_EVALUATIONS,
     RunRequest,
-    evaluation_request,
     shows_arguments,
 )
 from rookery.run.trainer import Trainer
@@ -106,9 +106,8 @@ def resume(run_dir: str | Path, **arguments: Any) -> TrainResult:
     """
     if is_other_learner():
         folder = RunDirectory.existing(run_dir)
-        plan = RunPlan.of_run(folder, RunRequest.of(**arguments))
-        algorithm = with_saved_layers(plan.algorithm, state.read(folder))
-        return TrainResult(**learn_along(replace(plan, algorithm=algorithm)))
+        plan, _ = state.read_run(folder, RunRequest.of(**arguments))
+        return TrainResult(**learn_along(plan))
     return _to_the_end(Trainer.resume(run_dir, **arguments))
 
 
@@ -197,7 +196,8 @@ def evaluate(
     whole_number("episodes", episodes, 1)
     if seed is not None:
         whole_number("seed", seed, 0)
-    request, path = evaluation_request(arguments), Path(run_dir)
+    known_names(signature(evaluate).parameters, arguments, "arguments of rookery.evaluate")
+    request, path = RunRequest.of(**arguments), Path(run_dir)
     folder = RunDirectory.existing(_folder_of(path) if path.is_file() else path)
     plan = RunPlan.of_run(folder, request, to_evaluate=True)
     settings = plan.settings

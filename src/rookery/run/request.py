@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rookery.common.arguments import known_names, unfit
+from rookery.common.arguments import unfit
 from rookery.run.agent import Agent
 from rookery.run.algorithms import OwnModules
 from rookery.run.log.sinks import Sink
@@ -92,17 +92,6 @@ class RunRequest:
 ARGUMENTS = {each.name for each in fields(RunRequest)} - {"settings"}
 # Those that also make sense for a run that is only evaluated.
 OF_EVALUATIONS = {"env", "algo", "env_kwargs", "wrappers", "encoder", "network", "learner"}
-
-
-def evaluation_request(arguments: Mapping[str, Any]) -> RunRequest:
-    """Create the request of `rookery.evaluate`.
-
-    Raises:
-        ConfigError: an argument is unknown, or has no effect on an evaluation.
-    """
-    own = {"episodes", "seed", "num_envs", "deterministic", "max_episode_steps"}
-    known_names(OF_EVALUATIONS | own, arguments, "arguments of rookery.evaluate")
-    return RunRequest.of(**arguments)
 
 
 def shows_arguments(names: set[str], with_settings: bool) -> Callable[[Function], Function]:

@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,7 +37,6 @@ from rookery.run.callbacks import (
     callbacks_of,
 )
 from rookery.run.checkpoint import state
-from rookery.run.checkpoint.agents import with_saved_layers
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 from rookery.run.checks import FiniteRollouts
 from rookery.run.collection import open_collection
@@ -140,9 +138,7 @@ class Trainer:
         """Resume a run from its last checkpoint; see `rookery.resume` for the arguments."""
         request = RunRequest.of(**arguments)
         folder = RunDirectory.existing(run_dir)
-        plan = RunPlan.of_run(folder, request)
-        saved = state.read(folder)
-        plan = replace(plan, algorithm=with_saved_layers(plan.algorithm, saved))
+        plan, saved = state.read_run(folder, request)
         trainer = cls.__new__(cls)
         trainer._open(plan, folder, request, saved)
         if request.progress:
@@ -428,10 +424,12 @@ class Trainer:
     def _learn(self, rollout: Rollout, share: float) -> tuple[Mapping[str, float], Rollout]:
         """Make the gradient steps; return their metrics, and the rollouts of all learners."""
         algorithm = self.plan.algorithm
-        learn = checks.learn if is_own(algorithm) else type(algorithm).update
         try:
             with self.learners.noticing():
-                means = learn(algorithm, rollout, share)
+                if is_own(algorithm):
+                    means: Mapping[str, float] = checks.learn(algorithm, rollout, share)
+                else:
+                    means = algorithm.update(rollout, share)
                 return means, self.learners.everybodys(rollout)
         except LearnerDied:
             self._stage = Stage.COLLECTING  # a gradient step is made by all learners or by none

@@ -11,6 +11,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rookery.common.seeding import env_seeds
 from rookery.errors import ConfigError, EnvFailed, StorageError
 from rookery.learn.schedule import scheduled
 from rookery.run.algorithms import config_of
-from rookery.run.checkpoint.agents import described, differences, fits
+from rookery.run.checkpoint.agents import described, differences, fits, with_saved_layers
 from rookery.run.checkpoint.files import load_checkpoint, save_checkpoint
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 from rookery.run.collection import Collection
@@ -28,6 +29,7 @@ from rookery.run.learners.learners import Learners
 from rookery.run.log.clock import as_if_done
 from rookery.run.plan import RunPlan
 from rookery.run.progress import Progress, Schedule
+from rookery.run.request import RunRequest
 
 _OF_SEVERAL = "the envs of several learners are not saved"
 _CHECKPOINT_SHARE = 20  # checkpoints are at least this many times their writing time apart
@@ -284,6 +286,13 @@ def read(folder: RunDirectory) -> dict[str, Any]:
             "first one (checkpoint_interval_s); restart it with rookery train --overwrite"
         )
     return load_checkpoint(folder.checkpoint)
+
+
+def read_run(folder: RunDirectory, request: RunRequest) -> tuple[RunPlan, dict[str, Any]]:
+    """Read the plan and the state of a run to resume; see `RunPlan.of_run` for ``request``."""
+    plan = RunPlan.of_run(folder, request)
+    saved = read(folder)
+    return replace(plan, algorithm=with_saved_layers(plan.algorithm, saved)), saved
 
 
 def policy_seed(saved: dict[str, Any], seed: int) -> int:
