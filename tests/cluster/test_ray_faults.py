@@ -145,8 +145,8 @@ def test_infos_that_grow_make_the_rows_grow() -> None:
             "Ray does not accept these",
         ),
         ({"ray_options": {"runtime_env": {"pip": 3}}}, "Ray does not accept these"),
-        ({"isolate": True}, "isolate is for worker processes of this machine"),
-        ({"start_method": "spawn"}, "start_method is for worker processes of this machine"),
+        ({"isolate": True}, "isolate=True is for backend='process', not for 'ray'"),
+        ({"start_method": "spawn"}, "start_method is for backend='process', not for 'ray'"),
         ({"num_workers": 0}, "num_workers"),
     ],
 )

@@ -21,10 +21,10 @@ from rookery.env.wrappers import atari
 from rookery.env.wrappers.atari_native import AtariGames
 from rookery.env.wrappers.frame_stack import FrameStack
 from rookery.errors import ConfigError
-from rookery.run import TrainSettings, placement
+from rookery.run import TrainSettings, collection
 from rookery.run.algorithms import algorithm_of
+from rookery.run.collection import collector_for, stepped
 from rookery.run.env_source import EnvSource
-from rookery.run.placement import collector_for, stepped
 
 pytest.importorskip("ale_py", reason="plays games of ALE")
 
@@ -245,7 +245,7 @@ def _in_batch(env: Any = PONG, collector: Any = "caller", saved: Any = None, **g
 
 
 def test_auto_takes_a_batch_where_it_is_the_same_and_faster(monkeypatch):
-    monkeypatch.setattr(placement, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(collection, "usable_cpus", lambda: 2)
     for env in (PONG, "PongNoFrameskip-v4", gym.spec(PONG), f"ale_py:{PONG}"):
         assert _in_batch(env)
     kwargs = {"full_action_space": True, "repeat_action_probability": 0.0, "frameskip": 1}
@@ -282,12 +282,12 @@ def test_auto_takes_a_batch_where_it_is_the_same_and_faster(monkeypatch):
     ids=lambda given: "-".join(given),
 )
 def test_auto_leaves_all_else_to_single_envs(given, monkeypatch):
-    monkeypatch.setattr(placement, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(collection, "usable_cpus", lambda: 2)
     assert not _in_batch(**given)
 
 
 def test_auto_leaves_machines_of_many_cpus_to_worker_processes(monkeypatch):
-    monkeypatch.setattr(placement, "usable_cpus", lambda: placement.MOST_CPUS + 1)
+    monkeypatch.setattr(collection, "usable_cpus", lambda: collection.MOST_CPUS + 1)
     assert not _in_batch() and _in_batch(backend="native")
 
 
@@ -348,7 +348,7 @@ def test_games_without_a_limit_of_frames_have_no_batch():
 
 
 def test_a_version_of_ale_without_batches_is_named(monkeypatch):
-    monkeypatch.setattr(placement, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(collection, "usable_cpus", lambda: 2)
 
     class Older:
         def __init__(self, game, num_envs):

@@ -22,7 +22,7 @@ from training_envs import Match, Recall, Uneven, Wide
 import rookery
 from rookery import A2CConfig, ConfigError, DQNConfig, PPOConfig, SACConfig
 from rookery.policy import make_policy
-from rookery.run import machine
+from rookery.run import threads
 from rookery.run.callbacks import record
 from rookery.run.checkpoint.files import load_checkpoint
 from rookery.run.env_source import EnvSource
@@ -554,9 +554,9 @@ def test_a_device_that_is_not_there_is_refused_before_anything_starts(tmp_path):
 def test_torch_is_kept_to_the_cpus_that_may_be_used(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    monkeypatch.setattr(machine, "usable_cpus", lambda: 1)
+    monkeypatch.setattr(threads, "usable_cpus", lambda: 1)
     try:
-        with machine.torch_threads_for(is_small=False):
+        with threads.torch_threads_for(is_small=False):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:

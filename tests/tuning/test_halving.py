@@ -66,7 +66,7 @@ def test_every_mode_of_a_run_is_tried_once():
 
 def test_candidates_are_settings_that_a_run_takes():
     from rookery.run.algorithms import algorithm_of
-    from rookery.run.placement import collector_for
+    from rookery.run.collection import collector_for
     from rookery.run.settings import TrainSettings
 
     possible = Possible(2, ("caller", "workers", "async", "double", "served"), waits=True)

@@ -86,7 +86,7 @@ class EndsOfEpisodes:
         kept: row, env id, final observation and numbers of each ended episode.
     """
 
-    has_posted = False
+    has_extras = False
 
     def __init__(self, info_keys: Sequence[str]) -> None:
         self.used: set[int] = set()

@@ -49,7 +49,7 @@ class EnvBatch(EnvGroup):
         autoreset_mode: AutoresetMode,
         progress: Any = None,
         *,
-        travels: bool = False,
+        pickles: bool = False,
         sink: RowSink | None = None,
     ) -> None:
         """Set where results are written and the autoreset mode; see `Batch`."""
@@ -71,7 +71,7 @@ class EnvBatch(EnvGroup):
             for b, columns in enumerate(arrays.obs)
         ]
         self._sinks: list[RowSink] = [
-            sink or RowWriter(arrays.row_buffer, b, self._free, travels, self.ids)
+            sink or RowWriter(arrays.row_buffer, b, self._free, pickles, self.ids)
             for b in range(len(arrays.obs))
         ]
         # Writing a scalar through a memoryview takes 28 ns, through numpy indexing 65 ns.
@@ -148,7 +148,7 @@ class EnvBatch(EnvGroup):
             watch.end(took_s, len(ids), self.busy_s)
         if failure is not None:
             raise failure
-        return sink.extras() if sink.has_posted else None
+        return sink.extras() if sink.has_extras else None
 
     def reset(
         self,
@@ -178,7 +178,7 @@ class EnvBatch(EnvGroup):
         self.busy_s += time.perf_counter() - started
         if failure is not None:
             raise failure
-        return sink.extras() if sink.has_posted else None
+        return sink.extras() if sink.has_extras else None
 
     def replace(self, seeds: Sequence[int | None]) -> None:
         """Continue in place of a batch that was lost; see `Batch`."""

@@ -107,7 +107,7 @@ class NativeBatch:
         autoreset_mode: AutoresetMode,
         progress: Any = None,
         *,
-        travels: bool = False,
+        pickles: bool = False,
         sink: RowSink | None = None,
     ) -> None:
         """Set where results are written and the autoreset mode; see :class:`Batch`."""
@@ -124,7 +124,7 @@ class NativeBatch:
         self._infos = NativeInfos(space, len(self.ids))
         self._watch = NativeWatch(arrays.counters, self.ids)
         self._sinks: list[RowSink] = [
-            sink or RowWriter(arrays.row_buffer, b, [], travels, self.ids)
+            sink or RowWriter(arrays.row_buffer, b, [], pickles, self.ids)
             for b in range(len(arrays.obs))
         ]
 
@@ -257,7 +257,7 @@ class NativeBatch:
                 sink.post(env_id, new, finals.get(place))
             elif env_id in sink.used:
                 sink.clear(env_id)
-        return sink.extras() if sink.has_posted else None
+        return sink.extras() if sink.has_extras else None
 
     def _note_ends(self, ended: Array) -> None:
         """Update the number of steps since each env's reset."""
@@ -309,7 +309,7 @@ class NativeBatch:
             chosen = list(places)
             columns = {key: column[chosen] for key, column in columns.items()}
             sink.post_all([first_id + place for place in chosen], columns, rest, order)
-        return sink.extras() if sink.has_posted else None
+        return sink.extras() if sink.has_extras else None
 
     def _row(self, info: Any, place: int, ended: Array) -> Info:
         if not isinstance(info, dict):

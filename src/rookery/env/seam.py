@@ -78,7 +78,7 @@ class Batch(Protocol):
         autoreset_mode: AutoresetMode,
         progress: Any = None,
         *,
-        travels: bool = False,
+        pickles: bool = False,
         sink: RowSink | None = None,
     ) -> None:
         """Set the arrays for results, and the autoreset mode.
@@ -88,7 +88,7 @@ class Batch(Protocol):
             autoreset_mode: one of the modes that :meth:`describe` names, if it names any.
             progress: int64 ``[3]``: the busy env, the steps of the batch, and the number of orders
                 carried out for single envs. The batch writes it, and a supervisor reads it.
-            travels: True if the caller is another process.
+            pickles: write results in the form for another process.
             sink: receives the infos of all buffers; None means the row buffer of ``arrays``.
         """
 

@@ -39,7 +39,7 @@ from rookery.run.callbacks import (
 from rookery.run.checkpoint import state
 from rookery.run.checkpoint.run_dir import RunDirectory, whole_file
 from rookery.run.checks import FiniteRollouts
-from rookery.run.collection import open_collection
+from rookery.run.collection import collector_for, open_collection, stepped
 from rookery.run.env_source import EnvSource
 from rookery.run.evaluation import (
     MOST_EPISODE_STEPS,
@@ -58,12 +58,11 @@ from rookery.run.log.journal import Journal, checked_sinks, line_at, numbers, si
 from rookery.run.log.jsonl import EvaluationLog
 from rookery.run.log.sinks import Sink
 from rookery.run.log.telemetry_log import TelemetryLog
-from rookery.run.machine import threads_and_memory_for
-from rookery.run.placement import collector_for, stepped
 from rookery.run.plan import RunPlan
 from rookery.run.progress import DueCallbacks, Progress, Schedule, Update, UpdateMetrics
 from rookery.run.request import ARGUMENTS, RunRequest, shows_arguments
 from rookery.run.settings import CollectorName
+from rookery.run.threads import threads_and_memory_for
 from rookery.vector.base import VectorEnv
 
 _LEAVE_WEIGHTS_WHOLE = (KeyboardInterrupt, Terminated, WorkerError, LearnerDied)

@@ -27,7 +27,7 @@ from rookery.shared.infos import Info, InfoForm
 from rookery.shared.spaces import Array, FreeLeaf, values_mismatch
 
 # Special values of `tail_used`.
-IN_MESSAGE = -1  # the tail did not fit and was sent as a message
+TAIL_IN_MESSAGE = -1  # the tail did not fit and was sent as a message
 UNCHANGED = -2  # the free values are those that were read last
 
 _FREE_BYTES = 2**24  # rows grow up to this total size whenever something does not fit

@@ -20,7 +20,7 @@ from rookery.shared.infos import (
     merge_columns,
     merge_loose,
 )
-from rookery.shared.row_buffer import IN_MESSAGE, LENGTH, UNCHANGED, RowExtras, RowShape
+from rookery.shared.row_buffer import LENGTH, TAIL_IN_MESSAGE, UNCHANGED, RowExtras, RowShape
 from rookery.shared.spaces import Array
 
 
@@ -89,7 +89,9 @@ class RowReader:
                 for values in self._values:  # the caller may have changed what was returned
                     values[env_id] = deepcopy(values[env_id])
                 continue
-            view = memoryview(self._tails[env_id]) if used == IN_MESSAGE else tails[env_id].data
+            view = (
+                memoryview(self._tails[env_id]) if used == TAIL_IN_MESSAGE else tails[env_id].data
+            )
             at = 0
             for form, values in zip(self._free_forms, self._values, strict=True):
                 (length,) = LENGTH.unpack_from(view, at)
@@ -199,7 +201,7 @@ class RowReader:
         if not length:
             return infos
         used = int(self._rows.tail_used[buffer][env_id])
-        tail = self._tails[env_id] if used == IN_MESSAGE else None
+        tail = self._tails[env_id] if used == TAIL_IN_MESSAGE else None
         if tail is None:
             tail = self._rows.tails[buffer][env_id].data[used - length : used].tobytes()
         pickles = io.BytesIO(tail[-length:])

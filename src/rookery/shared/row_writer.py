@@ -14,7 +14,7 @@ from rookery.common.env_errors import describe
 from rookery.common.pickling import find_unpicklable, pickled
 from rookery.errors import PicklingError
 from rookery.shared.infos import Info, InfoForm, copied_info, element
-from rookery.shared.row_buffer import IN_MESSAGE, LENGTH, ROWS_ONLY, RowBuffer, RowExtras
+from rookery.shared.row_buffer import LENGTH, ROWS_ONLY, TAIL_IN_MESSAGE, RowBuffer, RowExtras
 
 _MOST_FORMS = 64  # per writer; forms do not help an env whose keys change all the time
 
@@ -23,7 +23,7 @@ class RowSink(Protocol):
     """Receiver of the infos and final observations of a batch; see :class:`RowWriter`."""
 
     used: set[int]
-    has_posted: bool
+    has_extras: bool
 
     def final(self, env_id: int, obs: Any, info: Info) -> Any:
         """Return the end of an episode in a form that the next reset cannot change."""
@@ -44,7 +44,7 @@ class RowSink(Protocol):
         """Empty the row of an env in ``used``."""
 
     def extras(self) -> RowExtras:
-        """Return the values to send beside the rows. Called if ``has_posted``."""
+        """Return the values to send beside the rows. Called if ``has_extras``."""
 
 
 class RowWriter:
@@ -60,7 +60,7 @@ class RowWriter:
 
     Attributes:
         used: ids of the envs with rows that may not be empty.
-        has_posted: True if a row was written after the last call of :meth:`extras`.
+        has_extras: True if a row was written after the last call of :meth:`extras`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RowWriter:
         self._tails: list[tuple[int, bytes]] = []
         self._bind()
         self.used: set[int] = set(env_ids)
-        self.has_posted = False
+        self.has_extras = False
 
     def _bind(self) -> None:
         source, b = self._rows, self._buffer
@@ -120,7 +120,7 @@ class RowWriter:
         self._forms[env_id] = form_id
         self._loose[env_id] = len(loose)
         self._tail_used[env_id] = self._write_tail(env_id, loose) if loose or self._free else 0
-        self.has_posted = True
+        self.has_extras = True
 
     def post_all(
         self,
@@ -151,7 +151,7 @@ class RowWriter:
             if info:
                 self._post_loose(env_id, {key: info[key] for key in order if key in info})
         if columns or rest:
-            self.has_posted = True
+            self.has_extras = True
             self.used.update(env_ids)
         else:
             self.used.difference_update(env_ids)
@@ -194,7 +194,7 @@ class RowWriter:
 
     def extras(self) -> RowExtras:
         """Return the values to send beside the rows."""
-        self.has_posted = False
+        self.has_extras = False
         if not self._new_forms and not self._tails:
             return ROWS_ONLY
         extras = RowExtras(tuple(self._new_forms), tuple(self._tails))
@@ -207,7 +207,7 @@ class RowWriter:
         self._free.clear()
         if len(tail) > self._shape.tail_bytes:
             self._tails.append((env_id, tail))
-            return IN_MESSAGE
+            return TAIL_IN_MESSAGE
         self._tail_rows[env_id].data[: len(tail)] = tail
         return len(tail)
 

@@ -28,11 +28,10 @@ from rookery.common.process_tree import with_children
 from rookery.env.recipe import make_recipes
 from rookery.learn.base import Algorithm
 from rookery.run.algorithms import BUILT_IN, BuiltIn, OwnModules, config_of
-from rookery.run.collection import Collection, open_collection
+from rookery.run.collection import Collection, collector_for, open_collection, stepped
 from rookery.run.env_source import EnvSource
-from rookery.run.machine import threads_and_memory_for
-from rookery.run.placement import collector_for, stepped
 from rookery.run.settings import TrainSettings
+from rookery.run.threads import threads_and_memory_for
 from rookery.tuning.memory import memory_of
 from rookery.vector.auto.probe import measure as measure_env
 

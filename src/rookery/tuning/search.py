@@ -15,7 +15,7 @@ from rookery.common.resources import memory_room
 from rookery.errors import ConfigError, RookeryError
 from rookery.learn.config import ReplayConfig
 from rookery.run.algorithms import BuiltIn, OwnModules, config_of, name_of
-from rookery.run.placement import PARTLY, collectors_of, keeps_something_of_each_env
+from rookery.run.collection import PARTLY, collectors_of, keeps_something_of_each_env
 from rookery.run.plan import RunPlan, versions
 from rookery.run.presets.tuned import Tuned, describe_machine
 from rookery.run.request import ARGUMENTS, OF_EVALUATIONS, RunRequest, shows_arguments

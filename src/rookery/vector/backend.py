@@ -31,7 +31,7 @@ class Backend(Protocol):
         is_replaceable: the worker may be replaced.
         needs_poll: answers may be incomplete until ``poll`` is called. Only True if replaceable.
         is_torn: an interruption left a state that only a reset can repair.
-        has_told: the latest answers contain more than their columns, such as infos.
+        has_extras: the latest answers contain more than their columns, such as infos.
         failures: errors in the latest answers, by env id.
         reader: receives values that have no column; set by the vector env.
     """
@@ -39,7 +39,7 @@ class Backend(Protocol):
     env_ids: range
     steps_in_caller: bool
     is_replaceable: bool
-    has_told: bool
+    has_extras: bool
     failures: dict[int, RookeryError]
     reader: RowReader | None
 

@@ -239,11 +239,11 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             WorkerTimeout: the timeout passed; the reset continues.
         """
         with self._pending.finishing("reset"):
-            has_told = self._waits.timed(lambda: self._answers.wait_for_all("reset", timeout))
+            has_extras = self._waits.timed(lambda: self._answers.wait_for_all("reset", timeout))
             if self._episodes is not None:
                 self._episodes.note(self._pending.env_ids, self._results.buffer)
             try:
-                results = self._results.reset(has_told)
+                results = self._results.obs_and_infos(has_extras)
             except WorkerError as error:
                 raise self._answers.unread("reset", error) from error.__cause__
             self._pending.is_over()
@@ -319,13 +319,13 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         try:
             self._waits.until_timed -= 1
             if self._waits.until_timed:
-                has_told = self._answers.wait_for_all("step", timeout)
+                has_extras = self._answers.wait_for_all("step", timeout)
             else:
-                has_told = self._waits.timed_step(
+                has_extras = self._waits.timed_step(
                     lambda: self._answers.wait_for_all("step", timeout)
                 )
             try:
-                results = self._results.step(has_told)
+                results = self._results.step(has_extras)
             except WorkerError as error:
                 raise self._answers.unread("step", error) from error.__cause__
             if self._episodes is not None:

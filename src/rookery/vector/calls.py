@@ -399,16 +399,16 @@ class Answers:
             True if an env sent anything besides its columns, such as infos.
         """
         deadline = None if timeout is None else time.perf_counter() + timeout
-        has_failed = has_told = False
+        has_failed = has_extras = False
         try:
             for backend in self.finish_order:
                 has_failed = backend.finish(deadline) or has_failed
-                has_told = has_told or backend.has_told
+                has_extras = has_extras or backend.has_extras
         except NotFinishedError:
             raise self.late(call, timeout) from None
         if has_failed:
             raise self._first_failure()
-        return has_told
+        return has_extras
 
     def _first_failure(self) -> RookeryError:
         """Return the failure of the env with the lowest index, and end the call."""

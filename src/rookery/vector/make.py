@@ -128,7 +128,8 @@ def make_vec(
             num_workers, envs_per_batch, start_method, threads_per_worker, faults, copy
         )
         return make_native(env, num_envs, env_kwargs, wrappers, mode, where)
-    _check_ray(backend, ray_options, start_method, isolate, caller_steps)
+    needs_workers = faults.restarts or faults.has_deadline
+    _require_options(backend, needs_workers, isolate, caller_steps, start_method, ray_options)
     recipes = make_recipes(env, num_envs, env_kwargs, wrappers)
     if crash_dir is not None:
         crash_dir = checked_folder(crash_dir).absolute()  # an env may change the working directory
@@ -142,8 +143,6 @@ def make_vec(
         "faults": faults,
     }
     choice = None
-    needs_workers = faults.restarts or faults.has_deadline
-    _require_options(backend, needs_workers, isolate, caller_steps)
     if backend == "auto" and (isolate or needs_workers):
         backend = "process"
     if backend == "auto":
@@ -185,9 +184,16 @@ def _check_counts(**counts: Any) -> None:
 
 
 def _require_options(
-    backend: str, needs_workers: bool, isolate: bool, caller_steps: bool | None
+    backend: str,
+    needs_workers: bool,
+    isolate: bool,
+    caller_steps: bool | None,
+    start_method: str | None,
+    ray_options: Any,
 ) -> None:
     """Raise if the class of a backend does not accept an argument that the user passed."""
+    if ray_options is not None and backend != "ray":
+        raise ConfigError(f"ray_options are for backend='ray', not for {backend!r}")
     if backend == "auto":
         return
     accepted = _CLASSES[backend][1]
@@ -197,9 +203,11 @@ def _require_options(
             "deadline or restarted; this FaultPolicy needs backend='process'"
         )
     if isolate and "isolate" not in accepted:
-        raise ConfigError(f"isolate=True needs worker processes; backend={backend!r} has none")
+        raise ConfigError(f"isolate=True is for backend='process', not for {backend!r}")
     if caller_steps and "caller_steps" not in accepted and backend != "serial":
         raise ConfigError(f"caller_steps=True is for backend='process', not for {backend!r}")
+    if start_method is not None and backend == "ray":  # Ray starts its workers itself
+        raise ConfigError("start_method is for backend='process', not for 'ray'")
 
 
 def _native_for_batches(backend: str) -> str:
@@ -214,21 +222,6 @@ def _refuse_for_native(**given: Any) -> None:
             raise ConfigError(
                 f"{name} needs envs that are stepped one by one; backend='native' steps whole "
                 "batches of envs"
-            )
-
-
-def _check_ray(
-    backend: str, ray_options: Any, start_method: Any, isolate: bool, caller_steps: Any
-) -> None:
-    if backend != "ray":
-        if ray_options is not None:
-            raise ConfigError(f"ray_options are for backend='ray', not for {backend!r}")
-        return
-    given = {"start_method": start_method, "isolate": isolate, "caller_steps": caller_steps}
-    for name, value in given.items():
-        if value:
-            raise ConfigError(
-                f"{name} is for worker processes of this machine, not for backend='ray'"
             )
 
 

@@ -212,30 +212,30 @@ class ProcessVectorEnv(VectorEnv):
             descriptions.insert(0, batch.describe())
             parts.insert(0, batch.ids)
         spaces = self._agree(parts, descriptions, mode, observation_mode, copy, faults.restarts)
-        self._board = board = SharedArrays(spaces, len(workers))
-        board.allocate()
+        self._shared = shared = SharedArrays(spaces, len(workers))
+        shared.allocate()
         backends: list[Backend] = [*workers]
         if batch is not None:
-            local = LocalBackend(batch, batch.ids, board.orders)
-            local.attach(board.arrays, mode)
+            local = LocalBackend(batch, batch.ids, shared.orders)
+            local.attach(shared.arrays, mode)
             backends.insert(0, local)
         try:
-            assign_all(workers, spaces, mode, board, board.arrays, board.orders)
+            assign_all(workers, spaces, mode, shared, shared.arrays, shared.orders)
         except BaseException:
-            board.release()
+            shared.release()
             raise
-        self._ready(backends, board.arrays, board.orders, copy, self._worker_arrivals)
+        self._ready(backends, shared.arrays, shared.orders, copy, self._worker_arrivals)
 
     def _enlarge_rows(self, shape: RowShape) -> None:
-        self._board.enlarge_rows(shape)
+        self._shared.enlarge_rows(shape)
         for backend in self._backends:
             backend.adopt_larger_rows(shape)
 
     def _let_go(self) -> None:
         super()._let_go()
         self._unlink()
-        self._board.release()
-        del self._board, self._worker_arrivals
+        self._shared.release()
+        del self._shared, self._worker_arrivals
 
 
 def _count_workers(

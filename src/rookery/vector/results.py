@@ -84,25 +84,25 @@ class Results:
         """Return the index of the buffer for the next results of all envs."""
         return (self.buffer + 1) % self._num_buffers
 
-    def step(self, has_told: bool) -> tuple[Any, Any, Any, Any, Any]:
+    def step(self, has_extras: bool) -> tuple[Any, Any, Any, Any, Any]:
         """Return the results of a step of all envs, as ``step`` does."""
         arrays, b = self._arrays, self.buffer
         self._nan_watch.note_step(arrays.obs[b])
         reward, terminated, truncated = arrays.reward[b], arrays.terminated[b], arrays.truncated[b]
-        obs, infos = self.reset(has_told)
+        obs, infos = self.obs_and_infos(has_extras)
         if self._copy:
             return obs, reward.copy(), terminated.copy(), truncated.copy(), infos
         return obs, reward, terminated, truncated, infos
 
-    def reset(self, has_told: bool) -> tuple[Any, Any]:
-        """Return the results of a reset of all envs, as ``reset`` does.
+    def obs_and_infos(self, has_extras: bool) -> tuple[Any, Any]:
+        """Return the observations and infos of all envs, as ``reset`` does.
 
         Args:
-            has_told: an env sent anything besides its columns.
+            has_extras: an env sent anything besides its columns.
         """
         if self._num_buffers > 1:
             self.written(...)
-        has_infos = has_told or bool(self._arrays.row_buffer.added[self.buffer])
+        has_infos = has_extras or bool(self._arrays.row_buffer.added[self.buffer])
         return self._observations(), self._infos(has_infos)
 
     def some(self, ids: npt.NDArray[np.int64]) -> tuple[Any, Any, Any, Any, Any]:

@@ -53,7 +53,7 @@ class SerialVectorEnv(VectorEnv):
 
     @classmethod
     def of_batch(
-        cls, batch: Batch, mode: AutoresetMode, copy: bool, travels: bool = False
+        cls, batch: Batch, mode: AutoresetMode, copy: bool, pickles: bool = False
     ) -> SerialVectorEnv:
         """Return a vector env of any batch, which it closes.
 
@@ -61,10 +61,10 @@ class SerialVectorEnv(VectorEnv):
             batch: the envs.
             mode: autoreset mode.
             copy: False returns views, valid until the step after the next.
-            travels: write and read all results in the form for another process.
+            pickles: write and read results in the form for another process.
         """
         venv = cls.__new__(cls)
-        venv._open(batch, mode, "same", copy, travels)
+        venv._open(batch, mode, "same", copy, pickles)
         return venv
 
     def _open(
@@ -73,15 +73,15 @@ class SerialVectorEnv(VectorEnv):
         mode: AutoresetMode,
         observation_mode: ObservationMode,
         copy: bool,
-        travels: bool = False,
+        pickles: bool = False,
     ) -> None:
         self._batch = batch
         try:
             orders = Orders.in_memory(len(batch.ids), num_workers=0)
             backend = LocalBackend(batch, batch.ids, orders)
             spaces = self._agree([batch.ids], [batch.describe()], mode, observation_mode, copy)
-            arrays = BatchArrays.in_memory(spaces, keeps_objects=not travels)
-            backend.attach(arrays, mode, travels)
+            arrays = BatchArrays.in_memory(spaces, keeps_objects=not pickles)
+            backend.attach(arrays, mode, pickles)
             self._ready([backend], arrays, orders, copy)
         except BaseException:
             batch.close()
@@ -125,12 +125,12 @@ class LocalBackend:
         self._request: tuple[str, tuple[Any, ...]] | None = None
         self._step: int | None = None  # buffer of a pending step of all envs
         self._has_orders = False
-        self.has_told = False
+        self.has_extras = False
 
-    def attach(self, arrays: BatchArrays, mode: AutoresetMode, travels: bool = False) -> None:
+    def attach(self, arrays: BatchArrays, mode: AutoresetMode, pickles: bool = False) -> None:
         """Set the arrays of the batch; see :class:`rookery.env.seam.Batch`."""
         progress = self._part.progress
-        self._attach_again = partial(self._batch.attach, arrays, mode, progress, travels=travels)
+        self._attach_again = partial(self._batch.attach, arrays, mode, progress, pickles=pickles)
         self._attach_again()
 
     @property
@@ -188,11 +188,11 @@ class LocalBackend:
         self._running = group
         status, error = DONE, None
         try:
-            news = self._server.carry_out(group)
-            if news is not None:
+            extras = self._server.carry_out(group)
+            if extras is not None:
                 status = IN_ROWS
-                if news is not ROWS_ONLY:
-                    self._pass_on(news)
+                if extras is not ROWS_ONLY:
+                    self._pass_on(extras)
         except RookeryError as failure:
             error = failure
         if error is not None:
@@ -208,7 +208,7 @@ class LocalBackend:
             while self._part.is_busy():
                 self.poll()
             self._has_orders = False
-            self.has_told = True
+            self.has_extras = True
         return bool(self.failures)
 
     def _carry_out_step(self, buffer: int) -> None:
@@ -219,19 +219,19 @@ class LocalBackend:
             self.failures[self.env_ids[0]] = _interrupted()
             return
         self._running = _WHOLE
-        news = None
+        extras = None
         try:
-            news = self._batch.step(buffer)
+            extras = self._batch.step(buffer)
         except RookeryError as error:
             self.failures.update(dict.fromkeys(_envs_of(error, _WHOLE, self.env_ids), error))
-        self.has_told = news is not None
-        if news is not None and news is not ROWS_ONLY:
-            self._pass_on(news)
+        self.has_extras = extras is not None
+        if extras is not None and extras is not ROWS_ONLY:
+            self._pass_on(extras)
         self._running = self._step = None
 
-    def _pass_on(self, news: RowExtras) -> None:
+    def _pass_on(self, extras: RowExtras) -> None:
         if self.reader is not None:
-            self.reader.take_extras(news)
+            self.reader.take_extras(extras)
 
     def forget(self) -> None:
         """Drop failures, and orders that were interrupted."""

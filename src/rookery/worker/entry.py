@@ -105,7 +105,7 @@ def _serve(channel: PipeChannel, events: Events, batch: Batch) -> None:
         raise
     follow_seed = partial(_follow_seed, assignment.index)
     server = attached(
-        batch, assignment, shared.arrays, shared.orders, travels=True, on_first_seed=follow_seed
+        batch, assignment, shared.arrays, shared.orders, pickles=True, on_first_seed=follow_seed
     )
     handler = server.handler
 

@@ -175,7 +175,7 @@ def attached(
     arrays: BatchArrays,
     orders: Orders,
     *,
-    travels: bool = False,
+    pickles: bool = False,
     on_first_seed: Callable[[int], None] = lambda seed: None,
     check: Callable[[], None] | None = None,
 ) -> OrderServer:
@@ -186,13 +186,13 @@ def attached(
         assignment: the envs, and the seeds to continue with if they replace lost ones.
         arrays: the arrays that the batch writes to.
         orders: the orders of all envs.
-        travels: whether the caller is another process.
+        pickles: write results in the form for another process.
         on_first_seed: see `OrderServer`. Called at once if the assignment has seeds.
         check: called before each order and after each env. An exception that it raises ends the
             loop.
     """
     part = orders.part(assignment.env_ids, assignment.index)
-    batch.attach(arrays, assignment.autoreset_mode, part.progress, travels=travels)
+    batch.attach(arrays, assignment.autoreset_mode, part.progress, pickles=pickles)
     if check is not None:
         batch.check_after_env(check)
     if assignment.replaces is not None:

@@ -58,7 +58,7 @@ class WorkerBackend:
     Attributes:
         env_ids: the indices of the envs in the vector env.
         failures: env id -> error of an answer that has come. The caller that raises it removes it.
-        reader: reads the rows of the envs and the news in their messages; None if unused.
+        reader: reads the rows of the envs and the extras in their messages; None if unused.
     """
 
     steps_in_caller = False
@@ -69,7 +69,7 @@ class WorkerBackend:
         self.env_ids = env_ids
         self.failures: dict[int, RookeryError] = {}
         self.reader: RowReader | None = None
-        self.has_told = False
+        self.has_extras = False
         self._restarts = policy.restarts
         self._watches_memory = policy.max_worker_rss_mb is not None
         self.is_replaceable = policy.restarts
@@ -200,8 +200,8 @@ class WorkerBackend:
         if part.fence is not None:
             part.fence()
         statuses = part.status.tobytes()
-        self.has_told = statuses != self._all_done
-        has_messages = self.has_told and _IN_MESSAGE in statuses
+        self.has_extras = statuses != self._all_done
+        has_messages = self.has_extras and _IN_MESSAGE in statuses
         if has_messages and not self._survives(self._take_messages, deadline):
             return self.finish(deadline)  # a new worker may be resetting envs
         if self._lost_envs.closing or self._watches_memory:

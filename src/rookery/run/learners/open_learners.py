@@ -8,10 +8,10 @@ from typing import Any
 from rookery.common.importing import imported
 from rookery.errors import ConfigError
 from rookery.run.algorithms import BuiltIn
+from rookery.run.collection import collector_for
 from rookery.run.learners.learners import Learners, SeveralLearners, seed_of
 from rookery.run.learners.other_learner import LearnerTask, follow
 from rookery.run.learners.share import Share
-from rookery.run.placement import collector_for
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
 

@@ -14,12 +14,11 @@ from rookery.env import registrations
 from rookery.learn.parallel.peers import PeerLost
 from rookery.rollout import Rollout
 from rookery.run.checks import FiniteRollouts
-from rookery.run.collection import open_collection
+from rookery.run.collection import open_collection, stepped
 from rookery.run.learners.share import Share
-from rookery.run.machine import torch_threads_for
-from rookery.run.placement import stepped
 from rookery.run.plan import RunPlan
 from rookery.run.settings import CollectorName
+from rookery.run.threads import torch_threads_for
 from rookery.worker.entry import end_with_the_caller
 from rookery.worker.failures import Failure
 from rookery.worker.start.family import lead_family

@@ -78,10 +78,10 @@ def report_serially(env: gym.Env[Any, Any], copy: bool, steps_env: bool) -> Seri
             venv.close()
     recipe = EnvRecipe(lambda: _Replay(env, samples))
     return SerialReport(
-        here_one=_time_replay([recipe], copy, travels=False),
-        here_many=_time_replay([recipe] * MANY, copy, travels=False),
-        there_one=_time_replay([recipe], copy, travels=True),
-        there_many=_time_replay([recipe] * MANY, copy, travels=True),
+        here_one=_time_replay([recipe], copy, pickles=False),
+        here_many=_time_replay([recipe] * MANY, copy, pickles=False),
+        there_one=_time_replay([recipe], copy, pickles=True),
+        there_many=_time_replay([recipe] * MANY, copy, pickles=True),
         real=real,
         before=before,
         after=after,
@@ -102,9 +102,9 @@ def _samples(venv: SerialVectorEnv, actions: LegalActions) -> list[Sample]:
     return samples
 
 
-def _time_replay(recipes: list[EnvRecipe], copy: bool, travels: bool) -> Timing:
+def _time_replay(recipes: list[EnvRecipe], copy: bool, pickles: bool) -> Timing:
     batch = EnvBatch(recipes, 0)
-    with SerialVectorEnv.of_batch(batch, AutoresetMode.NEXT_STEP, copy, travels) as venv:
+    with SerialVectorEnv.of_batch(batch, AutoresetMode.NEXT_STEP, copy, pickles) as venv:
         return time_steps(venv, LegalActions(venv, heeds_masks=False), _REPLAY_S, _REPLAY_STEPS)
 
 

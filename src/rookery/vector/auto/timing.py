@@ -115,7 +115,7 @@ def time_steps(venv: VectorEnv, actions: LegalActions, budget_s: float, most: in
 
 def _time_rereading(venv: VectorEnv) -> float:
     started = time.perf_counter()
-    venv._results.step(venv._backends[0].has_told)
+    venv._results.step(venv._backends[0].has_extras)
     return time.perf_counter() - started
 
 

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from rookery.run import machine
+from rookery.run import threads
 
 # Allocates and frees a large block again and again, and counts the pages that the system had to
 # make for it, in an interpreter whose memory nothing else has shaped.
 _FAULTS = """
 import resource
 import numpy as np
-from rookery.run.machine import freed_memory_kept
+from rookery.run.threads import freed_memory_kept
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -30,7 +30,7 @@ print(kept, faults())
 """
 
 
-@pytest.mark.skipif(machine._glibc() is None, reason="needs glibc, with no settings of the user's")
+@pytest.mark.skipif(threads._glibc() is None, reason="needs glibc, with no settings of the user's")
 def test_freed_memory_stays_mapped_and_is_returned_afterwards():
     done = subprocess.run(
         [sys.executable, "-c", _FAULTS], check=True, capture_output=True, text=True
@@ -42,6 +42,6 @@ def test_freed_memory_stays_mapped_and_is_returned_afterwards():
 
 def test_malloc_settings_of_the_user_are_not_changed(monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
-    assert machine._glibc() is None
-    with machine.freed_memory_kept():
+    assert threads._glibc() is None
+    with threads.freed_memory_kept():
         pass
