@@ -667,7 +667,7 @@ class Driver(Comparison):
         return later
 
     def _require_torn(self, error: rookery.WorkerDied) -> None:
-        if "cut short by an interruption" not in str(error):
+        if "an interruption cut a message short" not in str(error):
             self.fail(Difference("error", "none, or of a message that was cut short", repr(error)))
         self.note("... which finds a message cut short, and its worker ended")
 
