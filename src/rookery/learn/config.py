@@ -85,8 +85,8 @@ class OneNetworkConfig(CommonConfig):
 
     Attributes:
         final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        max_grad_norm: Maximum norm of a gradient; larger gradients are scaled down. compile:
-            Compile torch networks with torch.compile; needs a C++ compiler.
+        max_grad_norm: Maximum norm of a gradient; larger gradients are scaled down.
+        compile: Compile torch networks with torch.compile; needs a C++ compiler.
     """
 
     final_learning_rate: float | None = 0.0
@@ -188,7 +188,7 @@ class ReplayConfig(InitialWeightsConfig):
 
     Attributes:
         updates_per_step: Gradient steps per env step, regardless of the number of envs.
-            warmup_steps: Env steps before the first gradient step.
+        warmup_steps: Env steps before the first gradient step.
         replay_size: Transitions that the replay buffer keeps, over all envs.
         save_replay: Save the replay buffer in checkpoints, so that a resumed run gives the same
             results as an uninterrupted one.
