@@ -192,7 +192,7 @@ class RayPool:
         return self._places.pids
 
     def close(self) -> None:
-        """End the shares, also during a rollout, and close the envs."""
+        """Stop the workers on all nodes, even during a rollout, and close the envs."""
         self._finalizer()
 
     # ---------------------------------------------------------------- shares that come and go

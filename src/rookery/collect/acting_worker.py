@@ -117,7 +117,7 @@ class ActingWorker:
         """Replace the worker if it died or missed a deadline.
 
         Raises:
-            WorkerDied, WorkerTimeout: it is not replaced.
+            WorkerDied, WorkerTimeout: the fault policy does not replace the worker.
         """
         try:
             self.worker.check()

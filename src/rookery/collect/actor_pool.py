@@ -207,7 +207,7 @@ class ActorPool:
         return tuple(worker.worker.pid for worker in self.workers)
 
     def close(self) -> None:
-        """Stop the workers where they are, and close the envs."""
+        """Stop the workers at once, even during a rollout, and close the envs."""
         self._finalizer()
         # The last reference frees shared memory and semaphores.
         del self.workers, self._rollouts, self._buffers, self._venv

@@ -66,7 +66,7 @@ def cpus_in_use(seconds: float = 0.3) -> float:
 
 
 def _of_usable(by_cpu: list[Any]) -> list[Any]:
-    """Select the entries of the CPUs that this process may use from a list of all CPUs."""
+    """Return the entries of ``by_cpu`` for the CPUs that this process may use."""
     if not hasattr(os, "sched_getaffinity"):
         return by_cpu
     return [each for i, each in enumerate(by_cpu) if i in os.sched_getaffinity(0)] or by_cpu
@@ -97,7 +97,7 @@ class CpuUsage:
 
     @classmethod
     def now(cls, worker_pid: int) -> CpuUsage:
-        """Measure the CPU seconds until now."""
+        """Measure the CPU seconds used so far."""
         cpus = _of_usable(psutil.cpu_times(percpu=True))
         ours = [psutil.Process().cpu_times(), psutil.Process(worker_pid).cpu_times()]
         return cls(

@@ -120,7 +120,7 @@ class EnvGroup:
         )
 
     def close(self) -> None:
-        """Close all envs and then the deferred arguments. Raise the first error at the end."""
+        """Close all envs, then the deferred arguments. Raise the first error at the end."""
         envs, self.envs = self.envs, []
         errors = [self._closed(env.close, i, "close") for i, env in enumerate(envs)]
         errors.append(self._closed(self._workshop.close, 0, "close of a deferred argument"))

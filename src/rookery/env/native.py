@@ -345,7 +345,7 @@ class NativeBatch:
         )
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute with the native env's ``set_attr``, or on the native env itself."""
+        """Set an attribute with the native env's ``set_attr``, if any, else on the native env."""
         self._tried(
             f"setting of {name!r}", lambda: set_native_attr(self.envs[0], name, list(values))
         )

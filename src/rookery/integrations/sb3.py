@@ -227,7 +227,7 @@ class RookeryVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """Return for some envs whether ``wrapper_class`` is among their wrappers."""
+        """Return one bool per env: True if ``wrapper_class`` is among its wrappers."""
 
         def is_wrapped(env: Env) -> bool:
             while isinstance(env, gym.Wrapper):

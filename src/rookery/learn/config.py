@@ -51,13 +51,13 @@ class CommonConfig(Config):
 
     Attributes:
         num_steps: Steps of every env between two calls of the learner.
-        gamma: Discount.
+        gamma: Discount factor.
         learning_rate: Adam's step size at the start, or a function of the progress from 0 to 1.
         hidden_sizes: Widths of the hidden layers; unset, 64 64.
         activation: tanh or relu.
         image_encoder: Network that reads images: nature (Mnih et al. 2015), or impala (Espeholt et
             al. 2018), which is deeper and takes several times as long.
-        normalize_obs: Standardise observations by running statistics.
+        normalize_obs: Standardise observations with running statistics.
         device: Where torch learns: cpu, cuda, cuda:N or mps. Policies act on the cpu.
     """
 
@@ -85,7 +85,7 @@ class OneNetworkConfig(CommonConfig):
 
     Attributes:
         final_learning_rate: Step size at the end, reached linearly; unset, it stays constant.
-        max_grad_norm: Greatest norm of a gradient; longer gradients are scaled down.
+        max_grad_norm: Maximum norm of a gradient; larger gradients are scaled down.
         compile: Compile torch networks with torch.compile; needs a C++ compiler.
     """
 
@@ -126,9 +126,9 @@ class InitialWeightsConfig(CommonConfig):
     """Settings of the initial weights.
 
     Attributes:
-        orthogonal_init: Draw orthogonal initial weights behind the encoder, with those of the last
-            layer of the actor or the action values scaled by 0.01. Off, weights are uniform within
-            1/sqrt(inputs), the default of torch.
+        orthogonal_init: Draw orthogonal initial weights for the layers after the encoder. Those of
+            the last layer of the actor, or of the action values, are scaled by 0.01. If off,
+            weights are uniform within 1/sqrt(inputs), the default of torch.
     """
 
     orthogonal_init: bool = True
@@ -145,7 +145,7 @@ class ActorCriticConfig(OneNetworkConfig):
         normalize_advantage: Standardise the advantages of each gradient step.
         hidden_sizes: Widths of the hidden layers. Unset: 64 64, or no layers if the observation is
             one image or the network is recurrent.
-        recurrent: Recurrent layers behind the hidden layers: none, gru (gated recurrent units) or
+        recurrent: Recurrent layers after the hidden layers: none, gru (gated recurrent units) or
             lstm (long short-term memory). With them, hidden layers exist only if hidden_sizes is
             set.
         memory_size: Units of each recurrent layer.
@@ -187,16 +187,17 @@ class ReplayConfig(InitialWeightsConfig):
     """Settings of the algorithms that learn from a replay buffer.
 
     Attributes:
-        updates_per_step: Gradient steps per env step, whatever the number of envs.
+        updates_per_step: Gradient steps per env step, regardless of the number of envs.
         warmup_steps: Env steps before the first gradient step.
         replay_size: Transitions that the replay buffer keeps, over all envs.
         save_replay: Save the replay buffer in checkpoints, so that a resumed run gives the same
             results as an uninterrupted one.
         batch_size: Transitions per gradient step.
-        n_step: Rewards that are summed before the estimated value of the next state is added.
-        target_rate: Fraction of the way that target networks move at each update; 1 copies the
-            weights.
-        adam_epsilon: Added to the square root of Adam's mean of squared gradients.
+        n_step: Number of rewards that are summed before the estimated value of the next state is
+            added.
+        target_rate: Fraction of the distance to the online networks by which each update moves the
+            target networks; 1 copies the weights.
+        adam_epsilon: Number added to the square root of Adam's mean of squared gradients.
     """
 
     num_steps: int = 1
@@ -240,7 +241,7 @@ class ActionValueConfig(ReplayConfig, OneNetworkConfig):
     Attributes:
         double: Double Q-learning: the online network chooses an action, and the target network
             estimates its value.
-        prioritized: Prioritised replay: draw transitions by their error.
+        prioritized: Prioritised replay: draw transitions with larger errors more often.
         priority_exponent: Alpha of prioritised replay; 0 draws all transitions equally often.
         priority_correction: Beta of prioritised replay at the start; it reaches 1 at the end.
         target_interval: Gradient steps between two updates of the target network.
@@ -282,7 +283,8 @@ class TwinCriticConfig(ReplayConfig):
     Attributes:
         learning_rate: Adam's step size, or a function of the progress from 0 to 1.
         warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
-        target_rate: Fraction of the way that target networks move at each update.
+        target_rate: Fraction of the distance to the online networks by which each update moves the
+            target networks.
     """
 
     target_rate: float = 0.005
@@ -306,10 +308,10 @@ class PPOConfig(AdvantageConfig):
     Attributes:
         num_epochs: Passes over each rollout.
         minibatch_size: Transitions per gradient step.
-        clip_range: Greatest distance of the probability ratio from 1 at the start, or a function
-            of the progress from 0 to 1.
+        clip_range: Maximum distance of the probability ratio from 1, at the start of training, or a
+            function of the progress from 0 to 1.
         final_clip_range: Clip range at the end, reached linearly; unset, it stays constant.
-        value_clip_range: Greatest change of a value in an update, as in OpenAI Baselines; unset,
+        value_clip_range: Maximum change of a value in an update, as in OpenAI Baselines; unset,
             values are not clipped.
         target_kl: Skip the remaining epochs once the approximate KL divergence exceeds this.
         sequence_length: Steps through which gradients flow back in time in a recurrent network;
@@ -393,7 +395,7 @@ class A2CConfig(AdvantageConfig):
         num_steps: Steps of every env per rollout, and so per gradient step.
         learning_rate: RMSProp's step size at the start, or a function of the progress from 0 to 1.
         rms_decay: Decay of RMSProp's mean of squared gradients.
-        rms_epsilon: Added to the square root of RMSProp's mean of squared gradients.
+        rms_epsilon: Number added to the square root of RMSProp's mean of squared gradients.
     """
 
     num_steps: int = 5
@@ -420,7 +422,7 @@ class DQNConfig(ActionValueConfig):
     """Settings of DQN. Every field is a flag of ``rookery train dqn``.
 
     Attributes:
-        dueling: Learn the value of the state and the advantages of the actions in separate towers.
+        dueling: Learn the value of the state and the advantages of the actions in separate streams.
     """
 
     dueling: bool = True
@@ -441,7 +443,7 @@ class QRDQNConfig(ActionValueConfig):
     Attributes:
         num_quantiles: Quantiles of the return that are learned for every action.
         huber_limit: Error up to which the quantile loss is quadratic; 0 makes it linear everywhere.
-        max_grad_norm: Greatest norm of a gradient; longer gradients are scaled down. The loss is a
+        max_grad_norm: Maximum norm of a gradient; larger gradients are scaled down. The loss is a
             sum over the quantiles.
     """
 
@@ -466,8 +468,8 @@ class SACConfig(TwinCriticConfig, StateDependentNoiseConfig):
     """Settings of SAC. Every field is a flag of ``rookery train sac``.
 
     Attributes:
-        n_step: Rewards, and the entropies between them, that are summed before the estimated value
-            of the next state is added.
+        n_step: Number of rewards that are summed, together with the entropies between them, before
+            the estimated value of the next state is added.
         entropy_coef: Weight of the entropy; unset, it is learned.
         target_entropy: Entropy that the learned weight aims at; unset, minus the number of
             components of an action.
@@ -499,16 +501,17 @@ class TD3Config(TwinCriticConfig):
     """Settings of TD3. Every field is a flag of ``rookery train td3``.
 
     Attributes:
-        updates_per_step: Gradient steps of the critics per env step, whatever the number of envs.
-        policy_delay: Gradient steps of the critics per gradient step of the actor and update of the
-            target networks.
+        updates_per_step: Gradient steps of the critics per env step, regardless of the number of
+            envs.
+        policy_delay: Gradient steps of the critics for each gradient step of the actor and each
+            update of the target networks.
         exploration_noise: Standard deviation of the noise on actions, which are scaled to [-1, 1].
         exploration_noise_kind: normal (independent at every step) or ornstein-uhlenbeck (correlated
             over time, zero at the start of every episode, with theta 0.15 and dt 0.01). For the
             latter, exploration_noise is sigma, and the standard deviation grows from 0.1 to 1.8
             times sigma.
         target_noise: Standard deviation of the noise on the target actions.
-        target_noise_clip: Greatest absolute value of the noise on the target actions.
+        target_noise_clip: Maximum absolute value of the noise on the target actions.
     """
 
     policy_delay: int = 2

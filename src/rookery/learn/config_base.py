@@ -157,7 +157,7 @@ def _is_number(value: Any) -> bool:
 
 
 def flags(config: Any) -> None:
-    """Reject settings that must be True or False and are something else."""
+    """Reject boolean settings with values other than True and False."""
     for field in fields(config):
         if isinstance(field.default, bool):
             check_flag(field.name, getattr(config, field.name))
@@ -174,7 +174,7 @@ def known_network(config: Any) -> None:
 
 
 def known_memory(config: Any) -> None:
-    """Reject unknown kinds of recurrent layers, and compiling them."""
+    """Reject unknown kinds of recurrent layers, and ``compile`` with recurrent layers."""
     check_choice("recurrent", config.recurrent, ("none", "gru", "lstm"))
     if config.recurrent != "none" and config.compile:
         raise ConfigError(

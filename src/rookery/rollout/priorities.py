@@ -52,7 +52,8 @@ class SumTree:
             mass: float64 ``[N]`` in ``[0, total)``.
 
         Returns:
-            Indices of leaves, int64 ``[N]``; never a leaf of weight zero, unless all are.
+            Indices of leaves, int64 ``[N]``; never a leaf of weight zero, unless all weights are
+            zero.
         """
         mass = mass.copy()
         node = np.ones(len(mass), np.int64)

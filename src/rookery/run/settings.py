@@ -46,8 +46,9 @@ class PresetSettings:
     Attributes:
         preset: Source of default settings: auto (the preset of the algorithm for this env or its
             family, if one exists), none (the plain defaults), the id of an env that has a preset,
-            or a .json file of presets, such as a search writes. The default is auto on the command
-            line and none in Python. A complete config object requires none.
+            or a .json file of presets, such as rookery tune --hyperparameters writes. The default
+            is auto on the command line and none in Python. With a complete config object, only none
+            is allowed.
         tuned: File written by rookery tune: number of envs, backend and collector. Settings that
             you pass override this file, and the file overrides the preset.
         scale_hyperparameters: Scale the hyperparameters with num_envs, relative to the num_envs of
@@ -88,7 +89,8 @@ class EnvSettings:
         frame_stack: Number of latest observations that the policy receives together; unset, 4 for
             preprocessed Atari games and 1 for all other envs.
         masks_from_info: Read a mask of legal actions from infos, under the key action_mask. Illegal
-            actions are never taken. A part action_mask of a Dict observation is always read.
+            actions are never taken. A part of a Dict observation that is named action_mask is
+            always used as the mask.
     """
 
     num_envs: int = 8
@@ -111,15 +113,16 @@ class CollectionSettings:
             process on one half of the envs while the other half steps in workers (double); or in
             this process on the envs that are ready (served). auto is async for impala, workers on
             a cluster, and caller otherwise.
-        max_policy_lag: With async, how many policy versions a rollout's weights may lag behind.
+        max_policy_lag: With async, the maximum number of policy versions by which a rollout's
+            weights may lag behind.
         num_workers: Number of worker processes; unset, the number of available CPUs.
         start_method: Start method of worker processes; unset, forkserver, or spawn on Windows.
         isolate: Run one env per worker process, and never build an env in this process.
         caller_steps: Let this process step a share of the envs; unset, backend auto decides.
         threads_per_worker: Maximum number of BLAS, OpenMP and torch threads of each worker.
         cluster: Ray cluster that runs the envs: its address, auto for a cluster that already runs
-            on this machine, or local to start Ray here; unset, no cluster. Policies act next to
-            the envs, and the additional learners run there too. Needs the extra ray.
+            on this machine, or local to start Ray here; unset, no cluster. Policies act next to the
+            envs, and additional learners also run on the cluster. Needs the extra ray.
     """
 
     backend: Literal["auto", "serial", "process", "native"] = "auto"
@@ -222,9 +225,9 @@ class LogSettings:
     """Measurements and metrics.
 
     Attributes:
-        telemetry_interval_s: Seconds between measurements of envs, workers and this process, each
-            a line of telemetry.jsonl. The first is made after a tenth of this time. 0 disables
-            them.
+        telemetry_interval_s: Seconds between measurements of envs, workers and this process. Each
+            measurement adds a line to telemetry.jsonl. The first is made after a tenth of this
+            time. 0 disables them.
         info_keys: Keys of numbers in the infos at the end of an episode, such as is_success. The
             metrics contain their means over the recent episodes.
     """
@@ -341,7 +344,7 @@ class TrainSettings(
 
         Args:
             values: maps the name of each setting to its value.
-            owner: what error messages call the origin of the settings.
+            owner: name of the settings' origin in error messages.
 
         Raises:
             ConfigError: a name is unknown, or a value is invalid.

@@ -643,7 +643,7 @@ class VectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def restarts(self) -> int:
-        """Number of times that workers were replaced; cheaper than :meth:`statistics`."""
+        """Number of worker restarts so far; cheaper to read than :meth:`statistics`."""
         return sum(backend.restarts for backend in self._backends_or_last)
 
     @property

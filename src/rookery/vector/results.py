@@ -77,7 +77,7 @@ class Results:
         self._latest[env_ids] = buffer
 
     def written(self, env_ids: Any) -> None:
-        """Mark envs (an index) as written into the current buffer."""
+        """Record that the current buffer has the latest results of envs (an index)."""
         self._latest[env_ids] = self.buffer
 
     def next_buffer(self) -> int:

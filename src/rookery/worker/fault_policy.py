@@ -105,9 +105,9 @@ Late = tuple[int, str, float]  # env, command and time-out in seconds
 class Deadlines:
     """Detects a step or reset that takes too long, and a worker that does not continue.
 
-    The progress words of the worker are read while the caller waits for it. Time counts from the
-    first look at a word, which is later than the moment when it was written. So a slow caller or a
-    busy machine makes no env late.
+    The caller reads the progress words of the worker while it waits. Time counts from the moment
+    when the caller first reads a word, which is later than when the worker wrote it. So a slow
+    caller or a busy machine does not make an env late.
 
     Args:
         policy: the time limits.

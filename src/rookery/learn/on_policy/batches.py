@@ -122,7 +122,7 @@ def advantage_batch(
     gae_lambda: float,
     length: int,
 ) -> Minibatch:
-    """Estimate advantages, and cut a rollout into pieces; pieces without valid steps are dropped.
+    """Estimate advantages and cut a rollout into pieces. Drop pieces without valid steps.
 
     A piece begins with the recurrent state from collection, so gradients flow back through at most
     ``length`` steps.

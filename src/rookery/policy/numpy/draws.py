@@ -234,7 +234,7 @@ class _StateDependent:
         self._is_squashed = part.kind == "squashed"
 
     def sample_with(self, outputs: Floats, log_std: Floats, noise: Floats) -> Rows:
-        """Return actions for standard normal noise of E, float32 ``[N, H, K]``."""
+        """Return actions for the noise of E: standard normal, float32 ``[N, H, K]``."""
         latent = outputs[:, None, self._latent]
         weights = noise * np.exp(self._by_latent(log_std))
         return self._squash(outputs[:, self._outputs] + np.matmul(latent, weights)[:, 0])
