@@ -19,6 +19,7 @@ from rookery.learn.optimizers import Adam, fill, to_host
 from rookery.learn.parallel.peers import ALONE, Peers, any_of
 from rookery.learn.placement import Placement
 from rookery.learn.schedule import means
+from rookery.learn.step_threads import StepThreads
 from rookery.policy.base import EXPLORATION, MINIBATCHES, seed_for
 from rookery.policy.exploring import ExploringPolicy
 from rookery.policy.model import FlatParameters
@@ -107,6 +108,7 @@ class ReplayLearner(Learner):
         self._noise = torch.Generator(device)
         self._noise.manual_seed(seed_for(seed, EXPLORATION, *apart))
         self._gradient_steps = 0
+        self._threads = StepThreads(self.actor)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         if self._replay.is_empty:
@@ -114,12 +116,14 @@ class ReplayLearner(Learner):
         self._replay.add(rollout)
         observe(rollout, self.policy.model, self.peers)
         due = self._budget.spend(sum(self.peers.gather(rollout.num_transitions)))
-        steps = []
+        steps: list[dict[str, float]] = []
         if due and any_of(self.peers, len(self._replay)):
             with self.placement.learning():
                 if not self._gradient_steps:
                     self._begin()
-                steps = [self._step(progress) for _ in range(due)]
+                for _ in range(due):
+                    with self._threads.step():
+                        steps.append(self._step(progress))
         skipped = sum(step.pop("skipped_gradient_steps") for step in steps)
         self._explore(progress)
         return {
