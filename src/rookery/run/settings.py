@@ -46,7 +46,7 @@ class PresetSettings:
     Attributes:
         preset: Source of default settings: auto (the preset of the algorithm for this env or its
             family, if one exists), none (the plain defaults), the id of an env that has a preset,
-            or a .json file of presets, such as rookery tune --hyperparameters writes. The default
+            or a .json file of presets, such as a search for hyperparameters writes. The default
             is auto on the command line and none in Python. With a complete config object, only none
             is allowed.
         tuned: File written by rookery tune: number of envs, backend and collector. Settings that
