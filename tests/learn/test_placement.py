@@ -223,3 +223,17 @@ def test_a_learner_from_replay_sends_each_image_of_a_batch_once_as_bytes(apart, 
     assert len(images) == 2 * metrics["gradient_steps"] > 0  # of before and after
     assert all(image.dtype == np.uint8 and len(image) == 6 for image in images)
     assert read and all(batch.dtype == torch.uint8 and len(batch) == 6 for batch in read)
+
+
+class Moody(torch.nn.Module):
+    """A layer of a user that computes differently in training."""
+
+
+@pytest.mark.parametrize("layer", [torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(3), Moody()])
+def test_layers_with_modes_are_in_training_mode_while_learning(layer: torch.nn.Module) -> None:
+    model = Model(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Sequential(layer)))
+    place: Placement[torch.nn.Module] = Placement(model)
+    for _ in range(2):
+        with place.learning() as module:
+            assert all(part.training for part in module.modules())
+        assert not any(part.training for part in model.module.modules())

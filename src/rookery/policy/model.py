@@ -59,6 +59,7 @@ class FlatParameters:
         for parameter, view in zip(self._parameters, self.views(self.tensor).values(), strict=True):
             view.copy_(parameter.detach())
             parameter.data = view
+        self._places = [parameter.data_ptr() for parameter in self._parameters]
         self._learned = [p for p in self._parameters if p.requires_grad]
         self._gradient = torch.zeros_like(self.tensor)
         state = module.state_dict(keep_vars=True)  # without buffers that are not persistent
@@ -112,6 +113,8 @@ class FlatParameters:
 
     def gather(self) -> None:
         """Copy parameters that were moved or replaced back into the tensor."""
+        if [parameter.data_ptr() for parameter in self._parameters] == self._places:
+            return
         for parameter, view in zip(self._parameters, self.views(self.tensor).values(), strict=True):
             if parameter.data_ptr() != view.data_ptr():
                 view.copy_(parameter.detach())
