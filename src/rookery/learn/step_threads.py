@@ -2,7 +2,7 @@
 
 The threads of torch wait for each other in every product. If another process uses one of their
 cores, each of these waits takes milliseconds: a SAC step with 256 rows and 2 x 256 units took 7 ms
-with two threads on two idle cores, and 45 to 90 ms next to two busy processes, where it took 9 ms
+with two threads on two idle cores, and 35 to 650 ms next to two busy processes, where it took 17 ms
 with one thread.
 
 The choice depends on time, and the results of a run must not. So it is made only for steps that
