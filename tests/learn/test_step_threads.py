@@ -38,7 +38,7 @@ def take_steps(threads: StepThreads, seconds_of: dict[int, float], total_s: floa
         assert threads.number is not None
         numbers.append(threads.number)
         total_s -= seconds_of[threads.number]
-        threads.note(seconds_of[threads.number], 2)
+        threads.note(seconds_of[threads.number])
     return numbers
 
 
@@ -80,7 +80,7 @@ def _trained(config: Any, numbers: list[int], monkeypatch: pytest.MonkeyPatch) -
     algorithm.start(policy, B, 0)
     used, seen = itertools.cycle(numbers), set()
 
-    def note(threads: StepThreads, seconds: float, most: int) -> None:
+    def note(threads: StepThreads, seconds: float) -> None:
         seen.add(threads.number)
         threads.number = next(used)
 

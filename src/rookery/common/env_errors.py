@@ -172,7 +172,7 @@ def in_words(value: Any, most: int = _MOST_CHARACTERS_OF_A_VALUE) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Replace the middle of a text of more than ``most`` characters by a note of what was cut."""
+    """Cut the middle out of a text longer than ``most`` characters, and say how much was cut."""
     if len(text) <= most:
         return text
     head, tail = most * 3 // 4, most // 4

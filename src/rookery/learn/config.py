@@ -195,8 +195,8 @@ class ReplayConfig(InitialWeightsConfig):
         batch_size: Transitions per gradient step.
         n_step: Number of rewards that are summed before the estimated value of the next state is
             added.
-        target_rate: Fraction of the distance to the online networks by which each update moves the
-            target networks; 1 copies the weights.
+        target_rate: Step of the target networks towards the online networks at each update, as a
+            fraction of the distance; 1 copies the weights.
         adam_epsilon: Number added to the square root of Adam's mean of squared gradients.
     """
 
@@ -283,8 +283,8 @@ class TwinCriticConfig(ReplayConfig):
     Attributes:
         learning_rate: Adam's step size, or a function of the progress from 0 to 1.
         warmup_steps: Env steps before the first gradient step, with actions drawn uniformly.
-        target_rate: Fraction of the distance to the online networks by which each update moves the
-            target networks.
+        target_rate: Step of the target networks towards the online networks at each update, as a
+            fraction of the distance.
     """
 
     target_rate: float = 0.005

@@ -18,9 +18,9 @@ from rookery.policy.torch.encoders import to_tensors
 
 # Layers of torch that compute the same in training and in evaluation mode.
 _WITHOUT_MODES: set[type[nn.Module]] = {
-    *(nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Embedding, nn.Identity, nn.Flatten),
-    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ReLU, nn.Tanh, nn.ELU, nn.SiLU),
-}
+    nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Embedding, nn.Identity, nn.Flatten, nn.Sequential,
+    nn.ModuleList, nn.ModuleDict, nn.ReLU, nn.Tanh, nn.ELU, nn.SiLU,
+}  # fmt: skip
 
 M = TypeVar("M", bound=nn.Module)
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,12 +14,12 @@ all elements of a tensor with more than 32,768, which no loss of these learners 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rookery.policy.torch.layers import Linear, StackedLinear
 
@@ -44,8 +44,7 @@ class StepThreads:
 
     def __init__(self, module: nn.Module) -> None:
         self._can_choose = _is_linear(module)
-        self._means_s: list[float] = []  # durations of a step with one thread, and with several
-        self._kept_s = _KEPT_S
+        self._choices: Generator[tuple[int, float], float, None] | None = None
         self.number: int | None = None
 
     @contextmanager
@@ -55,39 +54,50 @@ class StepThreads:
         if not self._can_choose or most == 1 or not are_exact(most):
             yield
             return
-        if self.number is None:
-            self._begin(1, _TRIAL_S)
+        if self._choices is None:
+            self._choices = _choices(most)
+            self._begin(*next(self._choices))
         started = time.perf_counter()
-        torch.set_num_threads(self.number or most)  # of this Python thread; takes 0.1 us
-        try:
+        with torch_threads(self.number or most):
             yield
-        finally:
-            torch.set_num_threads(most)
-        self.note(time.perf_counter() - started, most)
+        self.note(time.perf_counter() - started)
 
-    def note(self, seconds: float, most: int) -> None:
-        """Note the duration of a step, and choose the number of threads for the next."""
+    def note(self, seconds: float) -> None:
+        """Add the duration of a step, and choose the number of threads for the next."""
         self._seconds += seconds
         self._steps += 1
-        if self._seconds < self._length_s:
-            return
-        self._means_s.append(self._seconds / self._steps)
-        if len(self._means_s) == 1:
-            self._begin(most, _TRIAL_S)
-        elif len(self._means_s) == 3:
-            self._means_s.clear()
-            self._begin(1, _TRIAL_S)
-        elif self._means_s[1] < self._means_s[0]:
-            self._kept_s = _KEPT_S
-            self._begin(most, _KEPT_S)
-        else:
-            self._begin(1, self._kept_s)
-            self._kept_s = min(2 * self._kept_s, _MOST_KEPT_S)
+        if self._choices is not None and self._seconds >= self._length_s:
+            self._begin(*self._choices.send(self._seconds / self._steps))
 
     def _begin(self, number: int, length_s: float) -> None:
         """Use a number of threads for steps of ``length_s`` seconds together."""
         self.number, self._length_s = number, length_s
         self._seconds, self._steps = 0.0, 0
+
+
+def _choices(most: int) -> Generator[tuple[int, float], float, None]:
+    """Yield a number of threads and for how many seconds to use it; receive a step's duration."""
+    kept_s = _KEPT_S
+    while True:
+        one_s = yield 1, _TRIAL_S
+        several_s = yield most, _TRIAL_S
+        if several_s < one_s:
+            kept_s = _KEPT_S
+            yield most, kept_s
+        else:
+            yield 1, kept_s
+            kept_s = min(2 * kept_s, _MOST_KEPT_S)
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Let torch use ``number`` threads for the work of this Python thread; takes 0.1 us."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _is_linear(module: nn.Module) -> bool:
@@ -101,17 +111,18 @@ def _is_linear(module: nn.Module) -> bool:
 @lru_cache
 def are_exact(most: int) -> bool:
     """Return True if products have the same bits with one thread and with ``most``."""
-    before = torch.get_num_threads()
-    found = []
-    for number in (1, most):
-        torch.set_num_threads(number)
-        generator = torch.Generator().manual_seed(0)
+    one, several = (_products(number) for number in (1, most))
+    return all(map(torch.equal, one, several))
+
+
+def _products(num_threads: int) -> list[Tensor]:
+    """Return products and sums as a gradient step computes them."""
+    generator, found = torch.Generator().manual_seed(0), list[Tensor]()
+    with torch_threads(num_threads):
         for rows, inputs, outputs in ((256, 17, 256), (256, 256, 256), (100, 400, 300)):
             x, weight, d = (
                 torch.randn(2, *shape, generator=generator)
                 for shape in ((rows, inputs), (inputs, outputs), (rows, outputs))
             )
             found += [x @ weight, x.transpose(1, 2) @ d, d @ weight.transpose(1, 2), d.sum(1)]
-    torch.set_num_threads(before)
-    half = len(found) // 2
-    return all(map(torch.equal, found[:half], found[half:]))
+    return found

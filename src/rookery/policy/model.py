@@ -59,7 +59,7 @@ class FlatParameters:
         for parameter, view in zip(self._parameters, self.views(self.tensor).values(), strict=True):
             view.copy_(parameter.detach())
             parameter.data = view
-        self._places = [parameter.data_ptr() for parameter in self._parameters]
+        self._places = [p.data_ptr() for p in self._parameters]
         self._learned = [p for p in self._parameters if p.requires_grad]
         self._gradient = torch.zeros_like(self.tensor)
         state = module.state_dict(keep_vars=True)  # without buffers that are not persistent
@@ -113,7 +113,7 @@ class FlatParameters:
 
     def gather(self) -> None:
         """Copy parameters that were moved or replaced back into the tensor."""
-        if [parameter.data_ptr() for parameter in self._parameters] == self._places:
+        if [p.data_ptr() for p in self._parameters] == self._places:
             return
         for parameter, view in zip(self._parameters, self.views(self.tensor).values(), strict=True):
             if parameter.data_ptr() != view.data_ptr():
@@ -158,8 +158,7 @@ class FlatParameters:
         if not self._parameters:
             raise ConfigError(f"{type(self.module).__name__} has no parameters to learn")
         last = self._parameters[-1]
-        place = self.tensor.data_ptr() + 4 * (self.size - last.numel())
-        if last.numel() and last.data_ptr() != place:
+        if last.numel() and last.data_ptr() != self._places[-1]:
             raise ConfigError(
                 f"{type(self.module).__name__} no longer reads its flat parameters, because it was "
                 "moved or cast, or a parameter's data was replaced; move or cast it before, and "

@@ -1,4 +1,4 @@
-"""Where a run's envs are stepped and its policy acts: the choice, and its envs and collector."""
+"""The choice of a run's collector and backend, and the envs, policy and collector themselves."""
 
 from __future__ import annotations
 
@@ -351,12 +351,7 @@ def _check_parts(name: str, algorithm: Algorithm, settings: TrainSettings) -> No
         "a recurrent policy": config is not None and config.is_recurrent,
         "exploration noise over several steps": config is not None and _holds_noise(config),
     }
-    for what, is_asked in unsupported.items():
-        if is_asked:
-            raise ConfigError(
-                f"collector {name!r} ({PARTLY[name]}) does not support {what}; choose collector "
-                "'caller'"
-            )
+    _refuse(name, PARTLY[name], unsupported)
 
 
 def _check_workers(name: str, settings: TrainSettings) -> None:
@@ -366,11 +361,15 @@ def _check_workers(name: str, settings: TrainSettings) -> None:
         "backend='native', which steps all envs together": settings.backend == "native",
         "caller_steps=True, because the workers step all envs": settings.caller_steps,
     }
-    for what, is_asked in unsupported.items():
-        if is_asked:
+    _refuse(name, "the policy acts in the workers", unsupported)
+
+
+def _refuse(name: str, how: str, unsupported: Mapping[str, Any]) -> None:
+    """Raise for the first of the unsupported settings that is set."""
+    for what, is_set in unsupported.items():
+        if is_set:
             raise ConfigError(
-                f"collector {name!r} (the policy acts in the workers) does not support {what}; "
-                "choose collector 'caller'"
+                f"collector {name!r} ({how}) does not support {what}; choose collector 'caller'"
             )
 
 

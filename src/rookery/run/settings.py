@@ -113,8 +113,8 @@ class CollectionSettings:
             process on one half of the envs while the other half steps in workers (double); or in
             this process on the envs that are ready (served). auto is async for impala, workers on
             a cluster, and caller otherwise.
-        max_policy_lag: With async, the maximum number of policy versions by which a rollout's
-            weights may lag behind.
+        max_policy_lag: With async, the maximum age of the weights that collected a rollout, in
+            policy versions.
         num_workers: Number of worker processes; unset, the number of available CPUs.
         start_method: Start method of worker processes; unset, forkserver, or spawn on Windows.
         isolate: Run one env per worker process, and never build an env in this process.

@@ -49,13 +49,11 @@ def torch_threads_for(is_small: bool, num_learners: int = 1) -> Iterator[None]:
         return
     import torch
 
-    before = torch.get_num_threads()
-    most = max(min(before, usable_cpus() // num_learners), 1)
-    torch.set_num_threads(1 if is_small else most)
-    try:
+    from rookery.learn.step_threads import torch_threads
+
+    most = max(min(torch.get_num_threads(), usable_cpus() // num_learners), 1)
+    with torch_threads(1 if is_small else most):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # Number of multiply-adds of one product from which a second thread is worthwhile.
