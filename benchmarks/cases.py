@@ -175,6 +175,8 @@ _TRAINERS = (
     "SB3: DummyVecEnv, 1 thread",
     "SB3: SubprocVecEnv, 1 thread",
     "SB3 on rookery: RookeryVecEnv, 1 thread",
+    "SBX: DummyVecEnv",
+    "SBX: SubprocVecEnv",
     "CleanRL: its single file",
     "CleanRL: its single file, 1 thread",
     "Tianshou: DummyVectorEnv, 1 thread",
@@ -211,6 +213,54 @@ _TRAINING = (
     ),
 )  # fmt: skip
 
+_OFF_POLICY_CONTENDERS = (
+    "rookery: train",
+    "rookery: train, custom network",
+    "SB3: DummyVecEnv",
+    "SB3: DummyVecEnv, 1 thread",
+    "SBX: DummyVecEnv",
+    "Tianshou: DummyVectorEnv, 1 thread",
+)
+
+
+def _off_policy(
+    name: str, title: str, env: str, num_envs: int, *more: str, busy: int = 0, **settings: Any
+) -> Case:
+    contenders = (*more, *_OFF_POLICY_CONTENDERS)
+    return Case(
+        name, title, "off_policy", env, num_envs, contenders, settings=settings,
+        busy_processes=busy,
+    )  # fmt: skip
+
+
+_CHEETAH: dict[str, Any] = {
+    "env_id": "HalfCheetah-v5", "num_steps": 1, "updates_per_step": 1, "batch_size": 256,
+    "hidden_sizes": (256, 256), "learning_rate": 3e-4,
+}  # fmt: skip
+_OFF_POLICY = (
+    _off_policy(
+        "sac-halfcheetah-1", "SAC on HalfCheetah-v5, 1 env", "halfcheetah", 1, LIMIT,
+        algo="sac", **_CHEETAH,
+    ),
+    _off_policy(
+        "sac-halfcheetah-8", "SAC on HalfCheetah-v5, 8 envs", "halfcheetah", 8, LIMIT,
+        algo="sac", **_CHEETAH,
+    ),
+    _off_policy(
+        "sac-halfcheetah-1-busy", "SAC on HalfCheetah-v5, 1 env, next to two busy processes",
+        "halfcheetah", 1, busy=2, algo="sac", **_CHEETAH,
+    ),
+    _off_policy(
+        "td3-halfcheetah-1", "TD3 on HalfCheetah-v5, 1 env", "halfcheetah", 1, LIMIT,
+        algo="td3", **_CHEETAH,
+    ),
+    _off_policy(
+        "dqn-cartpole-4", "DQN on CartPole-v1, 4 envs, an update per 16 steps", "cartpole", 4,
+        algo="dqn", env_id="CartPole-v1", num_steps=4, updates_per_step=1 / 16, batch_size=64,
+        hidden_sizes=(64, 64), learning_rate=1e-3,
+    ),
+)  # fmt: skip
+
 _STARTING = (
     Case(
         "start-64",
@@ -231,5 +281,5 @@ _STARTING = (
 )
 
 CASES: dict[str, Case] = {
-    case.name: case for case in (*_STEPPING, *_ROLLOUTS, *_TRAINING, *_STARTING)
+    case.name: case for case in (*_STEPPING, *_ROLLOUTS, *_TRAINING, *_OFF_POLICY, *_STARTING)
 }

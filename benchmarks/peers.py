@@ -23,6 +23,7 @@ DISTRIBUTIONS = {
     "native": "gymnasium",
     "SB3": "stable-baselines3",
     "SB3 on rookery": "stable-baselines3",
+    "SBX": "sbx-rl",
     "TorchRL": "torchrl",
     "Tianshou": "tianshou",
     "EnvPool": "envpool",
@@ -32,6 +33,10 @@ DISTRIBUTIONS = {
 }
 _OWN_ENVIRONMENT = {
     "EnvPool": ("envpool==1.2.5", "ale-py", "gymnasium[mujoco]", "opencv-python-headless"),
+    "SBX": (
+        "sbx-rl==0.28.0", "jax==0.10.2", "torch", "ale-py", "gymnasium[box2d,mujoco]",
+        "opencv-python-headless", "tensorboard", "tqdm", "rich",
+    ),
     "Tianshou": (
         "tianshou==2.0.1", "torch", "ale-py", "gymnasium[box2d,mujoco]", "opencv-python-headless",
     ),

@@ -32,6 +32,7 @@ _IN_README = {
     "sequence-8": ("Sequence observations, 8 envs", "Sequence 观测，8 个环境"),
     "rollouts-cartpole-16": ("rollouts with a policy, 16 CartPoles", "带策略采样，16 个 CartPole"),
     "ppo-cartpole": ("PPO on CartPole-v1, 8 envs", "在 CartPole-v1 上训练 PPO，8 个环境"),
+    "sac-halfcheetah-1": ("SAC on HalfCheetah-v5, 1 env", "在 HalfCheetah-v5 上训练 SAC，1 个环境"),
     "ppo-pong": ("PPO on ALE/Pong-v5, 8 envs", "在 ALE/Pong-v5 上训练 PPO，8 个环境"),
 }
 _HEADS = (
@@ -72,6 +73,13 @@ _KINDS = {
         "PPO, timed from the end of the first update to the end of the last. All libraries use the "
         "same envs, steps, epochs, minibatches and network shapes, and log episode returns to "
         "TensorBoard. [Results](results.md) shows the returns that they reach.",
+    ),
+    "off_policy": (
+        "Off-policy training",
+        "Env steps per second once gradient steps run, without the first seconds, in which JAX "
+        "compiles. Networks of 2 x 256 units (DQN: 2 x 64), batches of 256 (DQN: 64), and, "
+        "except for DQN, a gradient step per env step. The *limit* runs only the products of the "
+        "gradient steps, at the speed of `torch.mm` of 256 x 256 on all cores.",
     ),
     "starting": ("Starting", "Seconds until the first reset is done. Imports are not counted."),
 }

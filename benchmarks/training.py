@@ -106,10 +106,18 @@ def own_network(case: Case) -> Any:
 
 
 def _sb3(
-    case: Case, total_steps: int, seed: int, folder: str, kind: str, threads: int | None = None
+    case: Case,
+    total_steps: int,
+    seed: int,
+    folder: str,
+    kind: str,
+    threads: int | None = None,
+    library: str = "stable_baselines3",
 ) -> Times:
+    """Train with SB3, or with SBX, which has the same interface."""
+    import importlib
+
     import torch
-    from stable_baselines3 import PPO
     from stable_baselines3.common import env_util, vec_env
     from stable_baselines3.common.callbacks import BaseCallback
 
@@ -143,7 +151,7 @@ def _sb3(
     if told.get("normalizes"):
         venv = vec_env.VecNormalize(venv)
     clock = Clock()
-    model = PPO(
+    model = importlib.import_module(library).PPO(
         "CnnPolicy" if case.env == "pong" else "MlpPolicy",
         venv,
         n_steps=told["num_steps"],
@@ -382,6 +390,8 @@ CONTENDERS: dict[str, Callable[[Case, int, int, str], Times]] = {
     "SB3 on rookery: RookeryVecEnv, 1 thread": functools.partial(
         _sb3, kind="RookeryVecEnv", threads=1
     ),
+    "SBX: DummyVecEnv": functools.partial(_sb3, kind="DummyVecEnv", library="sbx"),
+    "SBX: SubprocVecEnv": functools.partial(_sb3, kind="SubprocVecEnv", library="sbx"),
     "CleanRL: its single file": _cleanrl,
     "CleanRL: its single file, 1 thread": functools.partial(_cleanrl, threads=1),
     "Sample Factory: APPO": _sample_factory,
