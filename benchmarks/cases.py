@@ -80,7 +80,16 @@ _USUAL = (LIMIT, LOOP, *_ROOKERY, *_PLAIN, *_SB3)
 _EVERYBODY = (*_USUAL, *_OTHERS)
 _NATIVE_CARTPOLE = "native: CartPoleVectorEnv of Gymnasium, in numpy"
 _NATIVE_ATARI = ("rookery: native", "native: AtariVectorEnv of ALE, in C++")
-_RECV = ("rookery: recv a quarter of the envs", "rookery: threads")
+_RECV = "rookery: recv a quarter of the envs"
+_ASYNCHRONOUS = (
+    "TorchRL: AsyncEnvPool, 16 envs per worker",
+    "TorchRL: AsyncEnvPool, 8 envs per worker",
+    "Tianshou: SubprocVectorEnv, wait_num",
+    "Tianshou: ShmemVectorEnv, wait_num",
+    "PufferLib 3: Multiprocessing, batch_size, 4 workers",
+    "PufferLib 3: Multiprocessing, batch_size, 8 workers",
+    "PufferLib 3: Multiprocessing, batch_size, 32 workers",
+)
 _BY_PICKLE = "gymnasium: AsyncVectorEnv without shared memory"
 
 
@@ -98,11 +107,19 @@ _STEPPING = (
     _stepping("pong-16", "ALE/Pong-v5, 84x84x4, 16 envs", "pong", 16, *_ENVPOOL, *_NATIVE_ATARI),
     _stepping(
         "waiting-32",
-        "an env that waits 2 ms, exponentially distributed, 32 envs",
+        "an env that waits 2 ms, exponentially distributed, 32 envs in lock-step",
         "uneven sleep",
         32,
-        *_RECV,
+        "rookery: threads",
         *_PUFFERLIB,
+        num_workers=32,
+    ),
+    _stepping(
+        "waiting-32-async",
+        "an env that waits 2 ms, exponentially distributed, 8 or more of 32 envs at a time",
+        "uneven sleep",
+        32,
+        contenders=(LIMIT, LOOP, _RECV, *_ASYNCHRONOUS),
         num_workers=32,
     ),
     _stepping(

@@ -28,6 +28,7 @@ DISTRIBUTIONS = {
     "Tianshou": "tianshou",
     "EnvPool": "envpool",
     "PufferLib": "pufferlib",
+    "PufferLib 3": "pufferlib-core",
     "RLlib": "ray",
     "Sample Factory": "sample-factory",
 }
@@ -41,6 +42,7 @@ _OWN_ENVIRONMENT = {
         "tianshou==2.0.1", "torch", "ale-py", "gymnasium[box2d,mujoco]", "opencv-python-headless",
     ),
     "PufferLib": ("pufferlib==1.0.1", "filelock", "rich"),
+    "PufferLib 3": ("pufferlib-core==3.0.23", "gymnasium"),
     "RLlib": ("ray[rllib]==2.60.0", "torch"),
     "Sample Factory": ("sample-factory==2.1.1", "torch"),
     "CleanRL": (
@@ -49,10 +51,11 @@ _OWN_ENVIRONMENT = {
     ),
 }  # fmt: skip
 _OTHER_GYMNASIUM = ("PufferLib", "RLlib", "Sample Factory")
+_OTHER_TORCH = ("PufferLib 3",)
 ABSENT = {
-    "PufferLib 3 and 2": "download parts of their source while pip builds them, which fails on "
-    "this machine. Version 1 does not and is measured instead, in cases with an env that "
-    "Gymnasium 0.29, which it needs, also has.",
+    "PufferLib 3's own package": "downloads parts of its source while pip builds it, which fails "
+    "on this machine. `pufferlib-core`, which has the same code for processes, is measured instead, "
+    "and so is version 1, in cases with an env that Gymnasium 0.29, which it needs, also has.",
 }
 
 
@@ -96,7 +99,7 @@ def interpreter_for(contender: str) -> str:
 
 def _as_here(library: str) -> list[str]:
     """Return the versions of the packages that run envs and networks, equal for all libraries."""
-    names = ["torch"]
+    names = [] if library in _OTHER_TORCH else ["torch"]
     if library not in _OTHER_GYMNASIUM:
         names += ["gymnasium", "mujoco", "ale-py", "box2d", "opencv-python-headless"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()

@@ -28,7 +28,14 @@ _IN_README = {
     "cartpole-64": ("CartPole-v1, 64 envs", "CartPole-v1，64 个环境"),
     "halfcheetah-16": ("HalfCheetah-v5, 16 envs", "HalfCheetah-v5，16 个环境"),
     "pong-16": ("ALE/Pong-v5 in pixels, 16 envs", "ALE/Pong-v5（像素），16 个环境"),
-    "waiting-32": ("an env that waits 2 ms, 32 envs", "每步等待 2 ms 的环境，32 个"),
+    "waiting-32": (
+        "an env that waits 2 ms, 32 envs in lock-step",
+        "每步等待 2 ms 的环境，32 个同步执行",
+    ),
+    "waiting-32-async": (
+        "the same, as soon as 8 of the 32 are ready",
+        "同上，32 个中有 8 个完成即继续",
+    ),
     "sequence-8": ("Sequence observations, 8 envs", "Sequence 观测，8 个环境"),
     "rollouts-cartpole-16": ("rollouts with a policy, 16 CartPoles", "带策略采样，16 个 CartPole"),
     "ppo-cartpole": ("PPO on CartPole-v1, 8 envs", "在 CartPole-v1 上训练 PPO，8 个环境"),

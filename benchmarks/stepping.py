@@ -76,6 +76,11 @@ def _rookery(case: Case, **options: Any) -> Iterator[Work]:
         yield _stepping(case, venv.step)
 
 
+def _part_of(case: Case) -> int:
+    """Return how many envs asynchronous contenders wait for at least."""
+    return case.num_envs // 4
+
+
 @contextmanager
 def _rookery_recv(case: Case) -> Iterator[Work]:
     import rookery
@@ -84,7 +89,7 @@ def _rookery_recv(case: Case) -> Iterator[Work]:
         MAKERS[case.env], case.num_envs, backend="process", num_workers=case.num_workers
     ) as venv:
         venv.send_reset(seed=0)
-        yield _exchanging(case, lambda: venv.recv(min_envs=case.num_envs // 4)[-1], venv.send)
+        yield _exchanging(case, lambda: venv.recv(min_envs=_part_of(case))[-1], venv.send)
 
 
 @contextmanager
@@ -140,10 +145,14 @@ def _sb3(case: Case, kind: str, **options: Any) -> Iterator[Work]:
 
 
 def torchrl_maker(case: Case) -> Callable[[], Any]:
-    """Return a function that makes one env of TorchRL."""
+    """Return a function that makes one env of TorchRL, and that can be pickled."""
+    return functools.partial(_make_for_torchrl, case.env)
+
+
+def _make_for_torchrl(name: str) -> Any:
     from torchrl.envs import GymWrapper
 
-    return lambda: GymWrapper(MAKERS[case.env](), categorical_action_encoding=True)
+    return GymWrapper(MAKERS[name](), categorical_action_encoding=True)
 
 
 @contextmanager
@@ -163,11 +172,52 @@ def _torchrl(case: Case, kind: str, **options: Any) -> Iterator[Work]:
         venv.close()
 
 
-def open_tianshou(case: Case, kind: str) -> Any:
+@contextmanager
+def _torchrl_pool(case: Case, **options: Any) -> Iterator[Work]:
+    import torch
+    from torchrl import envs
+
+    makers = [torchrl_maker(case)] * case.num_envs
+    venv = envs.AsyncEnvPool(makers, backend="multiprocessing", exchange="shm", **options)
+    actions = torch.as_tensor(draw_actions(case.env, case.num_envs, 1)[0])
+    venv.async_step_and_maybe_reset_send(venv.reset().set("action", actions))
+
+    def work() -> int:
+        _, state = venv.async_step_and_maybe_reset_recv(min_get=_part_of(case))
+        venv.async_step_and_maybe_reset_send(state.set("action", actions[: len(state)]))
+        return len(state)
+
+    try:
+        yield work
+    finally:
+        venv.close()
+
+
+def open_tianshou(case: Case, kind: str, **options: Any) -> Any:
     """Open a vector env of Tianshou."""
     from tianshou import env
 
-    return getattr(env, kind)([MAKERS[case.env]] * case.num_envs)
+    return getattr(env, kind)([MAKERS[case.env]] * case.num_envs, **options)
+
+
+@contextmanager
+def _tianshou_async(case: Case, kind: str) -> Iterator[Work]:
+    venv = open_tianshou(case, kind, wait_num=_part_of(case))
+    actions = draw_actions(case.env, case.num_envs, 1)[0]
+    venv.reset()
+    ready = [np.arange(case.num_envs)]
+
+    def work() -> int:
+        *_, infos = venv.step(actions[ready[0]], ready[0])
+        ready[0] = np.array([info["env_id"] for info in infos])
+        return len(infos)
+
+    try:
+        yield work
+    finally:
+        while len(venv.waiting_id):  # it refuses to close before all envs have answered
+            venv.step(None, None)
+        venv.close()
 
 
 @contextmanager
@@ -234,6 +284,31 @@ def _pufferlib(case: Case, kind: str, **options: Any) -> Iterator[Work]:
         venv.close()
 
 
+@contextmanager
+def _pufferlib_async(case: Case, **options: Any) -> Iterator[Work]:
+    from pufferlib import emulation, vector
+
+    def make(*_: Any, **given: Any) -> Any:
+        return emulation.GymnasiumPufferEnv(env_creator=MAKERS[case.env], **given)
+
+    venv = vector.make(
+        make, num_envs=case.num_envs, backend=vector.Multiprocessing,
+        batch_size=_part_of(case), zero_copy=False, overwork=True, **options,
+    )  # fmt: skip
+    actions = draw_actions(case.env, case.num_envs, 1)[0][: _part_of(case)]
+
+    def work() -> int:
+        venv.recv()
+        venv.send(actions)
+        return len(actions)
+
+    try:
+        venv.async_reset(0)
+        yield work
+    finally:
+        venv.close()
+
+
 CONTENDERS: dict[str, Opener] = {
     "rookery: auto": functools.partial(_rookery, backend="auto"),
     "rookery: workers": functools.partial(_rookery, backend="process", caller_steps=False),
@@ -272,6 +347,20 @@ CONTENDERS: dict[str, Opener] = {
     "PufferLib: Multiprocessing, a worker for each env": functools.partial(
         _pufferlib, kind="Multiprocessing"
     ),
+    "TorchRL: AsyncEnvPool, 16 envs per worker": functools.partial(
+        _torchrl_pool, envs_per_worker=16
+    ),
+    "TorchRL: AsyncEnvPool, 8 envs per worker": functools.partial(_torchrl_pool, envs_per_worker=8),
+    **{
+        f"Tianshou: {kind}, wait_num": functools.partial(_tianshou_async, kind=kind)
+        for kind in ("SubprocVectorEnv", "ShmemVectorEnv")
+    },
+    **{
+        f"PufferLib 3: Multiprocessing, batch_size, {count} workers": functools.partial(
+            _pufferlib_async, num_workers=count
+        )
+        for count in (4, 8, 32)
+    },
     "EnvPool: in step": _envpool,
     "EnvPool: half of the envs at a time": functools.partial(_envpool, parts=2),
 }
