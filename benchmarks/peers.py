@@ -54,8 +54,8 @@ _OTHER_GYMNASIUM = ("PufferLib", "RLlib", "Sample Factory")
 _OTHER_TORCH = ("PufferLib 3",)
 ABSENT = {
     "PufferLib 3's own package": "downloads parts of its source while pip builds it, which fails "
-    "on this machine. `pufferlib-core`, which has the same code for processes, is measured instead, "
-    "and so is version 1, in cases with an env that Gymnasium 0.29, which it needs, also has.",
+    "on this machine. `pufferlib-core`, with the same code for processes, is measured instead, and "
+    "so is version 1, in cases with an env that Gymnasium 0.29, which it needs, also has.",
 }
 
 

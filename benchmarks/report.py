@@ -58,6 +58,7 @@ followed by the lowest and the highest one.
 - Each library is measured with several of its own settings. Settings that reached less than half of
   the library's best in the first round were not measured again and show one sample. Exceptions
   are the settings that most users of a library run.
+- [How other libraries are measured](peers.md) lists the settings.
 - *Held out* marks cases that were not used to tune rookery.
 - All samples are in `benchmarks/results/speed`.
 """

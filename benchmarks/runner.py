@@ -170,9 +170,13 @@ def write(folder: Path, result: Result) -> Path:
 
 
 def read(folder: Path, case: Case) -> Result | None:
-    """Read the result of a case; None if there is none."""
+    """Read the result of a case, with the contenders it has now; None if there is none."""
     path = folder / "speed" / f"{case.name}.json"
     if not path.exists():
         return None
     found = json.loads(path.read_text())
-    return Result(case, found["conditions"], found["samples"], found["failures"])
+    samples, failures = (
+        {name: value for name, value in found[part].items() if name in case.contenders}
+        for part in ("samples", "failures")
+    )
+    return Result(case, found["conditions"], samples, failures)

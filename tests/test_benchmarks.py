@@ -117,3 +117,14 @@ def test_the_page_names_held_out_cases_conditions_and_who_is_absent() -> None:
     assert "fell / over" in page
     assert "PufferLib 3" in page
     assert "kernel 6" in page and "commit abc" in page
+
+
+def test_contenders_that_left_a_case_are_not_read(tmp_path: Path) -> None:
+    from benchmarks.cases import CASES
+    from benchmarks.runner import read, write
+
+    result = _result("waiting-32", {"rookery: auto": [90.0], "rookery: of before": [100.0]})
+    write(tmp_path, result)
+    found = read(tmp_path, CASES["waiting-32"])
+    assert found is not None
+    assert found.best_of("rookery") == "rookery: auto"
