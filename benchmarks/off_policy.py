@@ -8,6 +8,7 @@ JAX compiles in them, and rookery chooses its number of threads.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import tempfile
 import time
@@ -148,8 +149,6 @@ def _sb3(
     case: Case, clock: Clock, seed: int, folder: str, library: str, threads: int | None = None
 ) -> None:
     """Train with SB3, or with SBX, which has the same interface."""
-    import importlib
-
     from stable_baselines3.common import env_util
     from stable_baselines3.common.callbacks import BaseCallback
 

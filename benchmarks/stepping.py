@@ -269,14 +269,18 @@ def _envpool(case: Case, parts: int = 1) -> Iterator[Work]:
         venv.close()
 
 
-@contextmanager
-def _pufferlib(case: Case, kind: str, **options: Any) -> Iterator[Work]:
+def _open_pufferlib(case: Case, kind: str, **options: Any) -> Any:
     from pufferlib import emulation, vector
 
-    def make(*_: Any, **__: Any) -> Any:
-        return emulation.GymnasiumPufferEnv(env_creator=MAKERS[case.env])
+    def make(*_: Any, **given: Any) -> Any:
+        return emulation.GymnasiumPufferEnv(env_creator=MAKERS[case.env], **given)
 
-    venv = vector.make(make, num_envs=case.num_envs, backend=getattr(vector, kind), **options)
+    return vector.make(make, num_envs=case.num_envs, backend=getattr(vector, kind), **options)
+
+
+@contextmanager
+def _pufferlib(case: Case, kind: str, **options: Any) -> Iterator[Work]:
+    venv = _open_pufferlib(case, kind, **options)
     try:
         venv.reset(seed=0)
         yield _stepping(case, venv.step)
@@ -286,14 +290,9 @@ def _pufferlib(case: Case, kind: str, **options: Any) -> Iterator[Work]:
 
 @contextmanager
 def _pufferlib_async(case: Case, **options: Any) -> Iterator[Work]:
-    from pufferlib import emulation, vector
-
-    def make(*_: Any, **given: Any) -> Any:
-        return emulation.GymnasiumPufferEnv(env_creator=MAKERS[case.env], **given)
-
-    venv = vector.make(
-        make, num_envs=case.num_envs, backend=vector.Multiprocessing,
-        batch_size=_part_of(case), zero_copy=False, overwork=True, **options,
+    venv = _open_pufferlib(
+        case, "Multiprocessing", batch_size=_part_of(case), zero_copy=False, overwork=True,
+        **options,
     )  # fmt: skip
     actions = draw_actions(case.env, case.num_envs, 1)[0][: _part_of(case)]
 

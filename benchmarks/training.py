@@ -10,6 +10,7 @@ run in the next-step mode, in which they notice no end of an episode and learn f
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import runpy
 import subprocess
@@ -115,8 +116,6 @@ def _sb3(
     library: str = "stable_baselines3",
 ) -> Times:
     """Train with SB3, or with SBX, which has the same interface."""
-    import importlib
-
     import torch
     from stable_baselines3.common import env_util, vec_env
     from stable_baselines3.common.callbacks import BaseCallback
